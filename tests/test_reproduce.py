@@ -140,7 +140,7 @@ def test_judged__says_which_numbers_agree() -> None:
     ).with_columns(reference=pl.Series([1.9, 1.3, 0.7, 0.9, None]))
     verdicts = ["agrees", "below", "above", "no standard error", "no reference"]
     assert outcome.judged(compared)["verdict"].to_list() == verdicts
-    assert outcome.judged(compared, reference_draws=1.0)["distance"][1] == pytest.approx(-3.0 / 2**0.5)
+    assert outcome.judged(compared, 1.0)["distance"][1] == pytest.approx(-3.0 / 2**0.5)
 
 
 @pytest.mark.parametrize(("draws", "verdict"), [(4, "too few draws"), (5, "agrees")])

@@ -148,6 +148,7 @@ def averages(simulations: pl.DataFrame) -> pl.DataFrame:
             pl.col("error").mean(),
             (pl.col("error").std() / pl.len().sqrt()).fill_null(0.0).alias("standard_error"),
             pl.col("seconds").mean(),
+            pl.len().alias("draws"),
         )
         .sort("kind", "dims", "transform", maintain_order=True)
     )

@@ -124,7 +124,7 @@ def mean_and_error(numbers: pl.DataFrame, by: list[str], value: str = "error") -
     )
 
 
-def judged(compared: pl.DataFrame, reference_draws: float = math.inf) -> pl.DataFrame:
+def judged(compared: pl.DataFrame, reference_draws: float | pl.Expr = math.inf) -> pl.DataFrame:
     """With the distance from the reference in standard errors, and a verdict.
 
     reference_draws  how many times as many draws as ours the reference is a mean of: its error follows from ours.

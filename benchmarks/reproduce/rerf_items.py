@@ -16,29 +16,34 @@ from reference import REFERENCE, TRANSFORMED
 import bigforest
 
 _SHOWN = ("trunk", "parity", "multimodal")
-_DRAWS = 10
+# Draws up to this p, and of larger p, which take most of the time.
+_MANY = 126
+_DRAWS, _FEW_DRAWS = 40, 10
+_REFERENCE_DRAWS = 10
 _SCATTERED_ROWS = 1000
-# Larger p are not read twice, as they take most of the time; trees are fewer than in the text, and draws more, as it is
-# the draws that are uncertain.
-_MOST_READ = 126
-_READ_DRAWS, _READ_TREES = 40, 500
+# Larger p are not read twice; trees are fewer than in the text, as it is the draws that are uncertain.
+_READ_TREES = 500
 
 
 def measured(given: Given, wanted: list[Setting]) -> tuple[pl.DataFrame, pl.DataFrame, str]:
     """A row per draw and method of these settings, their means, and what to say; each setting has seeds of its own."""
-    draws = given.draws or _DRAWS
-    numbers = pl.concat(measure_settings(given, [(one, _options(given, one, draws)) for one in wanted]))
+    numbers = pl.concat(measure_settings(given, [(one, _options(given, one)) for one in wanted]))
     trees = f"{given.trees} trees" if given.trees else "500 to 1,500 trees as in the text"
-    about = f"{draws} draws of 100 rows, seed {given.seed}, {trees}, out-of-bag error by majority vote."
+    draws = f"{given.draws} draws" if given.draws else f"{_DRAWS} draws ({_FEW_DRAWS} of p above {_MANY})"
+    about = (
+        f"{draws} of 100 rows, seed {given.seed}, {trees}, out-of-bag error by majority vote. A reference number is a "
+        f"mean of {_REFERENCE_DRAWS} draws."
+    )
     return numbers, averages(numbers), about
 
 
-def _options(given: Given, setting: Setting, draws: int) -> Options:
+def _options(given: Given, setting: Setting) -> Options:
+    draws = given.draws or (_DRAWS if setting.dims <= _MANY else _FEW_DRAWS)
     return Options(draws, given.trees, given.seed_of(setting.name()))
 
 
 def _compared(means: pl.DataFrame, value: str = "error") -> pl.DataFrame:
-    """Means beside the reference errors, which are means of as many draws."""
+    """Means beside the reference errors."""
     known = pl.DataFrame(
         [
             {"kind": kind, "dims": dims, "transform": transform, "method": method, "reference": error}
@@ -47,11 +52,12 @@ def _compared(means: pl.DataFrame, value: str = "error") -> pl.DataFrame:
         ]
     )
     own = means.filter(pl.col("method").is_in([*FORESTS, "Fisherfaces"]))
-    own = own.select("kind", "dims", "transform", "method", pl.col(value).alias("ours"), "standard_error")
+    own = own.select("kind", "dims", "transform", "method", pl.col(value).alias("ours"), "standard_error", "draws")
     if value != "error":
         return judged(own.with_columns(pl.lit(None, pl.Float64).alias("reference"), standard_error=pl.lit(0.0)))
     keys = ["kind", "dims", "transform", "method"]
-    return judged(own.join(known, on=keys, how="left", maintain_order="left"), reference_draws=1.0)
+    compared = own.join(known, on=keys, how="left", maintain_order="left")
+    return judged(compared, _REFERENCE_DRAWS / pl.col("draws"))
 
 
 def _raw(kinds: tuple[str, ...] = _SHOWN) -> list[Setting]:
@@ -108,26 +114,26 @@ def figure_a1(given: Given) -> Outcome:
 
 def readings(given: Given) -> Outcome:
     """Two readings of the draft: ceil(p^(2/3)) directions and sqrt p features in a node, or floor(p^(2/3)) of both."""
-    draws = given.draws or _READ_DRAWS
+    draws = given.draws or _DRAWS
     asked = replace(given, trees=given.trees or _READ_TREES)
     wanted = [
-        (one, method, reading, _options(asked, one, draws))
+        (one, method, reading, _options(asked, one))
         for one in settings()
-        if one.is_known() and one.transform == "raw" and one.dims <= _MOST_READ
+        if one.is_known() and one.transform == "raw" and one.dims <= _MANY
         for method in REFERENCE[one.kind, one.dims, one.transform]
         if method in FORESTS
         for reading in READINGS
     ]
     numbers = pl.concat(given.each(measure_reading, wanted))
     means = mean_and_error(numbers, ["kind", "dims", "method", "reading", "reference"])
-    compared = judged(means.select(pl.all().exclude("reference"), "reference"), reference_draws=_DRAWS / draws)
+    compared = judged(means.select(pl.all().exclude("reference"), "reference"), _REFERENCE_DRAWS / draws)
     told = ", ".join(
         f"{own.filter(verdict='agrees').height} of {own.height} agree with the reading {name[0]!r}"
         for name, own in compared.group_by("reading", maintain_order=True)
     )
     about = (
-        f"{draws} draws of 100 rows, seed {given.seed}, {asked.trees} trees; p up to {_MOST_READ}. The reference is a "
-        f"mean of {_DRAWS} draws. Of the numbers {told}."
+        f"{draws} draws of 100 rows, seed {given.seed}, {asked.trees} trees; p up to {_MANY}. The reference is a "
+        f"mean of {_REFERENCE_DRAWS} draws. Of the numbers {told}."
     )
     return Outcome(numbers, compared, about, lambda path: _draw_readings(compared, path))
 

@@ -67,9 +67,9 @@ def draw(
     steps = (np.arange(PIXELS) + 0.5) / PIXELS * 2 - 1
     x, y = (grid.ravel() for grid in np.meshgrid(steps, steps))
     plane = pl.DataFrame({"x0": x, "x1": y} | {f"x{2 + k}": np.zeros(x.size) for k in range(junk)})
-    figure, axes = plt.subplots(2, 1 + len(found), figsize=(2.4 * (1 + len(found)), 5.4))
+    figure, axes = plt.subplots(2, 1 + len(found), figsize=(2.4 * (1 + len(found)), 5.9))
     _surface(axes[0, 0], shape_class(x, y), "truth")
-    axes[1, 0].scatter(frame["x0"], frame["x1"], c=frame["target"], s=1, cmap="coolwarm")
+    axes[1, 0].scatter(frame["x0"], frame["x1"], c=frame["target"], s=1, cmap="coolwarm", rasterized=True)
     axes[1, 0].set(title="rows to learn from", xlim=(-1, 1), ylim=(-1, 1), aspect="equal")
     for column, row in enumerate(found, 1):
         shares = forests[row["method"]].predict_proba(plane).to_numpy()[:, 1]
