@@ -32,6 +32,7 @@ extensions = [
     "command_pages",
     "file_tables",
     "house_docstrings",
+    "reading_order",
     "result_pages",
 ]
 exclude_patterns = ["_build", "extensions", "_templates"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,12 +16,14 @@ import bigforest
 from tests.thorough import cases
 
 ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "measured" / "reproduced"
 sys.path.append(str(ROOT / "benchmarks" / "reproduce"))
 
 outcome = pytest.importorskip("outcome")
 set_items = pytest.importorskip("set_items")
 rerf_items = pytest.importorskip("rerf_items")
 cells = pytest.importorskip("cells")
+claims = pytest.importorskip("claims")
 
 
 def reproduce(*given: str) -> subprocess.CompletedProcess[str]:
@@ -175,3 +178,46 @@ def test_figures__have_a_colour_for_every_method() -> None:
 
     assert COLOURS.keys() >= {*FORESTS, FISHERFACES}
     assert len(set(COLOURS.values())) == len(COLOURS)
+
+
+def test_everywhere__one_setting_that_contradicts_is_enough() -> None:
+    def said(*differences: tuple[float, float]) -> str:
+        return claims.everywhere(claims.Difference("", *one) for one in differences).verdict  # type: ignore[no-any-return]
+
+    assert said((1.0, 0.4), (0.3, 0.1)) == claims.HOLDS
+    assert said((1.0, 0.4), (0.1, 0.1)) == claims.OPEN
+    assert said((1.0, 0.4), (0.1, 0.1), (-0.3, 0.1)) == claims.FAILS
+    assert said((1.0, 0.0)) == claims.HOLDS  # all draws are alike
+    assert said((0.0, 0.0)) == claims.FAILS
+    assert said((1.0, float("nan"))) == claims.OPEN  # of a single draw
+
+
+def test_above__is_the_mean_of_paired_differences() -> None:
+    numbers = pl.DataFrame(
+        {
+            "kind": ["a"] * 6 + ["b"] * 6,
+            "method": ["one", "other"] * 6,
+            "draw": [0, 0, 1, 1, 2, 2] * 2,
+            "error": [3.0, 1.0, 5.0, 2.0, 8.0, 4.0, 1.0, 1.0, 2.0, 1.0, 1.0, 2.0],
+        }
+    )
+    first, second = claims.above(numbers, "method", "one", "other", "kind")
+    assert (first.setting, first.mean, first.error) == ("a", 3.0, pytest.approx(1 / 3**0.5))
+    assert (second.setting, second.mean, second.error) == ("b", 0.0, pytest.approx(1 / 3**0.5))
+
+
+def test_index__is_what_the_committed_results_say(tmp_path: Path) -> None:
+    for path in RESULTS.iterdir():
+        if path.suffix != ".svg" and path.name != "index.md":
+            shutil.copyfile(path, tmp_path / path.name)
+    found = reproduce("--index", str(tmp_path))
+    assert found.returncode == 0, found.stderr
+    text = (tmp_path / "index.md").read_text(encoding="utf-8")
+    assert text == (RESULTS / "index.md").read_text(encoding="utf-8")
+    assert {one.item for one in claims.CLAIMS} <= {path.stem for path in RESULTS.glob("*.md")}
+
+
+def test_index__names_what_is_missing(tmp_path: Path) -> None:
+    found = reproduce("--index", str(tmp_path))
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "ho-table-1.parquet is not there; reproduce ho-table-1 first" in found.stderr

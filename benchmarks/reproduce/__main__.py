@@ -3,11 +3,13 @@
     python -m benchmarks.reproduce --list
     python -m benchmarks.reproduce ITEM [ITEM ...] --data DIR [--out FOLDER] [--draws N] [--trees N] [--seed N]
     python -m benchmarks.reproduce all --data DIR
+    python -m benchmarks.reproduce --index FOLDER
 
 DIR has the folders mnist and uci, as far as the item needs them. Writes FOLDER/ITEM.parquet (a row per draw), ITEM.md
 (ours, standard error, reference, distance, verdict) and ITEM.svg. Options are taken exactly; without --draws and
 --trees an item has its own numbers of them, which its result says. Items of one command that measure the same share
 what they found. Where data or a library is missing it says so in one line and exits with 2.
+--index writes FOLDER/index.md from the results of all items: what the texts claim, and whether it holds.
 """
 
 from __future__ import annotations
@@ -76,6 +78,7 @@ def main() -> int:
     )
     parser.add_argument("items", nargs="*", metavar="ITEM", help="what to reproduce, or all; see --list")
     parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--index", type=Path, metavar="FOLDER", help="write the page of all results in a folder")
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with mnist and uci")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/reproduced"), help="folder of the results")
     parser.add_argument("--draws", type=_count, help="repetitions")
@@ -87,6 +90,8 @@ def main() -> int:
         for name, item in ITEMS.items():
             print(f"{name:18} {item.what}" + (f" (needs {item.data})" if item.data else ""))
         return 0
+    if given.index is not None:
+        return _index(given.index)
     if not given.items:
         parser.error("say which item, or --list")
     strange = [name for name in given.items if name not in (*ITEMS, _ALL)]
@@ -115,6 +120,18 @@ def _run(name: str, given: argparse.Namespace) -> int:
     options = [f" --{name} {getattr(given, name)}" for name in ("draws", "trees") if getattr(given, name) is not None]
     command = f"python -m benchmarks.reproduce {name} --data DIR --seed {given.seed}{''.join(options)}"
     print(write(name, item.what, command, found, given.out, begin), flush=True)
+    return 0
+
+
+def _index(folder: Path) -> int:
+    from claims import write_index
+    from outcome import NotPossibleError
+
+    try:
+        print(write_index(folder, {name: item.what for name, item in ITEMS.items()}))
+    except NotPossibleError as error:
+        print(error, file=sys.stderr)
+        return 2
     return 0
 
 

@@ -245,9 +245,8 @@ class TrainConfig(TrainOptions):
 def check_features(config: TrainConfig, names: Collection[str]) -> None:
     """Raise ConfigError where options ask for features that a table with features of these names has not."""
     features, drawn_from = len(names), config.axis_count(len(names))
-    for name in () if config.chooses_axes else config.axes_from:
-        if name not in names:
-            raise ConfigError(f"{name!r} is no feature, so no axes can be made from it; leave it out of axes_from")
+    if not config.chooses_axes:
+        check_axes_from(config, names)
     if isinstance(config.mtry, int) and config.mtry > drawn_from:
         what = f"the table has {features} features" if config.axes is None else f"a rotated table has {drawn_from} axes"
         raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or make it all")
@@ -257,3 +256,10 @@ def check_features(config: TrainConfig, names: Collection[str]) -> None:
         raise ConfigError(f"{what} features and a set of them cannot have {config.axis_features}; lower axis_features")
     if config.in_subspaces:
         config.subspace_sizes(features)
+
+
+def check_axes_from(config: TrainConfig, names: Collection[str]) -> None:
+    """Raise ConfigError where axes are to be made from what is no feature of a table with features of these names."""
+    for name in config.axes_from:
+        if name not in names:
+            raise ConfigError(f"{name!r} is no feature, so no axes can be made from it; leave it out of axes_from")

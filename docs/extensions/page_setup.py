@@ -54,6 +54,7 @@ def fill(folder: Path) -> None:
     new = flights(300, 2).drop("delay", "late")
     new.write_parquet(folder / "new.parquet")
     new.write_csv(folder / "new.csv")
+    new.write_csv(folder / "others.csv", separator="~")
     for name, seed in (("test", 3), ("tuning", 4), ("more", 5)):
         flights(300, seed).drop("delay").write_parquet(folder / f"{name}.parquet")
 

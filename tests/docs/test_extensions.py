@@ -52,3 +52,19 @@ def test_command_page__has_every_option_of_every_command() -> None:
     for name, command in commands().items():
         options = {option for parameter in command.params for option in parameter.opts if option.startswith("-")}
         assert options <= set(re.findall(r"`(--?[\w-]+)`", sections[name])), name
+
+
+def test_reading_order__deals_executed_pages_to_all_processes() -> None:
+    pytest.importorskip("sphinx")
+    from sphinx.util.parallel import make_chunks
+
+    from docs.extensions.reading_order import dealt
+
+    for pages, processes in ((116, 2), (116, 4), (7, 2), (3, 2), (40, 3)):
+        cells = {f"page{place}": 10 * (place % 5) if place > 0.7 * pages else 0 for place in range(pages)}
+        order = dealt(cells, processes)
+        assert sorted(order) == sorted(cells)
+        chunks = [sum(cells[page] for page in chunk) for chunk in make_chunks(order, processes)]
+        full = len(chunks) - len(chunks) % processes or len(chunks)
+        assert max(chunks[:full]) - min(chunks[:full]) <= 40
+        assert not any(chunks[full:])

@@ -57,8 +57,8 @@ SPARSE = {"family": "sparse-oblique"}
 MEANS = {**SPARSE, "mean_difference": "all", "mean_difference_scope": "node", "projection_kind": "gaussian"}
 ROTATION = {"family": "rotation", "axes": 3}
 PRINCIPAL = {"family": "rotation", "rotation": "pca"}
-SOME = {"family": "rotation", "axes_from": ("x0", "x2"), "axes": 3}
-SOME_PRINCIPAL = {"family": "rotation", "rotation": "pca", "axes_from": ("x0", "x2")}
+SOME = {"family": "rotation", "axes_from": ("few", "smooth"), "axes": 3}
+SOME_PRINCIPAL = {"family": "rotation", "rotation": "pca", "axes_from": ("few", "smooth")}
 OF_CLASSES = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2}
 
 

@@ -14,7 +14,7 @@ from bigforest.grow.shared.encode_values import code_columns
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.kernels.common.rng import PURPOSE_AXES, stream_key
 from bigforest.kernels.oblique.rotation import draw_axes, project_rows
-from bigforest.schema.config import TrainConfig
+from bigforest.schema.config import TrainConfig, check_axes_from
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.store import Dictionaries, Store
 
@@ -23,11 +23,10 @@ _BLOCK = 4096
 
 
 def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
-    """Positions of the features that axes are made of, ascending; axes_from has no rule any more."""
-    wanted = set(config.axes_from)
-    return np.array(
-        [place for place, feature in enumerate(spec.features) if not wanted or feature.name in wanted], np.intp
-    )
+    """Positions of the features that axes are made of, ascending. Raises ConfigError where the table lacks one."""
+    names = [feature.name for feature in spec.features]
+    check_axes_from(config, names)
+    return np.array([place for place, name in enumerate(names) if not config.axes_from or name in config.axes_from])
 
 
 def with_others(
