@@ -175,7 +175,7 @@ def _bars(found: pl.DataFrame, path: Path) -> None:
 
 def tomasi(given: Given) -> Outcome:
     """One feature per node against several: error out of bag against test error, strength and correlation."""
-    draws, trees = given.draws or 10, given.trees or 100
+    draws, trees = given.draws or 40, given.trees or 100
     rows = _flat(given.each(partial(_by_features, trees), _draws(given, _SETS_OF_TOMASI, draws)))
     numbers = pl.DataFrame(rows)
     off = mean_and_error(numbers, ["set", "F"], "off").with_columns(reference=pl.lit(0.0))
