@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,41 @@ def test_python__that_is_not_run_names_what_there_is(page: Path) -> None:
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "bf":
                 assert hasattr(bigforest, node.attr), node.attr
+
+
+# What the Python of a page takes for granted, and why that of some is not run.
+GIVEN = {
+    "guide/export.md": """
+import bigforest as bf, polars as pl, treelite
+forest = bf.train(bf.simulate("trunk", rows=200, dims=4), "target", trees=3, shrink="off")
+new = bf.simulate("trunk", rows=50, dims=4, sample=1).drop("target")
+""",
+    "start/coming-from.md": """
+import bigforest as bf
+X, y = (part.to_numpy() for part in (lambda d: (d.drop("target"), d["target"]))(bf.simulate("trunk", rows=90, dims=3)))
+X_new = X[:9]
+""",
+}
+NEEDS = {
+    "guide/export.md": ("onnxruntime", "treelite"),
+    "start/coming-from.md": ("sklearn",),
+    "guide/pictures.md": ("altair",),
+}
+NOT_HERE = {"guide/cluster.md": "workers, Kubernetes and SLURM"}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "python") and _name(page) not in NOT_HERE], ids=_name
+)
+def test_python__of_a_page_runs_after_its_commands(page: Path, server: CommandServer, tmp_path: Path) -> None:
+    for library in NEEDS.get(_name(page), ()):
+        pytest.importorskip(library)
+    fill(tmp_path)
+    code, _, err = _shell(server, script(page), tmp_path)
+    assert code == 0, err
+    program = "\n".join([GIVEN.get(_name(page), ""), *blocks(page, "python")])
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
