@@ -127,8 +127,12 @@ class Explanation:
     path  the folder of their files: `NAME.parquet`, or `NAME/part-N.parquet` of those with many rows.
     """
 
-    def __init__(self, path: Path, holding: object = None) -> None:
-        self.path = path
+    def __init__(self, path: str | Path, holding: object = None) -> None:
+        self.path = as_path(path)
+        if not self.path.is_dir():
+            raise ConfigError(
+                f"{path}: there is no explanation; check the path, or make one by bigforest.explain_forest"
+            )
         self._holding = holding
 
     @property

@@ -12,7 +12,8 @@ from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.html import facts_table, rows_table
 from bigforest.plot.draw import HEIGHT, WIDTH, altair, chart_of, finished
 from bigforest.predict.forest import Forest, read_forest
-from bigforest.race.race_state import RaceState
+from bigforest.race.race_state import FILE, RaceState
+from bigforest.storage.paths import as_path
 
 WINNER = "winner.forest"
 
@@ -32,9 +33,11 @@ class Comparison:
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
-        """holding: kept as long as the comparison is in use. Raises FormatError where the folder holds none."""
-        self.path = Path(path)
+        """holding: kept as long as the comparison is in use. Raises ConfigError where there is none, and FormatError."""
+        self.path = as_path(path)
         self._holding = holding
+        if not (self.path / FILE).is_file():
+            raise ConfigError(f"{path}: there is no comparison; check the path, or make one by bigforest.compare")
         state = RaceState.read(self.path)
         if state.winner is None:
             raise ConfigError(f"{path}: the comparison is not finished; repeat it, and it goes on")
