@@ -33,7 +33,7 @@ class Comparison:
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
-        """holding: kept as long as the comparison is in use. Raises ConfigError where there is none, and FormatError."""
+        """holding: kept as long as the comparison is in use. Raises ConfigError where there is none, FormatError."""
         self.path = as_path(path)
         self._holding = holding
         if not (self.path / FILE).is_file():
