@@ -93,7 +93,7 @@ def figure_2(given: Given) -> Outcome:
     def draw(path: Path) -> None:
         draw_panels(shown, list(_SHOWN), "seconds", "CPU seconds of training", path)
 
-    return Outcome(numbers, _compared(means, "seconds"), f"{about} Ours are seconds of one thread.", draw)
+    return Outcome(numbers, _compared(means, "seconds"), f"{about} Ours are median seconds of one thread.", draw)
 
 
 def figure_3(given: Given) -> Outcome:

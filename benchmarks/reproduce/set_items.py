@@ -297,7 +297,7 @@ def figure_4(given: Given, picture: str) -> Outcome:
 
 
 def _ellipses(numbers: pl.DataFrame, path: Path) -> None:
-    """Mean error against mean seconds; ellipses of 0.1 standard deviation over the sets."""
+    """Mean error against mean seconds; ellipses of 0.1 standard deviation over the sets and seeds."""
     from matplotlib.patches import Ellipse
 
     drawn, [[axis]] = figure(1, 1, width=5.5, height=4.2)
