@@ -109,7 +109,7 @@ class Bars:
         from rich.text import Text
 
         console = Console(stderr=True, highlight=False) if self._progress is None else self._progress.console
-        console.print(Text(f"note: {event.message}", style="yellow"), soft_wrap=True)
+        console.print(Text.assemble(("note:", "bold"), f" {event.message}"), soft_wrap=True)
 
 
 def _progress() -> Any:
@@ -117,13 +117,16 @@ def _progress() -> Any:
         return NotebookBars()
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.theme import Theme
 
+    # Times are yellow otherwise, which a light terminal hides.
+    plain = Theme({"progress.elapsed": "none", "progress.remaining": "none"})
     return Progress(
         TextColumn("{task.description:<7}"),
         BarColumn(bar_width=30),
         TextColumn("{task.completed:,.0f} of {task.total:,.0f} {task.fields[unit]}"),
         TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.fields[clock]}"),
-        console=Console(stderr=True, highlight=False),
+        console=Console(stderr=True, highlight=False, theme=plain),
         transient=True,
     )
