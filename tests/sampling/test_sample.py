@@ -31,6 +31,7 @@ from tests.thorough import examples
 BLOCK = 65_536
 COMPILED = not numba.config.DISABLE_JIT
 many_draws = pytest.mark.skipif(not COMPILED, reason="too many draws for uncompiled kernels")
+many_rows = pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 
 
 def options(**changes: Any) -> TrainConfig:
@@ -282,6 +283,7 @@ def test_sampler__moments_of_rows_within_a_class(sampling: Any) -> None:
         assert abs((own == 0).mean() - (1 - 1 / size) ** wanted) < 5 * math.sqrt(0.4 / size / trees)
 
 
+@many_rows
 @pytest.mark.parametrize("sampling", ["uniform", "stratified", "balanced"])
 def test_train__rows_sorted_by_class_learn_as_well(sampling: Any) -> None:
     random = np.random.default_rng(2)
@@ -343,6 +345,7 @@ def test_sampler__whole_groups_are_drawn_as_rows_are(replace: bool, kind: Any, t
         Store.open(tmp_path / "s")
 
 
+@many_rows
 def test_train__out_of_bag_of_groups_is_honest(tmp_path: Path) -> None:
     frame = grouped()
     settings: dict[str, Any] = {"trees": 60, "seed": 1, "threads": 1}
