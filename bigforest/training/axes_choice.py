@@ -23,7 +23,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.schema.options import AUTO
 from bigforest.store.store import Store
 from bigforest.training.trial_trees import (
-    Trial,
+    TrialTrees,
     gain_of,
     is_better,
     judge,
@@ -87,7 +87,7 @@ def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.floa
     return found
 
 
-def _sums_below(trial: Trial, roots: NDArray[np.int64]) -> NDArray[np.float64]:
+def _sums_below(trial: TrialTrees, roots: NDArray[np.int64]) -> NDArray[np.float64]:
     """The sum of the truth of the rows out of bag that come to each node, float64 [nodes, outputs]."""
     nodes = trial.trees
     sums = np.zeros((nodes.feature.size, trial.truth.shape[1]))

@@ -58,7 +58,7 @@ class Errors(NamedTuple):
     trees: NDArray[np.float64]
 
 
-class Trial(NamedTuple):
+class TrialTrees(NamedTuple):
     """Trees grown together, the rows that each left out, and the truth, float64 [rows, outputs]."""
 
     trees: TreeArrays
@@ -127,7 +127,7 @@ def judge(store: Store, config: TrainConfig, trees: range) -> Errors:
     return found
 
 
-def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[Trial]:
+def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTrees]:
     """Grow trees on some rows of the store."""
     some = store.of_rows(rows_to_judge(store.rows, len(store.spec.features)))
     if config.task == "classification":
@@ -137,7 +137,7 @@ def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[Trial]:
     try:
         for grown in grow_trees(some, config, trees):
             assert grown.left_out is not None
-            yield Trial(grown.trees, grown.left_out, truth)
+            yield TrialTrees(grown.trees, grown.left_out, truth)
     finally:
         forget_shared(some, config)
 
