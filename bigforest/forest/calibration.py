@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.contents import Contents
-from bigforest.forest.format.files import row_batches
+from bigforest.forest.format.files import has_spread, row_batches
+from bigforest.forest.format.schema import SPREAD
 from bigforest.metrics.conformal import (
     ClassSets,
     Intervals,
@@ -25,6 +26,8 @@ from bigforest.schema.labels import proba_names, stored_labels
 
 # Most rows that are kept of a large table, drawn at random: with these the coverage is off by less than 0.001.
 MOST_ROWS = 1 << 18
+# Trees that vote on a row, whose spread says something.
+_FEWEST_VOTERS = 10
 # Shares are quotients of rounded sums.
 _ROUNDING = 1e-6
 
@@ -37,6 +40,8 @@ class CalibrationRows(NamedTuple):
     prediction  float64, or int64, the same.
     share       float64, share of the votes for the true class; of numbers none.
     confidence  float64, largest share of the votes; of numbers none.
+    spread      float64, of what the trees predict, nan where it is not known; of classes none.
+    voters      int64, trees that voted on the row; of classes none.
     """
 
     draw: NDArray[np.uint64]
@@ -44,6 +49,8 @@ class CalibrationRows(NamedTuple):
     prediction: NDArray[np.float64] | NDArray[np.int64]
     share: NDArray[np.float64]
     confidence: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    voters: NDArray[np.int64]
 
     def chosen(self, keep: NDArray[np.bool_]) -> CalibrationRows:
         """Those entries only."""
@@ -67,8 +74,15 @@ class Calibration:
         self._rows = _read(forest, self._classes, most)
 
     def intervals(self, coverage: float) -> Intervals:
-        """Of a forest that predicts numbers. Raises ConfigError where there are too few rows."""
-        return fit_intervals(self._rows.prediction, self._rows.truth, coverage)  # type: ignore[arg-type]
+        """Of a forest that predicts numbers, by the spread of its trees where enough of them vote on a row.
+
+        Raises ConfigError where there are too few rows.
+        """
+        rows = self._rows
+        if rows.voters.size and np.median(rows.voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all():
+            rows = rows.chosen(~np.isnan(rows.spread))
+            return fit_intervals(rows.prediction, rows.truth, coverage, rows.spread)  # type: ignore[arg-type]
+        return fit_intervals(rows.prediction, rows.truth, coverage)  # type: ignore[arg-type]
 
     def class_sets(self, coverage: float) -> ClassSets:
         """Of a forest that predicts classes. Raises ConfigError where there are too few rows."""
@@ -96,6 +110,8 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
     """
     path = forest.directory / "oob" / "rows.parquet"
     names = ["row", "truth", "prediction", *proba_names(forest.spec.target)]
+    if not classes:
+        names += ["trees", *([SPREAD] if has_spread(path) else [])]
     key = _key(forest.config.seed)
     held: list[CalibrationRows] = []
     size = 0
@@ -136,7 +152,15 @@ def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
     truth, prediction = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("truth", "prediction"))
     if not (np.isfinite(truth).all() and np.isfinite(prediction).all()):
         raise ValueError("a truth or prediction is not finite")
-    return CalibrationRows(_draws(batch, key), truth, prediction, np.empty(0), np.empty(0))
+    voters, spread = batch.column("trees").to_numpy(zero_copy_only=False), np.full(truth.size, np.nan)
+    if SPREAD in batch.schema.names:
+        column = batch.column(SPREAD)
+        spread = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        known = column.is_valid().to_numpy(zero_copy_only=False)
+        if not (np.isfinite(spread[known]).all() and (spread[known] >= 0.0).all()):
+            raise ValueError("a spread is negative or not finite")
+    none = np.empty(0)
+    return CalibrationRows(_draws(batch, key), truth, prediction, none, none, spread, voters.astype(np.int64))
 
 
 def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> CalibrationRows:
@@ -152,7 +176,8 @@ def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> Calibrati
             raise ValueError("a share of the votes is not from 0 to 1")
         np.copyto(share, own, where=codes == k)
         np.maximum(confidence, own, out=confidence)
-    return CalibrationRows(_draws(batch, key), codes, answers, share, confidence)
+    none = np.empty(0)
+    return CalibrationRows(_draws(batch, key), codes, answers, share, confidence, none, none.astype(np.int64))
 
 
 def _joined(held: list[CalibrationRows]) -> CalibrationRows:

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.html import facts_table, rows_table
-from bigforest.forest.format.files import check_file, read_table, row_batches, with_rows
+from bigforest.forest.format.files import check_file, has_spread, read_table, row_batches, with_rows
 from bigforest.forest.format.frames import scan, to_frame
-from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
+from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, SPREAD, confusion, metrics, oob_rows
 from bigforest.forest.votes.kept_votes import read_votes
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_type, proba_names, stored_labels
@@ -47,6 +47,8 @@ class OobReport:
         numbers = spec.target.task == "regression"
         path = directory / "rows.parquet"
         columns = oob_rows(label, proba_names(spec.target))
+        if has_spread(path):
+            columns = oob_rows(label, [SPREAD])
         check_file(path, "oob-rows", columns, identity)
 
         dtype = label_type(spec.target)

@@ -23,33 +23,35 @@ class OobAccumulator(NamedTuple):
 
     votes       float64 [rows, lambdas * classes], or [rows, lambdas] of numbers.
     prediction  uint16 [rows, lambdas]. There is none where numbers are predicted: it is the votes over the voters.
+    spread      float64 [rows, 2], sums of the numbers that trees predict as grown, less the offset of the target, and
+                of their squares; none where classes are predicted.
     """
 
     votes: NDArray[np.float64]
     voters: NDArray[np.uint32]
     prediction: NDArray[np.uint16]
+    spread: NDArray[np.float64]
 
     def part(self, start: int, stop: int) -> OobAccumulator:
         """Entries `start` to before `stop`."""
-        return OobAccumulator(self.votes[start:stop], self.voters[start:stop], self.prediction[start:stop])
+        return OobAccumulator._make(array[start:stop] for array in self)
 
     def by(self, place: int, lambdas: int) -> OobAccumulator:
         """The votes by the lambda at `place` of this many."""
         width = self.votes.shape[1] // lambdas
-        return OobAccumulator(
-            self.votes[:, place * width : (place + 1) * width], self.voters, self.prediction[:, place : place + 1]
-        )
+        votes, prediction = self.votes[:, place * width : (place + 1) * width], self.prediction[:, place : place + 1]
+        return OobAccumulator(votes, self.voters, prediction, self.spread)
 
     def put(self, other: OobAccumulator) -> None:
         """Make this one, of as many rows, equal to another."""
-        self.votes[:], self.voters[:], self.prediction[:] = other
+        self.votes[:], self.voters[:], self.prediction[:], self.spread[:] = other
 
 
 def no_votes(rows: int, spec: DataSpec, lambdas: int = 1) -> OobAccumulator:
     """The tally of rows that no tree has voted on, by this many lambdas."""
     told = rows if spec.target.classes else 0
-    votes = np.zeros((rows, lambdas * answer_width(spec)))
-    return OobAccumulator(votes, np.zeros(rows, np.uint32), np.zeros((told, lambdas), np.uint16))
+    votes, voters = np.zeros((rows, lambdas * answer_width(spec))), np.zeros(rows, np.uint32)
+    return OobAccumulator(votes, voters, np.zeros((told, lambdas), np.uint16), np.zeros((rows - told, 2)))
 
 
 def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:

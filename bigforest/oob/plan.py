@@ -158,8 +158,8 @@ def choose_oob(
 
 
 def votes_bytes(classes: int, lambdas: int) -> int:
-    """Bytes of the votes on a row, by this many lambdas."""
-    return (8 * classes + 2) * lambdas + 4
+    """Bytes of the votes on a row, by this many lambdas, and of the sums that the spread of numbers follows from."""
+    return (8 * classes + 2) * lambdas + 4 + (16 if classes == 1 else 0)
 
 
 def range_rows(shape: Shape, most: int, executor: Executor) -> int:

@@ -16,7 +16,17 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bigforest.forest.format.files import open_parquet, write_table, write_tables
-from bigforest.forest.format.schema import CURVE, METRICS, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
+from bigforest.forest.format.schema import (
+    CURVE,
+    METRICS,
+    NUMBER_CURVE,
+    NUMBER_METRICS,
+    SPREAD,
+    confusion,
+    metrics,
+    oob_rows,
+)
+from bigforest.forest.load.predictor import deviation
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, error_unit, row_weights, true_values, weight_share
@@ -44,7 +54,8 @@ def write_report(
     scores   different scores held at a time.
     """
     spec = store.spec
-    schema = oob_rows(stored_labels(spec.target).type, proba_names(spec.target))
+    shares = proba_names(spec.target) if spec.target.classes else [SPREAD]
+    schema = oob_rows(stored_labels(spec.target).type, shares)
     judged: _Classes | _Numbers = (
         _Numbers(store) if spec.target.task == "regression" else _Classes(store, config, scores)
     )
@@ -100,13 +111,14 @@ class _Numbers:
         self._sums = NumberSums(store.spec.target.offset, total)
 
     def add(self, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """Truth, prediction and no shares of the rows of a tally that begins with row `first`; adds them up."""
+        """Truth, prediction and spread of the rows of a tally that begins with row `first`; adds them up."""
         truth = true_values(self._store, first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         mean = accumulator.votes[:, 0] / np.maximum(accumulator.voters, 1)
         weight = row_weights(self._store, first, first + used.size)
         self._sums.add(truth[used], mean[used], None if weight is None else weight[used])
-        return pa.array(truth), pa.array(mean, mask=~used), ()
+        spread = deviation(accumulator.spread, accumulator.voters)
+        return pa.array(truth), pa.array(mean, mask=~used), [pa.array(spread, mask=accumulator.voters < 2)]
 
     def tables(self, _: Path) -> dict[str, pa.Table]:
         """The other files, by name."""

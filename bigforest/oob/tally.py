@@ -76,13 +76,21 @@ class JudgedRange(NamedTuple):
     losses: LambdaLosses | None
 
 
+class _Grown(NamedTuple):
+    """What leaves predict as grown, less the offset of the target: `value`, float64, by 1 less than `ballot`."""
+
+    ballot: NDArray[np.uint32]
+    value: NDArray[np.float64]
+
+
 class _Cast(NamedTuple):
-    """A file of leaves, and what they cast: arrays of kernels/predict/tally.py."""
+    """A file of leaves, and what they cast: arrays of kernels/predict/tally.py. grown: of numbers."""
 
     file: LeafFile
     first: NDArray[np.int64]
     ballot: NDArray[np.uint32]
     mixed: NDArray[np.float64]
+    grown: _Grown | None
 
 
 def tally_range(
@@ -162,8 +170,11 @@ def _casts(files: Sequence[LeafFile], work: TallyInputs, store: Store, config: T
 
 def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) -> _Cast:
     ballots = file.ballots(store.spec)
+    target, grown = store.spec.target, None
+    if target.task == "regression":
+        grown = _Grown(ballots.ballot, ballots.mixed[:, 0] - target.offset)
     if not work.amounts:
-        return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, config.vote))
+        return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, config.vote), grown)
     values = leaf_values(ballots, np.array(work.amounts) / weight_unit(store.spec))
     if values is None:
         raise _torn(file)
@@ -175,7 +186,7 @@ def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) 
     ballot = np.full(own.size, NO_BALLOT)
     ballot[own] = np.arange(values.shape[1], values.shape[1] + len(values), dtype=np.uint32)
     ballot.flags.writeable = False  # as those of files; other flags would be compiled apart
-    return _Cast(file, ballots.first, ballot, cast)
+    return _Cast(file, ballots.first, ballot, cast, grown)
 
 
 def _torn(file: LeafFile) -> FormatError:
@@ -213,7 +224,15 @@ def _add_chunk(
 ) -> None:
     """Add the votes on the rows of a chunk, which begin with row `first`, to their tally and the changes."""
     from bigforest.kernels.predict.accumulate import Votes
-    from bigforest.kernels.predict.tally import ClassVotes, FoundLeaves, NumberVotes, OobVotes, add_classes, add_numbers
+    from bigforest.kernels.predict.tally import (
+        ClassVotes,
+        FoundLeaves,
+        NumberVotes,
+        OobVotes,
+        add_classes,
+        add_numbers,
+        add_spread,
+    )
 
     trees = range(cast.file.trees.start, min(cast.file.trees.stop, config.trees))
     found = cast.file.chunk(file, number)
@@ -225,7 +244,10 @@ def _add_chunk(
     votes = OobVotes(Votes(cast.mixed, here.votes), here.voters, change[-2], change[-1], weight)
     if store.spec.target.task == "regression":
         numbers = NumberVotes(votes, true_values(store, first, last), unit, weight_share(store), change[:-2])
-        sound = add_numbers(leaves, numbers)
+        assert cast.grown is not None
+        sound = add_numbers(leaves, numbers) and add_spread(
+            leaves._replace(ballot=cast.grown.ballot), cast.grown.value, here.spread
+        )
     else:
         sound = add_classes(leaves, ClassVotes(votes, store.labels(first, last), here.prediction, change[:-2]))
     changes[:, trees.start : trees.stop] += change

@@ -67,9 +67,8 @@ def answer_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, pl.Da
 def no_answers(spec: DataSpec, rule: VoteRule) -> Answers:
     """The answers to no rows."""
     value = np.empty(0) if spec.target.task == "regression" else None
-    return Answers(
-        np.empty(0, np.int32), np.empty((0, len(spec.target.classes))), value, np.empty((0, len(rule.quantiles)))
-    )
+    shares, quantiles = np.empty((0, len(spec.target.classes))), np.empty((0, len(rule.quantiles)))
+    return Answers(np.empty(0, np.int32), shares, value, quantiles, value)
 
 
 def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
@@ -97,7 +96,7 @@ def conformal_array(answers: Answers, rule: VoteRule) -> NDArray[Any]:
     """The intervals, float64 [rows, 2], or which classes are in the sets, bool [rows, classes]."""
     if isinstance(rule.conformal, Intervals):
         assert answers.value is not None
-        return rule.conformal.bounds(answers.value)
+        return rule.conformal.bounds(answers.value, answers.spread)
     assert rule.conformal is not None and answers.proba is not None
     return rule.conformal.members(answers.proba)
 

@@ -16,6 +16,7 @@ import bigforest as bf
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.ranks import Ranks, average_ranks
 from bigforest.forest.load.feature_map import check_schema
+from bigforest.forest.load.predictor import BetweenGroups
 from tests.naive import ranks as naive
 from tests.strategies import EXTREMES
 
@@ -115,5 +116,5 @@ def test_voting__adds_votes_on_ranks() -> None:
     found = check_schema(new.schema, forest.spec)
     rows = forest.reader(forest.rule(None)).frame(new, found, predictor.packed.used)
     votes = np.zeros((50, 2))
-    predictor.add(rows, votes, 1)
+    predictor.add(rows, BetweenGroups(votes, None, None), 1)
     assert (votes / 5 == forest.predict_proba(new).to_numpy()).all()

@@ -44,6 +44,27 @@ def test_fit_intervals__as_the_oracle(pairs: list[tuple[float, float]], coverage
     assert found.tolist() == [list(naive.interval(prediction, truth, coverage, value) or ()) for value in values]
 
 
+@given(PAIRS, COVERAGES, st.sampled_from([0.0, 1e-3, 1.0, 1e9]), st.integers(0, 99))
+def test_fit_intervals__by_spread_as_the_oracle(
+    pairs: list[tuple[float, float]], coverage: str, largest: float, seed: int
+) -> None:
+    prediction, truth = (list(column) for column in zip(*pairs, strict=True)) if pairs else ([], [])
+    if naive.bound(truth, coverage) is None:
+        return
+    draw = np.random.default_rng(seed)
+    spread = np.round(draw.random(len(pairs)) * largest, 3)
+    values = sorted(set(prediction))[:50]
+    new = draw.random(len(values)) * largest
+    fitted = fit_intervals(np.array(prediction), np.array(truth), float(coverage), spread)
+    assert (fitted.scale > 0.0) == bool(spread.any())
+    found = fitted.bounds(np.array(values), new)
+    expected = [
+        list(naive.interval(prediction, truth, coverage, value, spread.tolist(), float(own)) or ())
+        for value, own in zip(values, new, strict=True)
+    ]
+    assert np.allclose(found, np.array(expected), rtol=1e-12)
+
+
 def test_fit_intervals__several_bins_of_which_the_wide_ones_are_wide() -> None:
     draw = np.random.default_rng(3)
     prediction = draw.random(4000)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil
 
+import numpy as np
+
 
 def bound(errors: Sequence[float], coverage: str) -> float | None:
     """The k-th smallest, k = ceil(coverage * (n + 1)); None where there are not as many."""
@@ -28,14 +30,27 @@ def bins(predictions: Sequence[float], coverage: str) -> list[list[float]]:
 
 
 def interval(
-    predictions: Sequence[float], truths: Sequence[float], coverage: str, value: float
+    predictions: Sequence[float],
+    truths: Sequence[float],
+    coverage: str,
+    value: float,
+    spreads: Sequence[float] | None = None,
+    spread: float = 0.0,
 ) -> tuple[float, float] | None:
-    """The interval around the prediction `value`; None where there are too few rows."""
+    """The interval around the prediction `value`; None where there are too few rows.
+
+    spreads, spread  of the trees on the rows that are known, and on this one; by which rows are as hard as they are.
+    """
     cut = bins(predictions, coverage)
     own = next((one for one in cut if value <= one[-1]), cut[-1]) if predictions else []
-    pairs = zip(predictions, truths, strict=True)
-    radius = bound([abs(truth - guess) for guess, truth in pairs if own[0] <= guess <= own[-1]], coverage)
-    return None if radius is None else (value - radius, value + radius)
+    scale = float(np.mean(spreads)) if spreads else 0.0
+    hard = [one / scale + 1.0 if scale else 1.0 for one in spreads or [0.0] * len(predictions)]
+    rows = zip(predictions, truths, hard, strict=True)
+    radius = bound([abs(truth - guess) / by for guess, truth, by in rows if own[0] <= guess <= own[-1]], coverage)
+    if radius is None:
+        return None
+    radius *= spread / scale + 1.0 if scale else 1.0
+    return value - radius, value + radius
 
 
 def categories(truths: Sequence[int], classes: int, coverage: str) -> list[list[int]]:

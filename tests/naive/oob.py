@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from statistics import stdev
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -51,11 +52,12 @@ def report(
 
 
 class NumberReport(NamedTuple):
-    """The same of numbers; curve has the mean squared error."""
+    """The same of numbers; curve has the mean squared error, spread the standard deviation of what trees predict."""
 
     prediction: list[float | None]
     voters: list[int]
     curve: list[tuple[float | None, int]]
+    spread: list[float | None]
 
 
 def number_report(
@@ -68,14 +70,16 @@ def number_report(
     """Judge every row by the mean of the trees whose bag does not hold it."""
     votes = [0.0] * len(rows)
     voters = [0] * len(rows)
+    said: list[list[float]] = [[] for _ in rows]
     curve: list[tuple[float | None, int]] = []
     for tree, bag in zip(trees, bags, strict=True):
         for i, row in enumerate(rows):
             if bag[i] == 0:
-                votes[i] += ballot(tree, row, "soft", names)[0]
+                said[i].append(ballot(tree, row, "soft", names)[0])
+                votes[i] += said[i][-1]
                 voters[i] += 1
         reached = [i for i in range(len(rows)) if voters[i] > 0]
         squares = [(votes[i] / voters[i] - truth[i]) ** 2 for i in reached]
         curve.append((math.fsum(squares) / len(reached) if reached else None, len(reached)))
     prediction = [v / n if n else None for v, n in zip(votes, voters, strict=True)]
-    return NumberReport(prediction, voters, curve)
+    return NumberReport(prediction, voters, curve, [stdev(own) if len(own) > 1 else None for own in said])

@@ -77,14 +77,16 @@ def test_write_oob__equals_a_recomputation(store: Store, tmp_path: Path) -> None
     truth = frame["y"].to_numpy()  # and not the whole numbers that stand for them
     assert not store.spec.target.exact
     numbers = number_report(trees, bags, rows, truth.tolist(), names_of(store))
-    assert found.columns == ["row", "truth", "prediction", "trees"]
+    assert found.columns == ["row", "truth", "prediction", "trees", "spread"]
     assert found["truth"].to_list() == truth.tolist()
     assert found["prediction"].to_list() == numbers.prediction
     assert found["trees"].to_list() == numbers.voters
+    for spread, wanted_spread in zip(found["spread"], numbers.spread, strict=True):
+        assert spread == (None if wanted_spread is None else pytest.approx(wanted_spread, rel=1e-9, abs=1e-9))
     assert forest.oob.curve.columns == ["trees", "mse", "rows"]
     for (trees_, mse, used), (wanted_mse, wanted_used) in zip(forest.oob.curve.rows(), numbers.curve, strict=True):
         assert used == wanted_used and mse == pytest.approx(wanted_mse, rel=1e-10), trees_
-    _check_numbers(found.drop_nulls(), forest.oob.metrics)
+    _check_numbers(found.drop_nulls("prediction"), forest.oob.metrics)
     assert forest.oob.error == pytest.approx(forest.oob.metrics["mse"][0], rel=1e-10)
     assert forest.oob.confusion is None and "mean squared error" in repr(forest.oob)
 

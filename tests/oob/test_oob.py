@@ -228,7 +228,7 @@ def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(tally, "no_votes", watched)
     write_oob(store, config, tmp_path / "f", resources=Resources(threads=2), listener=silent)
-    assert len(alive) == 3 * 4
+    assert len(alive) == 4 * 4
 
 
 def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 import numba
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 import bigforest
@@ -43,7 +45,7 @@ TARGETS: dict[str, dict[str, Any]] = {
 
 
 def grown(name: str, rows: int = 1200, **options: Any) -> Forest:
-    return bigforest.train(frame(rows), scheduler="threads", **{"trees": 25, "threads": 2, **TARGETS[name], **options})
+    return bigforest.train(frame(rows), scheduler="threads", **{"trees": 32, "threads": 2, **TARGETS[name], **options})
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +53,55 @@ def forests() -> dict[str, Forest]:
     return {name: grown(name) for name in TARGETS}
 
 
+def tree_spread(forest: Forest, new: pl.DataFrame) -> list[float]:
+    """The standard deviation of what the trees predict as grown, row by row."""
+    nodes = forest.nodes.select("tree", "node", "value").collect()
+    value = {(tree, node): number for tree, node, number in nodes.rows()}
+    return [stdev([value[tree, leaf] for tree, leaf in enumerate(leaves)]) for leaves in forest.apply(new).tolist()]
+
+
 @compiled
+@pytest.mark.parametrize("options", cases([{}, {"shrink": "off"}, {"shrink": 3.0}], quick=2), ids=str)
 @pytest.mark.parametrize("coverage", cases([0.9, 0.5, 0.95], quick=1))
-def test_predict__intervals_as_the_oracle(forests: dict[str, Forest], coverage: float) -> None:
-    oob = forests["y"].oob.rows.drop_nulls("prediction").collect()
-    known = oob["prediction"].to_list(), oob["truth"].to_list()
-    found = forests["y"].predict(frame(60, 1), coverage=coverage)
-    expected = [naive.interval(*known, str(coverage), value) for value in found["prediction"]]
-    assert found.select("low", "high").rows() == expected
+def test_predict__intervals_as_the_oracle(options: dict[str, Any], coverage: float) -> None:
+    forest, new = grown("y", 500, **options), frame(60, 1)
+    oob = forest.oob.rows.drop_nulls("prediction").collect()
+    known = oob["prediction"].to_list(), oob["truth"].to_list(), str(coverage)
+    found = forest.predict(new, coverage=coverage)
+    expected = [
+        naive.interval(*known, value, oob["spread"].to_list(), spread)
+        for value, spread in zip(found["prediction"], tree_spread(forest, new), strict=True)
+    ]
+    assert np.allclose(found.select("low", "high").to_numpy(), np.array(expected), rtol=1e-9)
+    assert (found["high"] - found["low"]).n_unique() > 10
+
+
+@compiled
+def test_predict__intervals_of_few_trees_or_older_forests_do_not_follow_the_spread(tmp_path: Path) -> None:
+    """A spread of fewer than ten trees says little, and forests of before lack the column."""
+    few, older = grown("y", 500, trees=20), grown("y", 500, out=tmp_path / "f")
+    path = tmp_path / "f" / "oob" / "rows.parquet"
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns("spread"), path)
+    again = bigforest.read_forest(tmp_path / "f")
+    assert again.oob.rows.collect_schema().names() == ["row", "truth", "prediction", "trees"]
+    for forest in (few, again):
+        oob = forest.oob.rows.drop_nulls("prediction").collect()
+        known = oob["prediction"].to_list(), oob["truth"].to_list(), "0.9"
+        found = forest.predict(frame(60, 1), coverage=0.9)
+        assert found.select("low", "high").rows() == [naive.interval(*known, one) for one in found["prediction"]]
+    assert older.predict(frame(60, 1))["prediction"].equals(again.predict(frame(60, 1))["prediction"])
+
+
+@compiled
+def test_predict__intervals_with_quantiles_are_the_same(tmp_path: Path) -> None:
+    forest, new = grown("y", 3000, keep_targets=True, shrink=2.0), frame(9000, 1)
+    expected = forest.predict(new, coverage=0.9)
+    both = forest.predict(new, coverage=0.9, quantiles=[0.5])
+    assert both.drop("q0.5").equals(expected)
+    for memory in ("400MB", "1GB"):
+        assert forest.predict(new, coverage=0.9, quantiles=[0.5], memory=memory, threads=1).equals(both)
+        assert forest.predict(new, coverage=0.9, memory=memory, threads=1).equals(expected)
 
 
 @compiled
@@ -213,6 +256,8 @@ def test_predict__refuses_forests_without_rows_out_of_bag(tmp_path: Path) -> Non
     [
         ("y", pl.lit(float("nan")).alias("truth"), "not finite"),
         ("y", pl.lit(float("inf")).alias("prediction"), "not finite"),
+        ("y", pl.lit(float("nan")).alias("spread"), "negative or not finite"),
+        ("y", pl.lit(-1.0).alias("spread"), "negative or not finite"),
         ("kind", pl.lit("new").alias("truth"), "none of the classes"),
         ("kind", pl.lit(1.5).alias("p_low"), "not from 0 to 1"),
         ("kind", pl.lit(float("nan")).alias("p_low"), "not from 0 to 1"),

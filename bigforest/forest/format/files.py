@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bigforest.common.errors import BigForestError, FormatError
+from bigforest.forest.format.schema import SPREAD
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec, json_object
 from bigforest.storage.arrow import FAULTS, naming_faults
@@ -308,6 +309,11 @@ def with_rows(table: pa.Table, path: Path) -> pa.Table:
 def declared(read: Any, columns: pa.Schema) -> Any:
     """Columns of a table or batch as `columns` has them: in its order, and without what a file says of them besides."""
     return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
+
+
+def has_spread(path: Path) -> bool:
+    """Whether the rows of an out-of-bag report have the column SPREAD. Raises FormatError."""
+    return SPREAD in read_header(path, "oob-rows")[1].names
 
 
 def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pa.Schema]:

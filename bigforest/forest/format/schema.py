@@ -228,11 +228,17 @@ VOTES = pa.schema(
 )
 
 
+# Standard deviation of what the trees that voted on a row predict as grown; null where fewer than two did. Forests of
+# before it was written lack the column.
+SPREAD = "spread"
+
+
 def oob_rows(label: pa.DataType, probabilities: Iterable[str]) -> pa.Schema:
     """Schema of oob/rows.parquet for a target of Arrow type `label`: that of its classes, or float64 of numbers.
 
     row: number of the row in the training data, from 0. prediction: null when the row is in every bag. trees: how many
     trees voted. p_<class>: mean posterior of those trees (vote "soft") or share of their votes ("hard"); null as above.
+    Of numbers there is SPREAD in their place.
     """
     return pa.schema(
         [

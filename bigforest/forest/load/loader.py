@@ -107,14 +107,14 @@ class Loader:
         if targets is not None:
             mean, step = self._leaf_means(packed), self._spec.target.step
             group_leaf_targets = GroupLeafTargets.of(targets, range(packed.roots.size), packed, mean, step)
+        grown = self._leaf_means(packed) - self._spec.target.offset if rule.by_spread else None
         votes = self.tree_votes()
         mixed = packed.ballots(rule.ballots) if votes is None else packed.weighted_ballots(rule.ballots, votes)
         if rule.trees:
             packed = packed._replace(roots=packed.roots[list(rule.trees)])
             votes = None if votes is None else votes[list(rule.trees)]
-        return Predictor(
-            packed, mixed, rule, self._spec, None, ranks, group_leaf_targets, None if votes is None else _sum(votes)
-        )
+        total = None if votes is None else _sum(votes)
+        return Predictor(packed, mixed, rule, self._spec, None, ranks, group_leaf_targets, total, grown)
 
     def passes(
         self,
@@ -138,8 +138,8 @@ class Loader:
         held += 0 if ranks is None else ranks.nbytes
         targets = self.targets(rule, resources)
         held += 0 if targets is None else targets.held
-        if targets is not None and self._lambdas:
-            trees = trees._replace(lambdas=(0.0, *self._lambdas))  # targets have the means of leaves as grown
+        if (targets is not None or rule.by_spread) and self._lambdas:
+            trees = trees._replace(lambdas=(0.0, *self._lambdas))  # targets and spread are of leaves as grown
         all_narrow, votes = narrow(), self.tree_votes()
         kept: dict[range, Predictor] = {}
 
@@ -149,6 +149,7 @@ class Loader:
                 packed = trees.load(entries, resources.workers)
                 pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
                 own = None
+                grown = packed.counts[:, 0] - self._spec.target.offset if rule.by_spread else None
                 if targets is not None:
                     numbers, step = trees.numbers(entries), self._spec.target.step
                     own = GroupLeafTargets.of(targets, numbers, packed, packed.counts[:, 0], step)
@@ -161,11 +162,12 @@ class Loader:
                     mixed = packed.weighted_ballots(rule.ballots, own_votes)
                 packed = packed._replace(counts=packed.counts[:0].copy())
                 count, whole = trees.header.config.trees, None if votes is None else _sum(votes)
-                kept[entries] = Predictor(packed, mixed, rule, self._spec, count, ranks, own, whole)
+                kept[entries] = Predictor(packed, mixed, rule, self._spec, count, ranks, own, whole, grown)
             return kept[entries]
 
         assert trees.used is not None
-        return choose_passes(shape(trees.used), resources, trees, held, load_group, len(rule.quantiles))
+        wanted = len(rule.quantiles), rule.by_spread
+        return choose_passes(shape(trees.used), resources, trees, held, load_group, *wanted)
 
     def _leaf_means(self, packed: FlatTrees) -> NDArray[np.float64]:
         """The means of all leaves as they are grown, float64 [leaves]; read once where leaves are shrunk."""

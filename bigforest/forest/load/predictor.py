@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +37,40 @@ class Answers(NamedTuple):
     proba  float64 [rows, classes], votes over trees; None if not asked for.
     value  float64 [rows], mean of what the trees predict; None where classes are predicted.
     quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
+    spread  float64 [rows], standard deviation of what the trees predict as grown; None if the rule does not ask for it.
     """
 
     codes: NDArray[np.int32]
     proba: NDArray[np.float64] | None
     value: NDArray[np.float64] | None = None
     quantiles: NDArray[np.float64] | None = None
+    spread: NDArray[np.float64] | None = None
+
+
+def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[np.float64]:
+    """Standard deviations from sums and sums of squares, float64 [rows, 2], of so many numbers; 0 of fewer than two."""
+    total, squares = sums.T
+    number = np.maximum(count, 1).astype(np.float64) if isinstance(count, np.ndarray) else float(max(count, 1))
+    variance = (squares - total * total / number) / np.maximum(number - 1.0, 1.0)
+    found: NDArray[np.float64] = np.sqrt(np.maximum(variance, 0.0))
+    return found
+
+
+class BetweenGroups(NamedTuple):
+    """What is kept of rows between the groups of trees that answer them, each added to or set by every group.
+
+    votes   float64 [rows, classes], or [rows, 1] of numbers.
+    leaves  for quantiles, uint32 [rows, trees].
+    spread  for intervals by it, float64 [rows, 2].
+    """
+
+    votes: NDArray[np.float64]
+    leaves: NDArray[np.uint32] | None
+    spread: NDArray[np.float64] | None
+
+    def part(self, start: int, stop: int) -> BetweenGroups:
+        """Of the rows from `start` to before `stop`."""
+        return BetweenGroups._make(None if array is None else array[start:stop] for array in self)
 
 
 class GroupLeafTargets(NamedTuple):
@@ -91,6 +119,8 @@ class Predictor(NamedTuple):
     trees  trees of the whole forest; None for those that are here.
     ranks  of the training table, where the trees split on ranks; None where they split on values.
     group_leaf_targets  for quantiles; None where the rule asks for none.
+    grown  float64 [leaves], what the leaves predict as grown, less the offset of the target; None where the rule does
+           not ask for the spread of the trees.
     votes  what the votes of the trees that answer come to; None where each has one.
     """
 
@@ -102,6 +132,13 @@ class Predictor(NamedTuple):
     ranks: Ranks | None = None
     group_leaf_targets: GroupLeafTargets | None = None
     votes: float | None = None
+    grown: NDArray[np.float64] | None = None
+
+    def nothing_yet(self, rows: int) -> BetweenGroups:
+        """What is kept of so many rows before the first group."""
+        leaves = None if self.group_leaf_targets is None else np.empty((rows, self.forest_trees), np.uint32)
+        spread = None if self.grown is None else np.zeros((rows, 2))
+        return BetweenGroups(np.zeros((rows, answer_width(self.spec))), leaves, spread)
 
     def answer(
         self,
@@ -110,14 +147,12 @@ class Predictor(NamedTuple):
         *,
         proba: bool,
         workers: int = 1,
-        votes: NDArray[np.float64] | None = None,
-        leaves: NDArray[np.uint32] | None = None,
+        before: BetweenGroups | None = None,
     ) -> Answers:
         """Answers to all rows, which have the used features (packed.used).
 
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
-        votes    those of the trees before these, float64 [rows, classes], or [rows, 1] of numbers; added to.
-        leaves   for quantiles, those of the trees before these, uint32 [rows, trees]; set.
+        before   of the trees before these, added to; None where these are all.
 
         Rows are independent: the answers do not depend on how many come together, nor on the number of
         threads. Raises DataError where a value is missing and some splits are on projections.
@@ -126,26 +161,24 @@ class Predictor(NamedTuple):
         if target.task == "regression":
             wanted = len(self.rule.quantiles)
             quantiles = np.empty((count, wanted)) if wanted else None
-            answers = Answers(np.empty(0, np.int32), None, np.empty(count), quantiles)
+            spread = None if self.grown is None else np.empty(count)
+            answers = Answers(np.empty(0, np.int32), None, np.empty(count), quantiles, spread)
         else:
             wanted_shares = proba or self.rule.conformal is not None
             shares = np.empty((count, len(target.classes))) if wanted_shares else None
             answers = Answers(np.empty(count, np.int32), shares)
-        self._vote(rows, numbers, votes, leaves, answers, workers)
+        self._vote(rows, numbers, before, answers, workers)
         return answers
 
-    def add(
-        self, rows: RowBatch, votes: NDArray[np.float64], workers: int, leaves: NDArray[np.uint32] | None = None
-    ) -> None:
-        """Add the votes of these trees to those of the trees before, float64 [rows, classes]; else as `answer`."""
-        self._vote(rows, 0, votes, leaves, None, workers)
+    def add(self, rows: RowBatch, before: BetweenGroups, workers: int) -> None:
+        """Add what these trees say to what those before said; else as `answer`."""
+        self._vote(rows, 0, before, None, workers)
 
     def _vote(
         self,
         rows: RowBatch,
         numbers: NDArray[np.uint64] | int,
-        votes: NDArray[np.float64] | None,
-        leaves: NDArray[np.uint32] | None,
+        before: BetweenGroups | None,
         answers: Answers | None,
         workers: int,
     ) -> None:
@@ -162,7 +195,7 @@ class Predictor(NamedTuple):
         if workers > 1:
             chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
         starts = iter(range(0, count, chunk))
-        if not all(together(lambda: self._vote_chunks(rows, numbers, votes, leaves, answers, chunk, starts), workers)):
+        if not all(together(lambda: self._vote_chunks(rows, numbers, before, answers, chunk, starts), workers)):
             raise self._missing(rows)
 
     def leaves(self, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
@@ -212,14 +245,13 @@ class Predictor(NamedTuple):
         self,
         rows: RowBatch,
         numbers: NDArray[np.uint64] | int,
-        votes: NDArray[np.float64] | None,
-        leaves: NDArray[np.uint32] | None,
+        before: BetweenGroups | None,
         answers: Answers | None,
         chunk: int,
         starts: Iterator[int],
     ) -> bool:
         """Judge the `chunk` rows from each of `starts` on; False, at once, if a value is missing that must not."""
-        from bigforest.kernels.predict.accumulate import Votes, note_leaves, vote
+        from bigforest.kernels.predict.accumulate import SpreadVotes, Votes, note_leaves, vote, vote_spread
         from bigforest.kernels.predict.quantile import find_quantiles
         from bigforest.kernels.predict.route import new_scratch
 
@@ -231,18 +263,26 @@ class Predictor(NamedTuple):
             way = router.way(rows, first, last)
             if way is None:
                 return False
-            here = np.zeros((last - first, answer_width(self.spec))) if votes is None else votes[first:last]
-            cast = Votes(self.mixed, here)
-            if self.group_leaf_targets is None:
-                vote(way, self.packed.roots, cast, new_scratch(way))
-            else:
-                known = np.empty((last - first, trees), np.uint32) if leaves is None else leaves[first:last]
-                note_leaves(way, self.packed.roots, self.group_leaf_targets.noted(cast, known), new_scratch(way))
+            here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
+            roots, cast = self.packed.roots, Votes(self.mixed, here)
+            if self.group_leaf_targets is not None:
+                assert known is not None
+                note_leaves(way, roots, self.group_leaf_targets.noted(cast, known), new_scratch(way))
+                cast = Votes(self.mixed, np.zeros_like(here))  # the spread is another look
+            if self.grown is not None:
+                assert spread is not None
+                vote_spread(way, roots, SpreadVotes(cast, self.grown, spread), new_scratch(way))
+            elif self.group_leaf_targets is None:
+                vote(way, roots, cast, new_scratch(way))
             if answers is None:
                 continue
             if answers.value is not None:
                 answers.value[first:last] = here[:, 0] / trees
+                if answers.spread is not None:
+                    assert spread is not None
+                    answers.spread[first:last] = deviation(spread, trees)
                 if self.group_leaf_targets is not None and answers.quantiles is not None:
+                    assert known is not None
                     targets = self.group_leaf_targets.targets
                     shares = np.array(self.rule.quantiles)
                     find_quantiles(known, *targets[2:], shares, answers.quantiles[first:last])

@@ -16,9 +16,8 @@ from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import Trees
 from bigforest.forest.load.load_plan import LOADING_BYTES, Visit, choose_load_plan
-from bigforest.forest.load.predictor import LEAF_CELLS, Answers, Predictor
+from bigforest.forest.load.predictor import LEAF_CELLS, Answers, BetweenGroups, Predictor
 from bigforest.forest.load.row_batch import CHUNK_BYTES, RowBatch, tile_bytes
-from bigforest.forest.load.vote_rule import answer_width
 
 Batch = TypeVar("Batch")
 
@@ -72,28 +71,21 @@ class AnswerPasses(NamedTuple):
         """
         for begin in range(first, rows, max(1, self.rows)):
             end = min(begin + self.rows, rows)
-            votes: NDArray[np.float64] | None = None
-            leaves: NDArray[np.uint32] | None = None
+            kept: BetweenGroups | None = None
             for number, entries in enumerate(self.groups):
                 predictor = self.load(entries)
-                if votes is None and len(self.groups) > 1:
-                    votes = np.zeros((end - begin, answer_width(predictor.spec)))
-                    if predictor.group_leaf_targets is not None:
-                        leaves = np.empty((end - begin, predictor.forest_trees), np.uint32)
+                if kept is None and len(self.groups) > 1:
+                    kept = predictor.nothing_yet(end - begin)
                 last = number == len(self.groups) - 1
                 for start, found, batch in batches(begin, end, last):
-                    here = slice(start - begin, start - begin + found.rows)
-                    own = None if votes is None else votes[here]
-                    known = None if leaves is None else leaves[here]
+                    at = start - begin
+                    own = None if kept is None else kept.part(at, at + found.rows)
                     try:
                         if last:
-                            answered = predictor.answer(
-                                found, start, proba=proba, workers=workers, votes=own, leaves=known
-                            )
-                            yield batch, answered
+                            yield batch, predictor.answer(found, start, proba=proba, workers=workers, before=own)
                         else:
                             assert own is not None
-                            predictor.add(found, own, workers, known)
+                            predictor.add(found, own, workers)
                     except DataError as error:
                         raise located(error, start, found.rows) from error
                 del predictor
@@ -110,7 +102,13 @@ def default_batch(columns: int) -> int:
 
 
 def choose_passes(
-    shape: Shape, resources: Resources, trees: Trees, held: int, load: Callable[[range], Predictor], quantiles: int = 0
+    shape: Shape,
+    resources: Resources,
+    trees: Trees,
+    held: int,
+    load: Callable[[range], Predictor],
+    quantiles: int = 0,
+    spread: bool = False,
 ) -> AnswerPasses:
     """The passes over a table within the memory of `resources`: see `plan_passes`.
 
@@ -118,7 +116,8 @@ def choose_passes(
 
     Raises ConfigError naming the smallest budget that would do.
     """
-    passes, need = plan_passes(shape, resources, trees.sizes(), trees.first, held, quantiles)
+    sizes = trees.sizes() + (8 * trees.nodes if spread else 0)  # what leaves predict as grown
+    passes, need = plan_passes(shape, resources, sizes, trees.first, held, quantiles, spread)
     need.check(resources.memory, "predicting")
     assert trees.used is not None
     return passes._replace(used=trees.used, load=load)
@@ -141,20 +140,21 @@ def plan_passes(
     first: NDArray[np.int64],
     held: int,
     quantiles: int = 0,
+    spread: bool = False,
 ) -> tuple[AnswerPasses, MemoryEstimate]:
     """The passes over a table, without trees yet, and what they need.
 
     shape         rows and classes, and for every column that is read the bytes of a value.
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
     held          bytes of a table that is in memory already.
-    quantiles     how many are wanted of a row.
+    quantiles     how many are wanted of a row; spread: whether that of the trees is.
 
     `smallest` of the Need is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
     # A batch is there as it was read, as one chunk and as it is written; so are its answers.
-    row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles) + 64
+    row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles + spread) + 64
     # Votes are kept between groups and, for quantiles, the leaf of every tree; a chunk of those is on its way as well.
-    row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0)
+    row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0) + (16 if spread else 0)
     table_rows = max(1, shape.rows)
     tiles = max(CHUNK_BYTES, tile_bytes(shape.features))
     chunk = 8 * LEAF_CELLS if quantiles else 0

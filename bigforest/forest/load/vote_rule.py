@@ -74,6 +74,11 @@ class VoteRule:
         return ["low", "high"] if isinstance(self.conformal, Intervals) else ["set"]
 
     @property
+    def by_spread(self) -> bool:
+        """Whether intervals follow the spread of the trees."""
+        return isinstance(self.conformal, Intervals) and self.conformal.scale > 0.0
+
+    @property
     def ballots(self) -> str:
         """What the trees cast: "soft" or "hard"."""
         return "hard" if self.vote == "hard" else "soft"

@@ -40,6 +40,8 @@ def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: in
     """
     leaves = nodes // 2 + 1
     loaded: NDArray[np.int64] = 4 * nodes + 8 * leaves + 16 * classes * mixed
+    if classes == 1:  # what numbers are as grown, less their offset
+        loaded = loaded + 8 * mixed
     if not lambdas:
         return loaded
     times = 1 if lambdas > 1 else 2  # by one alone votes may be hard, or of trees that have weights

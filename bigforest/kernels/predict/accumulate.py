@@ -28,6 +28,19 @@ class Votes(NamedTuple):
     votes: NDArray[np.float64]
 
 
+class SpreadVotes(NamedTuple):
+    """Votes of trees that predict numbers, and how these differ.
+
+    cast    Votes
+    value   float64 [leaves], what trees predict as grown
+    spread  float64 [rows, 2], sums of these and of their squares, added to
+    """
+
+    cast: Votes
+    value: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+
 class LeafCounts(NamedTuple):
     """Rows that end in leaves.
 
@@ -127,6 +140,15 @@ def _cast(state, layout, tree, row, node):
 
 
 @inlined
+def _cast_spread(state, layout, tree, row, node):
+    ballot = np.uint64(layout.links[node + node]) & layout.ballot
+    add_ballot(state.cast, row, ballot)
+    value = state.value[ballot - _ONE]  # ballot 0 is for a class
+    state.spread[row, 0] += value
+    state.spread[row, 1] += value * value
+
+
+@inlined
 def _count(state, layout, tree, row, node):
     state.counts[node, np.uint64(state.truth[row])] += 1
 
@@ -162,6 +184,12 @@ def vote(way, roots, votes, scratch):
     Oracle: tests/naive/predict.py sum_of_votes.
     """
     route(way, roots, _always, _cast, votes, scratch)
+
+
+@kernel
+def vote_spread(way, roots, votes, scratch):
+    """Like `vote`, but adds to SpreadVotes."""
+    route(way, roots, _always, _cast_spread, votes, scratch)
 
 
 @kernel

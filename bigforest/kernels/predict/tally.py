@@ -199,3 +199,31 @@ def add_classes(found, classes):
 def add_numbers(found, numbers):
     """`add_classes` for NumberVotes."""
     return _add_up(found, _judge_number, numbers)
+
+
+@kernel
+def add_spread(found, value, spread):
+    """Add what the trees predict for their rows, and its square, to float64 [rows, 2]; False as `add_classes`.
+
+    found  FoundLeaves; ballot: 1 + the place in `value`
+    value  float64, of leaves
+
+    Cost: some ns for each row of each tree. Oracle: tests/naive/oob.py.
+    """
+    rows, most = np.uint64(spread.shape[0]), np.uint64(value.size)
+    begin = np.uint64(0)
+    for t in range(np.uint64(found.end.size)):
+        tree = np.uint64(t)
+        first = np.uint64(found.first[tree])
+        nodes = np.uint64(found.first[tree + _ONE]) - first
+        for i in range(begin, np.uint64(found.end[tree])):
+            row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
+            if row >= rows or leaf >= nodes:
+                return False
+            place = np.uint64(found.ballot[first + leaf]) - _ONE
+            if place >= most:
+                return False
+            spread[row, 0] += value[place]
+            spread[row, 1] += value[place] * value[place]
+        begin = np.uint64(found.end[tree])
+    return True
