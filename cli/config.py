@@ -25,6 +25,7 @@ CONFIG: dict[str, Choice] = {
     "bootstrap": option(bool | None, None, None, "Grow each tree on a random bag of the rows, or on all rows.  [default: on; tree, subspace-cap, subspace-perceptron: off]", panel="rows and bags"),
     "sample_fraction": option(float | None, None, "F", "Size of a bag as a fraction of the rows.  [default: 1.0]", panel="rows and bags"),
     "replace": option(bool | None, None, None, "Draw a bag with replacement.  [default: on]", panel="rows and bags"),
+    "calibration": option(float | None, None, "F", "Share of the rows that no bag has; certainty is calibrated by them alone, so that coverage is exact.  [default: none]", panel="rows and bags"),
     "sampling": option(str | None, None, "uniform|stratified|balanced|arc-x4|adaboost", "Draw all rows alike, by class, or, for boosting, more of those that earlier trees are wrong on.  [default: uniform]", panel="rows and bags"),
     "group": option(str | None, None, "COL", "Column of groups of rows, such as a patient: whole groups are in or out of a bag.", panel="rows and bags"),
     "weight": option(str | None, None, "COL", "Column of the weights of the rows.", panel="rows and bags"),

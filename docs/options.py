@@ -35,7 +35,7 @@ _SPARSE = ("projections", "projection_kind", "density", "mean_difference", "mean
 _SUBSPACES = ("subspace", "subspace_per", "steps", "max_epochs")
 _NUMBERS = (
     *("max_depth", "replace", "min_level", "max_bins", "constants", "splitter", "feature_fraction"),
-    *("stop_oob", "ranks", "shrink", "keep_votes"),
+    *("stop_oob", "ranks", "shrink", "keep_votes", "calibration"),
 )
 # What the estimators of scikit-learn call options that texts name.
 _IN_SKLEARN = {

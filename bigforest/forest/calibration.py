@@ -60,6 +60,9 @@ class CalibrationRows(NamedTuple):
 class Calibration:
     """What the rows out of bag say of the certainty of a forest's predictions. All of them count alike.
 
+    Where rows were held out of all bags, these alone are asked: those that all trees voted on. Others among them are
+    there by chance, which asks for nothing that is in the rows.
+
     Raises ConfigError for a forest without an out-of-bag report, and FormatError.
     """
 
@@ -109,14 +112,16 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
     batches in which they come.
     """
     path = forest.directory / "oob" / "rows.parquet"
-    names = ["row", "truth", "prediction", *proba_names(forest.spec.target)]
-    if not classes:
-        names += ["trees", *([SPREAD] if has_spread(path) else [])]
+    names = ["row", "truth", "prediction", "trees", *proba_names(forest.spec.target)]
+    if not classes and has_spread(path):
+        names.append(SPREAD)
     key = _key(forest.config.seed)
     held: list[CalibrationRows] = []
     size = 0
     for batch in row_batches(path, names):
         used = batch.filter(pc.is_valid(batch.column("prediction")))
+        if forest.config.calibration is not None:
+            used = used.filter(pc.equal(used.column("trees"), forest.trees))
         try:
             read = _numbers(used, key) if classes == 0 else _shares(used, key, stored_labels(forest.spec.target))
         except ValueError as error:
@@ -170,7 +175,7 @@ def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> Calibrati
         raise ValueError("a truth or prediction is none of the classes")
     codes, answers = (found.to_numpy(zero_copy_only=False).astype(np.int64) for found in (truth, prediction))
     share, confidence = np.zeros(batch.num_rows), np.zeros(batch.num_rows)
-    for k, column in enumerate(batch.columns[3:]):  # one class at a time: there may be thousands
+    for k, column in enumerate(batch.columns[4:]):  # one class at a time: there may be thousands
         own = column.to_numpy(zero_copy_only=False)
         if column.null_count or not ((own >= 0.0) & (own <= 1.0 + _ROUNDING)).all():
             raise ValueError("a share of the votes is not from 0 to 1")

@@ -87,7 +87,8 @@ def _with_votes(way: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -
     """With the leaves that wait in scratch, their ballots (bytes), and the votes: while trees are added (monitor.py),
     twice while they are replaced; and those of all ranges of rows, until lambda is chosen by all of them."""
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
-    left_out = shape.rows - round(0.8 * distinct_rows(shape.rows, config, shape.classes))
+    inside = 0.8 * distinct_rows(shape.rows, config, shape.classes) * (1.0 - (config.calibration or 0.0))
+    left_out = shape.rows - round(inside)
     scratch = VOTE_BYTES * config.trees * left_out
     votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
     if tried > 1 and way.rows < shape.rows:

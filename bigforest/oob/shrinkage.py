@@ -45,21 +45,37 @@ class LambdaLosses(NamedTuple):
         return LambdaLosses(self.losses + other.losses, self.squares + other.squares, self.weights + other.weights)
 
 
-def losses_of(store: Store, first: int, accumulator: OobAccumulator, lambdas: int, unit: float) -> LambdaLosses:
+def losses_of(
+    store: Store,
+    first: int,
+    accumulator: OobAccumulator,
+    lambdas: int,
+    unit: float,
+    held: NDArray[np.bool_] | None = None,
+) -> LambdaLosses:
     """The losses of rows from `first` on with these votes.
 
     unit  by what errors of numbers are multiplied before they are squared (error_unit).
+    held  which of the rows are held out of all bags, and decide nothing; None for none.
     """
     none = np.zeros((2, lambdas), np.int64)
     found = LambdaLosses(none, none.astype(object), none[:, 0])
     for start in range(0, accumulator.voters.size, _PIECE):
         piece = accumulator.part(start, start + _PIECE)
-        found = found.plus(_losses(store, first + start, piece, lambdas, unit))
+        own = None if held is None else held[start : start + _PIECE]
+        found = found.plus(_losses(store, first + start, piece, lambdas, unit, own))
     return found
 
 
-def _losses(store: Store, first: int, accumulator: OobAccumulator, lambdas: int, unit: float) -> LambdaLosses:
-    used = np.flatnonzero(accumulator.voters)
+def _losses(
+    store: Store,
+    first: int,
+    accumulator: OobAccumulator,
+    lambdas: int,
+    unit: float,
+    held: NDArray[np.bool_] | None,
+) -> LambdaLosses:
+    used = np.flatnonzero(accumulator.voters if held is None else (accumulator.voters > 0) & ~held)
     last = first + accumulator.voters.size
     votes = accumulator.votes.reshape(accumulator.voters.size, lambdas, -1)
     weight = row_weights(store, first, last)

@@ -33,6 +33,7 @@ from bigforest.oob.accumulator import (
 )
 from bigforest.oob.plan import PIECES
 from bigforest.oob.shrinkage import LambdaLosses, losses_of
+from bigforest.sampling.bags import held_out_of
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -104,7 +105,10 @@ def tally_range(
     """Task: the votes on rows `begin` to before `end`; `advance` is told of finished trees."""
     accumulator = no_votes(end - begin, store.spec, work.lambdas)
     changes = _add_up(store, config, work, begin, end, accumulator, advance)
-    losses = losses_of(store, begin, accumulator, work.lambdas, work.unit) if work.lambdas > 1 else None
+    losses = None
+    if work.lambdas > 1:
+        held = held_out_of(store, config, begin, end)
+        losses = losses_of(store, begin, accumulator, work.lambdas, work.unit, held)
     tally = accumulator if work.folder is None else write_tally(accumulator, work.folder)
     return JudgedRange(tally, changes, losses)
 

@@ -8,6 +8,8 @@ Stratified and balanced bags do the same for every class by itself, from the num
 stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
 many draws as the smallest. With groups a bag is drawn from the groups as if they were rows, and its rows follow.
 
+Rows that are held out (held_out.py) are in no bag: bags are drawn from the others as if these were all.
+
 With boosting (boosting.py) a bag depends on the trees before: whoever grows the trees hands the weights of the rows to
 the sampler, tree by tree.
 """
@@ -33,6 +35,7 @@ from bigforest.kernels.tree.bags import (
     draw_with_replacement,
     draw_without_replacement,
 )
+from bigforest.sampling.held_out import are_held_out, held_out_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -59,6 +62,7 @@ class Sampler:
         self._kept: dict[int, Future[NDArray[Any] | None]] = {}  # the oldest first
         self._lock = threading.Lock()
         self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree whose weights are known, and its bag
+        self._sizes = None if config.calibration is None else self._drawn_from()
 
     @classmethod
     def of(cls, store: Store, config: TrainConfig) -> Sampler:
@@ -73,14 +77,31 @@ class Sampler:
         if not config.bootstrap or not config.draws_by_class:
             return cls(store, config, None)
         classes = len(store.spec.target.classes)
-        starts = range(0, store.rows, BLOCK_ROWS)
-        blocks = [
-            np.bincount(store.labels(start, min(start + BLOCK_ROWS, store.rows)), minlength=classes) for start in starts
-        ]
+        blocks = []
+        for start in range(0, store.rows, BLOCK_ROWS):
+            stop = min(start + BLOCK_ROWS, store.rows)
+            labels, held = store.labels(start, stop), held_out_of(store, config, start, stop)
+            blocks.append(np.bincount(labels if held is None else labels[~held], minlength=classes))
         return cls(store, config, np.array(blocks, np.int64))
 
     def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
         return _again, (self.store, self.config)
+
+    def _drawn_from(self) -> NDArray[np.int64]:
+        """How many rows of each block are not held out, int64 [blocks]. Raises ConfigError where there are none."""
+        held = [
+            held_out_of(self.store, self.config, *self._span(block)) for block in range(block_count(self.store.rows))
+        ]
+        sizes = np.array([0 if own is None else np.count_nonzero(~own) for own in held], np.int64)
+        if not sizes.any():
+            raise ConfigError(
+                f"calibration {self.config.calibration} leaves no row to learn from; lower it, or train on more rows"
+            )
+        return sizes
+
+    def _span(self, block: int) -> tuple[int, int]:
+        """The rows of a block."""
+        return block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.store.rows)
 
     def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
         """Draw the bag of a tree of a boosted forest: by these weights of the rows, int64 [rows], each above 0."""
@@ -103,7 +124,9 @@ class Sampler:
                 raise not_drawn_again(self.config)
             return self._boosted[1]
         if self.config.group is not None and self.store.spec.group is not None:
-            return bag(self.store.spec.group.groups, tree, self.config)
+            return self._group_bag(self.store.spec.group.groups, tree)
+        if self._counts is None and self._sizes is not None:
+            return spread_draws(self._sizes, tree, self.config)
         if self._counts is None:
             return block_draws(self.store.rows, tree, self.config)
         random = _spreading(self.config, tree)
@@ -111,11 +134,22 @@ class Sampler:
         draws = np.zeros_like(self._counts)
         for of_class, wanted in enumerate(class_draws(rows, self.config).tolist()):
             sizes = self._counts[:, of_class]
+            if not rows[of_class]:  # all are held out
+                continue
             if self.config.replace:
                 draws[:, of_class] = random.multinomial(wanted, sizes / rows[of_class])
             else:
                 draws[:, of_class] = random.multivariate_hypergeometric(sizes, wanted)
         return draws
+
+    def _group_bag(self, groups: int, tree: int) -> NDArray[np.uint16]:
+        """How often each group is in the bag, uint16 [groups]."""
+        if self.config.calibration is None:
+            return bag(groups, tree, self.config)
+        others = np.flatnonzero(~are_held_out(np.arange(groups, dtype=np.uint64), self.config.calibration))
+        counts = np.zeros(groups, np.uint16)
+        counts[others] = bag(others.size, tree, self.config)
+        return counts
 
     def block(self, tree: int, block: int) -> NDArray[np.uint16]:
         """How often each row of the block is in the bag of the tree, uint16 [rows of the block]."""
@@ -144,20 +178,40 @@ class Sampler:
     def _block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
         if draws is None:
             return bag_block(self.store.rows, tree, block, self.config)
-        start, stop = block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.store.rows)
+        start, stop = self._span(block)
         if self.config.boosts:
             return draws[start:stop]
         if self.config.group is not None and self.store.spec.group is not None:
             of_row: NDArray[np.uint16] = draws[self.store.groups_of(start, stop)]
             return of_row
+        held = held_out_of(self.store, self.config, start, stop)
+        if held is not None:
+            counts = np.zeros(held.size, np.uint16)
+            counts[~held] = self._drawn(tree, block, draws, ~held)
+            return counts
+        return self._drawn(tree, block, draws, None)
+
+    def _drawn(
+        self, tree: int, block: int, draws: NDArray[Any], others: NDArray[np.bool_] | None
+    ) -> NDArray[np.uint16]:
+        """How often each row of a block is in the bag of a tree, of those that are not held out."""
+        start, stop = self._span(block)
         if self._counts is None:
-            return bag_block(self.store.rows, tree, block, self.config, draws)
+            size = stop - start if others is None else int(np.count_nonzero(others))
+            return drawn_rows(size, tree, block, self.config, int(draws[block]))
         target = self.store.labels(start, stop)
+        target = target if others is None else target[others]
         counts, order = np.zeros(target.size, np.uint16), np.empty(target.size, np.uint16)
         ends = np.empty(self._counts.shape[1], np.uint32)
         key = _key(self.config, tree, 2 + block)
         draw_strata(counts, target, ends, order, draws[block], self.config.replace, key)
         return counts
+
+
+def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDArray[np.bool_] | None:
+    """Which of the rows from `start` to before `stop` no bag has; None where every row may be in one."""
+    whole = config.calibration is not None and config.group is not None and store.spec.group is not None
+    return held_out_rows(config, start, stop, store.groups_of(start, stop) if whole else None)
 
 
 def not_drawn_again(config: TrainConfig) -> ConfigError:
@@ -176,7 +230,7 @@ def _again(store: Store, config: TrainConfig) -> Sampler:
 
 def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
     """Draws of one bag from each class, int64 [classes], of which there are this many rows; at least 1 each."""
-    share = np.full_like(rows, rows.min()) if config.sampling == "balanced" else rows
+    share = np.full_like(rows, rows[rows > 0].min()) if config.sampling == "balanced" else rows
     return np.maximum(1, (config.sample_fraction * share + 0.5).astype(np.int64))
 
 
@@ -243,6 +297,12 @@ def block_draws(rows: int, tree: int, config: TrainConfig) -> NDArray[np.int64]:
     """Draws of the tree's bag that fall into each block, int64 [blocks]; they sum to `bag_size`."""
     sizes = np.full(block_count(rows), BLOCK_ROWS, dtype=np.int64)
     sizes[-1] = rows - BLOCK_ROWS * (sizes.size - 1)
+    return spread_draws(sizes, tree, config)
+
+
+def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
+    """`block_draws` for blocks of these sizes."""
+    rows = int(sizes.sum())
     if sizes.size == 1:  # which takes no draw, as making a stream would take longer than all else of a small bag
         return np.array([bag_size(rows, config)])
     random = _spreading(config, tree)
@@ -261,8 +321,14 @@ def bag_block(
     size = min(BLOCK_ROWS, rows - block * BLOCK_ROWS)
     if not config.bootstrap:
         return np.ones(size, dtype=np.uint16)
+    return drawn_rows(
+        size, tree, block, config, int((block_draws(rows, tree, config) if draws is None else draws)[block])
+    )
+
+
+def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, here: int) -> NDArray[np.uint16]:
+    """How often each of so many rows of a block is drawn, when `here` draws fall into the block."""
     counts = np.zeros(size, dtype=np.uint16)
-    here = int((block_draws(rows, tree, config) if draws is None else draws)[block])
     key = _key(config, tree, 2 + block)  # streams 0 and 1 of the tree spread the draws over the blocks
     if config.replace:
         draw_with_replacement(counts, here, key)

@@ -11,6 +11,7 @@ def check_rules(config: TrainOptions) -> None:
     """Raise ConfigError where options contradict each other."""
     _check_boosting(config)
     _check_bag(config)
+    _check_calibration(config)
     _check_votes(config)
     _check_stop(config)
     _check_family(config)
@@ -25,6 +26,20 @@ def _check_bag(config: TrainOptions) -> None:
         raise ConfigError(
             "sample_fraction, replace, sampling and group describe the bag, but bootstrap is off; drop one of them"
         )
+
+
+def _check_calibration(config: TrainOptions) -> None:
+    if config.calibration is None:
+        return
+    if not config.bootstrap:
+        raise ConfigError("calibration keeps rows out of all bags, and without bootstrap there are none; drop one")
+    if config.boosts:
+        raise ConfigError(
+            f"certainty is not calibrated with sampling {config.sampling!r}, which draws by the errors of all rows; "
+            "drop calibration, or take another sampling"
+        )
+    if config.stop_oob is not None:
+        raise ConfigError("stop_oob looks at the rows that calibration holds out; drop one of them")
 
 
 def _check_boosting(config: TrainOptions) -> None:

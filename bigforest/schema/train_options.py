@@ -238,6 +238,16 @@ class TrainOptions:
         float, Option(panel=BAGS, within="(0, 1]", help="Size of a bag as a fraction of the rows.")
     ] = 1.0
     replace: Annotated[bool, Option(panel=BAGS, help="Draw a bag with replacement.")] = True
+    calibration: Annotated[
+        float | None,
+        Option(
+            panel=BAGS,
+            within="(0, 1)",
+            unset="none",
+            help="Share of the rows that no bag has; certainty is calibrated by them alone, so that coverage is exact.",
+            more="Which rows these are does not depend on the seed. With `group`, whole groups are in no bag.",
+        ),
+    ] = None
     sampling: Annotated[
         Sampling,
         Option(

@@ -67,6 +67,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         before. Looked at after every 10 trees, from 40 on. None: grow all trees.
     replace : bool, default=True
         Draw a bag with replacement.
+    calibration : float or None, default=None
+        Share of the rows that no bag has; certainty is calibrated by them alone, so that coverage is exact. Which rows
+        these are does not depend on the seed. With `group`, whole groups are in no bag. None: none.
     sampling : {"uniform", "stratified", "balanced", "arc-x4", "adaboost"}, default="uniform"
         Draw all rows alike, by class, or, for boosting, more of those that earlier trees are wrong on. "stratified":
         each class has its share of the draws. "balanced": each class has as many draws as the smallest has rows, times
@@ -242,6 +245,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         shrink: Literal["auto", "off"] | float = "auto",
         stop_oob: float | None = None,
         replace: bool = True,
+        calibration: float | None = None,
         sampling: Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"] = "uniform",
         min_level: int = 5,
         keep_votes: bool = False,

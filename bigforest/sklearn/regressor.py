@@ -65,6 +65,9 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         before. Looked at after every 10 trees, from 40 on. None: grow all trees.
     replace : bool, default=True
         Draw a bag with replacement.
+    calibration : float or None, default=None
+        Share of the rows that no bag has; certainty is calibrated by them alone, so that coverage is exact. Which rows
+        these are does not depend on the seed. With `group`, whole groups are in no bag. None: none.
     min_level : int, default=5
         Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
         levels of a node may be split off although they have fewer: as many as the number of its rows has binary digits,
@@ -177,6 +180,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         shrink: Literal["auto", "off"] | float = "auto",
         stop_oob: float | None = None,
         replace: bool = True,
+        calibration: float | None = None,
         min_level: int = 5,
         keep_targets: bool = False,
         keep_votes: bool = False,

@@ -53,7 +53,7 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
         subsets = [own for own in subsets if len(own) >= config.axis_features]
     ways = [replace(config, axes_from=_named(names, own)) for own in subsets]
     found = [summed(parts) for parts in try_each(judge, list(map(trial_config, ways)), store, resources, listener)]
-    weight = weights_to_judge(store)
+    weight = weights_to_judge(store, config)
     best = max(range(len(found)), key=lambda place: gain_of(found[place], found[0], weight)[0])
     if not is_better(found[best], found[0], weight):
         return ways[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bigforest.common.events import Listener
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.axes_choice import choose_axes, most_axes, subset_sizes
@@ -28,7 +29,10 @@ def most_of(config: TrainConfig, features: int, rows: int) -> TrainConfig:
 
 
 def choose(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """The configuration, settled for the target of the store, with all that was not given."""
+    """The configuration, settled for the target of the store, with all that was not given. Raises ConfigError where no
+    row is left to learn from."""
+    if config.calibration is not None:
+        Sampler.of(store, config)
     if is_open(config, len(store.spec.features), store.rows):
         config = choose_rule(store, config, resources, listener)
     config = config.with_defaults()

@@ -65,7 +65,7 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
     rules = rules_for(config)
     configs = [trial_config(config, **rule._asdict()) for rule in rules]
     plain, other = map(summed, try_each(judge, configs, store, resources, listener))
-    chosen = rules[is_better(other, plain, weights_to_judge(store))]
+    chosen = rules[is_better(other, plain, weights_to_judge(store, config))]
     if chosen is not rules[0]:
         (usual, fewest), least = rules[0], chosen.min_leaf
         listener(Notice(f"mtry is all and min_leaf {least}, which is better out of bag here than {usual} and {fewest}"))

@@ -28,7 +28,7 @@ from bigforest.grow.in_memory import forget_shared, grow_trees
 from bigforest.grow.shared.left_out import LeftOut
 from bigforest.grow.shared.memory import extra_bytes, tree_bytes
 from bigforest.grow.warm_up import kernels_of
-from bigforest.sampling.bags import BLOCK_ROWS, block_count
+from bigforest.sampling.bags import BLOCK_ROWS, block_count, held_out_of
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -129,7 +129,7 @@ def judge(store: Store, config: TrainConfig, trees: range) -> Errors:
 
 def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTrees]:
     """Grow trees on some rows of the store."""
-    some = store.of_rows(rows_to_judge(store.rows, len(store.spec.features)))
+    some, config = store.of_rows(rows_of(store, config)), replace(config, calibration=None)
     if config.task == "classification":
         truth = (some.target[:, None] == np.arange(len(store.spec.target.classes))).astype(np.float64)
     else:
@@ -178,9 +178,16 @@ def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
     return losses
 
 
-def weights_to_judge(store: Store) -> NDArray[Any] | None:
+def weights_to_judge(store: Store, config: TrainConfig) -> NDArray[Any] | None:
     """The weights of the rows that trees are judged on; None where all weigh the same."""
-    return None if store.weight is None else store.weight[rows_to_judge(store.rows, len(store.spec.features))]
+    return None if store.weight is None else store.weight[rows_of(store, config)]
+
+
+def rows_of(store: Store, config: TrainConfig) -> NDArray[np.int64]:
+    """The rows that trees are grown and judged on: of `rows_to_judge` those that are not held out."""
+    rows = rows_to_judge(store.rows, len(store.spec.features))
+    held = held_out_of(store, config, 0, store.rows)
+    return rows if held is None else rows[~held[rows]]
 
 
 def rows_to_judge(rows: int, features: int) -> NDArray[np.int64]:

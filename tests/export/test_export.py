@@ -236,17 +236,8 @@ KNOWN = {
     *("sample_fraction", "replace", "sampling", "group", "max_bins", "task", "categories", "weight", "class_weight"),
     *("keep_targets", "keep_votes", "vote", "constants", "splitter", "family", "feature_fraction", "ranks", "shrink"),
     *("projections", "projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize", "axes"),
-    *(
-        "orthogonal",
-        "rotation",
-        "axis_features",
-        "axes_from",
-        "subspace",
-        "subspace_per",
-        "steps",
-        "max_epochs",
-        "ties",
-    ),
+    *("orthogonal", "rotation", "axis_features", "axes_from", "subspace", "subspace_per", "steps", "max_epochs"),
+    *("ties", "calibration"),
 }
 
 

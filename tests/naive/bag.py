@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from bigforest.schema.config import TrainConfig
@@ -9,6 +11,7 @@ from tests.naive import rng
 
 BLOCK_ROWS = 65_536
 PURPOSE_BAG = 1
+PURPOSE_HELD_OUT = 8
 SPREADING = (0, 1)  # streams that spread the draws over the blocks
 FIRST_BLOCK = 2  # stream of block 0
 
@@ -86,5 +89,18 @@ def uniform(key: int, draw: int, bound: int) -> int:
 
 
 def bag_of(target: list[int], tree: int, config: TrainConfig) -> list[int]:
-    """How often each row is drawn, whichever way the configuration draws rows."""
+    """How often each row is drawn, whichever way the configuration draws rows; of a block at most where some are held
+    out."""
+    if config.calibration is not None:
+        assert len(target) <= BLOCK_ROWS
+        others = [row for row in range(len(target)) if not is_held_out(row, config.calibration)]
+        drawn = bag_of([target[row] for row in others], tree, replace(config, calibration=None))
+        counts = dict(zip(others, drawn, strict=True))
+        return [counts.get(row, 0) for row in range(len(target))]
     return bag(len(target), tree, config) if config.sampling == "uniform" else bag_by_class(target, tree, config)
+
+
+def is_held_out(number: int, share: float) -> bool:
+    """Whether the row, or group, of this number is in no bag."""
+    key = rng.stream_key(0, PURPOSE_HELD_OUT, 0, 0)
+    return (rng.mix((key + (number + 1) * rng.GOLDEN) & rng.MASK) >> 11) / 2**53 < share

@@ -31,6 +31,7 @@ PURPOSE_STOCHASTIC = np.uint64(4)
 PURPOSE_AXES = np.uint64(5)
 PURPOSE_THRESHOLD = np.uint64(6)
 PURPOSE_WEIGHT = np.uint64(7)
+PURPOSE_HELD_OUT = np.uint64(8)
 
 
 @inlined
