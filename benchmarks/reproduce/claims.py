@@ -362,6 +362,7 @@ def write_index(folder: Path, items: Mapping[str, str]) -> Path:
     lines.append("## Every number beside its reference")
     rows = [f"| [{name}]({name}.md) | {what} | {_verdicts(folder / f'{name}.md')} |" for name, what in items.items()]
     lines.append("\n".join(["| item | what | numbers by verdict |", "|---|---|---|", *rows]))
+    lines.append("\n".join(["```{toctree}", ":hidden:", "", *items, "```"]))
     path = folder / "index.md"
     path.write_text("\n\n".join(lines) + "\n", encoding="utf-8")
     return path

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 
 # Pages that are not called as their files; titles of files that have none.
-_NAMES = {"reproduce/RESULTS.md": "reproductions", "sklearn_forest_tests.md": "sklearn-tests"}
+_NAMES = {"sklearn_forest_tests.md": "sklearn-tests"}
 _TITLES = {"suite.md": "Every set at everybody's defaults", "shrinkage.md": "Shrunk leaves, measured"}
 
 
