@@ -26,6 +26,8 @@ import bigforest
 NEAR = 2.0
 # With fewer draws a standard error is itself too uncertain for a verdict.
 FEWEST_DRAWS = 5
+# An item that takes fewer seconds has found what it measures in one before.
+_SHARED = 5.0
 _Unit = TypeVar("_Unit")
 _Result = TypeVar("_Result")
 _FORMATS = {"ours": "{:.4f}", "standard_error": "{:.4f}", "reference": "{:.4f}", "distance": "{:+.1f}"}
@@ -172,12 +174,13 @@ def write(name: str, what: str, command: str, found: Outcome, out: Path, begin: 
     counts = compared.filter(pl.col("reference").is_not_null())["verdict"].value_counts(sort=True).rows()
     counted = ", ".join(f"{number} {verdict}" for verdict, number in counts) or "there are no reference numbers"
     spent = seconds_of_processor() - begin
+    took = f"{spent:.0f} seconds of processor" if spent >= _SHARED else "measured with an item before it"
     text = "\n\n".join(
         [
             f"# {what}",
             f"`{command}`",
             f"{found.about} {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, bigforest {bigforest.__version__}, "
-            f"{spent:.0f} seconds of processor. Machine: {machine()}, shared with other work.",
+            f"{took}. Machine: {machine()}, shared with other work.",
             f"Verdicts: {counted}. A number agrees that is within {NEAR:g} standard errors of its reference.",
             f"![{what}]({name}.svg)",
             markdown(compared, headings),
