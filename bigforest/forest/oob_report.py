@@ -47,7 +47,7 @@ class OobReport:
         numbers = spec.target.task == "regression"
         path = directory / "rows.parquet"
         columns = oob_rows(label, proba_names(spec.target))
-        if has_spread(path):
+        if numbers and has_spread(path):
             columns = oob_rows(label, [SPREAD])
         check_file(path, "oob-rows", columns, identity)
 

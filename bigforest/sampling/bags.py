@@ -327,7 +327,7 @@ def bag_block(
 
 
 def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, here: int) -> NDArray[np.uint16]:
-    """How often each of so many rows of a block is drawn, when `here` draws fall into the block."""
+    """How often each of `size` rows of a block is drawn, when `here` draws fall into the block."""
     counts = np.zeros(size, dtype=np.uint16)
     key = _key(config, tree, 2 + block)  # streams 0 and 1 of the tree spread the draws over the blocks
     if config.replace:

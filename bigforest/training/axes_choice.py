@@ -18,14 +18,12 @@ from numpy.typing import NDArray
 
 from bigforest.common.events import Listener, Notice
 from bigforest.execution.resources import Resources
-from bigforest.kernels.common.layout import LEAF
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.options import AUTO
 from bigforest.store.store import Store
 from bigforest.training.trial_trees import (
     TrialTrees,
     gain_of,
-    is_better,
     judge,
     summed,
     trial_config,
@@ -54,8 +52,10 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     ways = [replace(config, axes_from=_named(names, own)) for own in subsets]
     found = [summed(parts) for parts in try_each(judge, list(map(trial_config, ways)), store, resources, listener)]
     weight = weights_to_judge(store, config)
-    best = max(range(len(found)), key=lambda place: gain_of(found[place], found[0], weight)[0])
-    if not is_better(found[best], found[0], weight):
+    gained = [gain_of(own, found[0], weight) for own in found]
+    best = max(range(len(found)), key=lambda place: gained[place][0])
+    mean, error = gained[best]
+    if mean <= error:
         return ways[0]
     kept = [names[place] for place in order[: len(subsets[best])]]
     told = ", ".join(kept[:5]) + (f" and {len(kept) - 5} more" if len(kept) > 5 else "")
@@ -75,30 +75,24 @@ def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.floa
     """Task: what splits on each feature gain out of bag in some trees, float64 [features]."""
     found = np.zeros(len(store.spec.features))
     for trial in trials(store, config, trees):
-        answers = trial.answers
-        roots = np.flatnonzero(trial.trees.depth == 0)
-        sums = _sums_below(trial, roots)
-        tree = np.searchsorted(roots, np.arange(len(answers)), side="right") - 1
-        inner = np.flatnonzero(trial.trees.feature != LEAF)
-        for side in (trial.trees.left, trial.trees.right):
-            child = roots[tree[inner]] + side[inner]
+        answers, sums = trial.answers, _sums_below(trial)
+        inner, left, right = trial.splits
+        for child in (left, right):
             gain = ((answers[child] - answers[inner]) * sums[child]).sum(axis=1)
             np.add.at(found, trial.trees.feature[inner], gain)
     return found
 
 
-def _sums_below(trial: TrialTrees, roots: NDArray[np.int64]) -> NDArray[np.float64]:
+def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
     """The sum of the truth of the rows out of bag that come to each node, float64 [nodes, outputs]."""
-    nodes = trial.trees
-    sums = np.zeros((nodes.feature.size, trial.truth.shape[1]))
-    for root, out in zip(roots, trial.left_out, strict=True):
+    depth = trial.trees.depth
+    sums = np.zeros((depth.size, trial.truth.shape[1]))
+    for root, out in zip(np.flatnonzero(depth == 0), trial.left_out, strict=True):
         np.add.at(sums, root + out.leaves, trial.truth[out.rows])
-    tree = np.searchsorted(roots, np.arange(nodes.feature.size), side="right") - 1
-    inner = np.flatnonzero(nodes.feature != LEAF)
-    for depth in range(int(nodes.depth.max()) - 1, -1, -1):
-        here = inner[nodes.depth[inner] == depth]
-        base = roots[tree[here]]
-        sums[here] = sums[base + nodes.left[here]] + sums[base + nodes.right[here]]
+    inner, left, right = trial.splits
+    for level in range(int(depth.max()) - 1, -1, -1):
+        here = depth[inner] == level
+        sums[inner[here]] = sums[left[here]] + sums[right[here]]
     return sums
 
 

@@ -79,7 +79,7 @@ def agreed(store: Store, task: TrainingJob) -> TrainConfig:
     Raises ConfigError where the options differ from that, or ask for more features than there are.
     """
     config, spec = task.config, store.spec
-    check_features(config, [feature.name for feature in spec.features])
+    check_features(config, {feature.name for feature in spec.features})
     if task.exclude:
         raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
     group = None if spec.group is None or not config.bootstrap else spec.group.name

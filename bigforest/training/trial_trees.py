@@ -28,6 +28,7 @@ from bigforest.grow.in_memory import forget_shared, grow_trees
 from bigforest.grow.shared.left_out import LeftOut
 from bigforest.grow.shared.memory import extra_bytes, tree_bytes
 from bigforest.grow.warm_up import kernels_of
+from bigforest.kernels.common.layout import LEAF
 from bigforest.sampling.bags import BLOCK_ROWS, block_count, held_out_of
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -42,7 +43,7 @@ _ROWS = 4_000
 _CELLS = 1 << 18
 _SHARE = 32
 _MOST_CELLS = 1 << 22
-# Rows of large tables are drawn from so many blocks of theirs, so that not all of a store is read.
+# Rows of large tables are drawn from this many of their blocks, so that not all of a store is read.
 _BLOCKS = 16
 # Bytes of a cell: its code by columns and by rows; of a number of an error.
 _CELL_BYTES = 8
@@ -64,6 +65,14 @@ class TrialTrees(NamedTuple):
     trees: TreeArrays
     left_out: Sequence[LeftOut]
     truth: NDArray[np.float64]
+
+    @property
+    def splits(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The inner nodes, in their order, and the left and the right child of each."""
+        roots = np.flatnonzero(self.trees.depth == 0)
+        inner = np.flatnonzero(self.trees.feature != LEAF)
+        base = roots[np.searchsorted(roots, inner, side="right") - 1]
+        return inner, base + self.trees.left[inner], base + self.trees.right[inner]
 
     @property
     def answers(self) -> NDArray[np.float64]:
@@ -218,6 +227,6 @@ def trial_estimate(shape: Shape, resources: Resources) -> MemoryEstimate:
 
 
 def visits_of(shape: Shape, ways: float) -> float:
-    """How often the trees that are judged look at a feature of a row, about, of so many ways of growing them."""
+    """How often the trees that are judged look at a feature of a row, about; ways: of growing them."""
     rows = row_count(shape.rows, shape.features)
     return ways * TREES * rows * math.log2(max(rows, 2)) * shape.features

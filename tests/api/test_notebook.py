@@ -73,7 +73,7 @@ def test_bars__wait_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> No
     run(bars)
     bars.close()
     assert "4 of 10 trees" in terminal.getvalue() or "10 of 10 trees" in terminal.getvalue()
-    assert "a row was left out" in terminal.getvalue()
+    assert "note:\x1b[0m a row was left out" in terminal.getvalue()
 
 
 def test_bars__of_stages_that_run_again_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

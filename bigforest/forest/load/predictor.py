@@ -48,7 +48,7 @@ class Answers(NamedTuple):
 
 
 def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[np.float64]:
-    """Standard deviations from sums and sums of squares, float64 [rows, 2], of so many numbers; 0 of fewer than two."""
+    """Standard deviations from sums and sums of squares, float64 [rows, 2], of `count` numbers; 0 of fewer than two."""
     total, squares = sums.T
     number = np.maximum(count, 1).astype(np.float64) if isinstance(count, np.ndarray) else float(max(count, 1))
     variance = (squares - total * total / number) / np.maximum(number - 1.0, 1.0)
@@ -135,7 +135,7 @@ class Predictor(NamedTuple):
     grown: NDArray[np.float64] | None = None
 
     def nothing_yet(self, rows: int) -> BetweenGroups:
-        """What is kept of so many rows before the first group."""
+        """What is kept of this many rows before the first group."""
         leaves = None if self.group_leaf_targets is None else np.empty((rows, self.forest_trees), np.uint32)
         spread = None if self.grown is None else np.zeros((rows, 2))
         return BetweenGroups(np.zeros((rows, answer_width(self.spec))), leaves, spread)

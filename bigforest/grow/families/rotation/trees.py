@@ -24,9 +24,11 @@ _BLOCK = 4096
 
 def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
     """Positions of the features that axes are made of, ascending. Raises ConfigError where the table lacks one."""
-    names = [feature.name for feature in spec.features]
-    check_axes_from(config, names)
-    return np.array([place for place, name in enumerate(names) if not config.axes_from or name in config.axes_from])
+    if not config.axes_from:
+        return np.arange(len(spec.features))
+    places = {feature.name: place for place, feature in enumerate(spec.features)}
+    check_axes_from(config, places)
+    return np.sort([places[name] for name in config.axes_from])
 
 
 def with_others(
