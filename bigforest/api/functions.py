@@ -213,8 +213,8 @@ def train(
     replace : bool, default=True
         Draw a bag with replacement.
     calibration : float or None, default=None
-        Share of the rows that no bag has; certainty is calibrated by them alone, so that coverage is exact. Which rows
-        these are does not depend on the seed. With `group`, whole groups are in no bag. None: none.
+        Share of the rows that no bag has; certainty is calibrated by them alone. Which rows these are does not depend
+        on the seed. With `group`, whole groups are in no bag. None: none.
     sampling : {"uniform", "stratified", "balanced", "arc-x4", "adaboost"}, default="uniform"
         Draw all rows alike, by class, or, for boosting, more of those that earlier trees are wrong on. "stratified":
         each class has its share of the draws. "balanced": each class has as many draws as the smallest has rows, times

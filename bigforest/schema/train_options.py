@@ -244,7 +244,7 @@ class TrainOptions:
             panel=BAGS,
             within="(0, 1)",
             unset="none",
-            help="Share of the rows that no bag has; certainty is calibrated by them alone, so that coverage is exact.",
+            help="Share of the rows that no bag has; certainty is calibrated by them alone.",
             more="Which rows these are does not depend on the seed. With `group`, whole groups are in no bag.",
         ),
     ] = None

@@ -66,8 +66,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     replace : bool, default=True
         Draw a bag with replacement.
     calibration : float or None, default=None
-        Share of the rows that no bag has; certainty is calibrated by them alone, so that coverage is exact. Which rows
-        these are does not depend on the seed. With `group`, whole groups are in no bag. None: none.
+        Share of the rows that no bag has; certainty is calibrated by them alone. Which rows these are does not depend
+        on the seed. With `group`, whole groups are in no bag. None: none.
     min_level : int, default=5
         Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
         levels of a node may be split off although they have fewer: as many as the number of its rows has binary digits,
