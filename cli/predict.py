@@ -59,6 +59,22 @@ def predict(
             help="No prediction (null) for rows of which more than this share would be wrong, as rows out of bag say.",
         ),
     ] = None,
+    coverage_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COL",
+            help="With --coverage: calibrate the rows of each category in this column of DATA and of the table that "
+            "the forest was trained on apart.",
+        ),
+    ] = None,
+    jackknife: Annotated[
+        bool,
+        typer.Option(
+            "--jackknife",
+            help="With --coverage, of numbers: intervals by the jackknife+ after bootstrap, whose coverage is "
+            "guaranteed to be at least 1 - 2 (1 - SHARE).",
+        ),
+    ] = False,
     out: Annotated[
         str | None,
         typer.Option(
@@ -108,6 +124,8 @@ def predict(
             quantiles=shares,
             coverage=coverage,
             reject_above=reject_above,
+            coverage_by=coverage_by,
+            jackknife=jackknife,
             threads=threads,
             scratch=scratch,
             memory=memory,

@@ -451,6 +451,8 @@ def predict_file(
     quantiles: Sequence[float] = (),
     coverage: float | None = None,
     reject_above: float | None = None,
+    coverage_by: Any = None,
+    jackknife: bool = False,
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: int | str | None = None,
@@ -487,6 +489,10 @@ def predict_file(
         value with about this probability: see `Forest.predict`.
     reject_above : float or None, default=None
         Of classes: null for rows of which more than this share would be wrong, see `Forest.predict`.
+    coverage_by : str, Series or None, default=None
+        With coverage, a column of categories, which are calibrated apart: see `Forest.predict`.
+    jackknife : bool, default=False
+        With coverage, intervals by the jackknife+ after bootstrap: see `Forest.predict`.
     memory : int, str or None, default=None
         Most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a group
         at a time. Never changes an answer.

@@ -22,10 +22,10 @@ from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import PartPlan, TreeStock
 from bigforest.forest.format.files import row_batches
+from bigforest.forest.inbag import BagInputs, TreeBags, group_codes
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.load_plan import LOADING_BYTES
 from bigforest.predict.forest import Forest
-from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
 from bigforest.schema.labels import label_codes
 from bigforest.source import Source
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.files import has_spread, row_batches
 from bigforest.forest.format.schema import SPREAD
+from bigforest.metrics.categories import ByCategory, fit_by_category
 from bigforest.metrics.conformal import (
     ClassSets,
     Intervals,
@@ -22,10 +25,14 @@ from bigforest.metrics.conformal import (
     fit_least_share,
     reject_curve,
 )
+from bigforest.metrics.jackknife import JackknifeIntervals, fit_jackknife
+from bigforest.schema.columns import level_codes, level_text
 from bigforest.schema.labels import proba_names, stored_labels
 
 # Most rows that are kept of a large table, drawn at random: with these the coverage is off by less than 0.001.
 MOST_ROWS = 1 << 18
+# Most of them that the jackknife compares each row with: with these the coverage is off by less than 0.005.
+JACKKNIFE_ROWS = 1 << 12
 # Trees that vote on a row, whose spread says something.
 _FEWEST_VOTERS = 10
 # Shares are quotients of rounded sums.
@@ -35,6 +42,7 @@ _ROUNDING = 1e-6
 class CalibrationRows(NamedTuple):
     """Rows out of bag, in their order, entry by entry.
 
+    place       int64, of the row among those that the forest was grown on; number: uint64, of the row in its table.
     draw        uint64, random number of the row.
     truth       float64, the number to predict; or int64, the class.
     prediction  float64, or int64, the same.
@@ -44,6 +52,8 @@ class CalibrationRows(NamedTuple):
     voters      int64, trees that voted on the row; of classes none.
     """
 
+    place: NDArray[np.int64]
+    number: NDArray[np.uint64]
     draw: NDArray[np.uint64]
     truth: NDArray[np.float64] | NDArray[np.int64]
     prediction: NDArray[np.float64] | NDArray[np.int64]
@@ -74,22 +84,54 @@ class Calibration:
             raise ConfigError(f"certainty is calibrated on rows out of bag: {error}") from error
         self._classes = len(forest.spec.target.classes)
         self._most = most
+        self._path = forest.directory / "oob" / "rows.parquet"
         self._rows = _read(forest, self._classes, most)
 
-    def intervals(self, coverage: float) -> Intervals:
-        """Of a forest that predicts numbers, by the spread of its trees where enough of them vote on a row.
+    def conformal(self, coverage: float) -> Intervals | ClassSets:
+        """Intervals of a forest that predicts numbers, else sets of classes.
 
         Raises ConfigError where there are too few rows.
         """
-        rows = self._rows
-        if rows.voters.size and np.median(rows.voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all():
+        return self._fitted(self._rows, coverage)
+
+    def by_category(self, column: pl.Series, coverage: float) -> ByCategory:
+        """The same by the values of a column of the table that the forest was grown on, all its rows.
+
+        Raises ConfigError where there are too few rows.
+        """
+        own = column.gather(self._rows.number)
+        levels = level_text(own).drop_nulls().unique().sort()
+        codes = category_codes(own, tuple(levels))
+
+        def fit(chosen: NDArray[np.bool_] | None) -> Intervals | ClassSets:
+            return self._fitted(self._rows if chosen is None else self._rows.chosen(chosen), coverage)
+
+        return fit_by_category(column.name, tuple(levels), codes, coverage, fit)
+
+    def jackknife(self, bag: Callable[[int], NDArray[np.uint16]], trees: int, coverage: float) -> JackknifeIntervals:
+        """Intervals by the jackknife+, of a forest of this many trees that predicts numbers.
+
+        bag  gives how often each row that the forest was grown on is in the bag of a tree.
+
+        Raises ConfigError where there are too few rows, or too many trees.
+        """
+        rows = self._rows.chosen(_lowest(self._rows.draw, JACKKNIFE_ROWS))
+        left = np.empty((trees, rows.place.size))
+        for tree in range(trees):
+            left[tree] = bag(tree)[rows.place] == 0
+        if not left.any(axis=0).all():
+            raise FormatError(f"{self._path} is damaged: a row has a prediction and is in all bags")
+        return fit_jackknife(np.abs(rows.truth - rows.prediction), left, coverage)
+
+    def _fitted(self, rows: CalibrationRows, coverage: float) -> Intervals | ClassSets:
+        """Intervals by the spread of the trees, where enough of them vote on a row, or sets of classes."""
+        if self._classes:
+            return fit_class_sets(rows.truth, rows.share, self._classes, coverage)  # type: ignore[arg-type]
+        voters = self._rows.voters
+        if voters.size and np.median(voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all():
             rows = rows.chosen(~np.isnan(rows.spread))
             return fit_intervals(rows.prediction, rows.truth, coverage, rows.spread)  # type: ignore[arg-type]
         return fit_intervals(rows.prediction, rows.truth, coverage)  # type: ignore[arg-type]
-
-    def class_sets(self, coverage: float) -> ClassSets:
-        """Of a forest that predicts classes. Raises ConfigError where there are too few rows."""
-        return fit_class_sets(self._rows.truth, self._rows.share, self._classes, coverage)  # type: ignore[arg-type]
 
     def least_share(self, risk: float) -> float:
         """Of the votes for the predicted class, see `fit_least_share`. Raises ConfigError where there are too few."""
@@ -117,9 +159,11 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
         names.append(SPREAD)
     key = _key(forest.config.seed)
     held: list[CalibrationRows] = []
-    size = 0
+    size = begin = 0
     for batch in row_batches(path, names):
-        used = batch.filter(pc.is_valid(batch.column("prediction")))
+        places = pa.array(np.arange(begin, begin + batch.num_rows))
+        begin += batch.num_rows
+        used = batch.append_column("place", places).filter(pc.is_valid(batch.column("prediction")))
         if forest.config.calibration is not None:
             used = used.filter(pc.equal(used.column("trees"), forest.trees))
         try:
@@ -134,6 +178,13 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
     return _thinned(_joined(held), classes, most)
 
 
+def category_codes(column: pl.Series, levels: Sequence[str]) -> NDArray[np.int64]:
+    """The place of each cell among the levels: len(levels) for another, one more where it is missing."""
+    codes = level_codes(column, pl.Series(levels, dtype=pl.String), 0)
+    found: NDArray[np.int64] = np.where(np.isnan(codes), len(levels) + 1, codes).astype(np.int64)
+    return found
+
+
 def _key(seed: int) -> np.uint64:
     from bigforest.kernels.common.rng import PURPOSE_TIE, stream_key
 
@@ -142,14 +193,16 @@ def _key(seed: int) -> np.uint64:
         return np.uint64(stream_key(np.uint64(seed), PURPOSE_TIE, np.uint64(0), np.uint64(1)))
 
 
-def _draws(batch: pa.RecordBatch, key: np.uint64) -> NDArray[np.uint64]:
+def _drawn(batch: pa.RecordBatch, key: np.uint64) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Place, number and draw of each row."""
     from bigforest.kernels.common.rng import draw_rows
 
+    places = batch.column("place").to_numpy(zero_copy_only=False)
     numbers = batch.column("row").to_numpy(zero_copy_only=False).astype(np.uint64)
     draws = np.empty(numbers.size, np.uint64)
     with np.errstate(over="ignore"):
         draw_rows(key, numbers, draws)
-    return draws
+    return places, numbers, draws
 
 
 def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
@@ -165,7 +218,7 @@ def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
         if not (np.isfinite(spread[known]).all() and (spread[known] >= 0.0).all()):
             raise ValueError("a spread is negative or not finite")
     none = np.empty(0)
-    return CalibrationRows(_draws(batch, key), truth, prediction, none, none, spread, voters.astype(np.int64))
+    return CalibrationRows(*_drawn(batch, key), truth, prediction, none, none, spread, voters.astype(np.int64))
 
 
 def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> CalibrationRows:
@@ -175,14 +228,14 @@ def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> Calibrati
         raise ValueError("a truth or prediction is none of the classes")
     codes, answers = (found.to_numpy(zero_copy_only=False).astype(np.int64) for found in (truth, prediction))
     share, confidence = np.zeros(batch.num_rows), np.zeros(batch.num_rows)
-    for k, column in enumerate(batch.columns[4:]):  # one class at a time: there may be thousands
+    for k, column in enumerate(batch.columns[4:-1]):  # one class at a time: there may be thousands
         own = column.to_numpy(zero_copy_only=False)
         if column.null_count or not ((own >= 0.0) & (own <= 1.0 + _ROUNDING)).all():
             raise ValueError("a share of the votes is not from 0 to 1")
         np.copyto(share, own, where=codes == k)
         np.maximum(confidence, own, out=confidence)
     none = np.empty(0)
-    return CalibrationRows(_draws(batch, key), codes, answers, share, confidence, none, none.astype(np.int64))
+    return CalibrationRows(*_drawn(batch, key), codes, answers, share, confidence, none, none.astype(np.int64))
 
 
 def _joined(held: list[CalibrationRows]) -> CalibrationRows:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bigforest.common.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.forest.calibration import Calibration
+from bigforest.forest.certainty import check_certainty, conformal_of
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.shrinkage import Shrinkage
@@ -69,6 +70,8 @@ class GrownForest(Contents):
         trees: Iterable[int] | None = None,
         coverage: float | None = None,
         reject_above: float | None = None,
+        coverage_by: Any = None,
+        jackknife: bool = False,
     ) -> VoteRule:
         """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
         shares, some = _shares(quantiles), self._numbers(trees)
@@ -83,10 +86,11 @@ class GrownForest(Contents):
         vote = self.config.vote if vote is None else vote
         conformal, least_share = None, 0.0
         if coverage is not None or reject_above is not None:
-            self._check_certainty(vote, some, reject_above)
+            check_certainty(self, vote, some, reject_above)
         if coverage is not None:
-            share = _inner_share(coverage, "coverage")
-            conformal = (self.calibration.intervals if self.is_regression else self.calibration.class_sets)(share)
+            conformal = conformal_of(self, self.calibration, _inner_share(coverage, "coverage"), coverage_by, jackknife)
+        elif coverage_by is not None or jackknife:
+            raise ConfigError("coverage_by and jackknife say how coverage is calibrated; give coverage as well")
         if reject_above is not None:
             least_share = self.calibration.least_share(_inner_share(reject_above, "reject_above"))
         own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
@@ -98,22 +102,6 @@ class GrownForest(Contents):
     def calibration(self) -> Calibration:
         """What the rows out of bag say of the certainty of predictions. Raises ConfigError and FormatError."""
         return Calibration(self)
-
-    def _check_certainty(self, vote: str, trees: tuple[int, ...], reject_above: Any) -> None:
-        """Raise ConfigError for what the rows out of bag say nothing of."""
-        if self.config.boosts:
-            raise ConfigError(
-                f"certainty is calibrated on rows out of bag, whose error is biased with sampling "
-                f"{self.config.sampling!r}; drop coverage and reject_above"
-            )
-        if trees:
-            raise ConfigError("the certainty of predictions is that of all trees together; drop trees")
-        if vote != self.config.vote:
-            raise ConfigError(
-                f"certainty is calibrated on rows out of bag, whose vote is {self.config.vote}; drop vote"
-            )
-        if reject_above is not None and self.is_regression:
-            raise ConfigError("reject_above is of classes; the width of the interval says how sure a number is")
 
     def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
         """The trees, ready to answer rows by a rule.

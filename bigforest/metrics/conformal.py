@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,13 @@ class Intervals:
     radii: tuple[float, ...]
     scale: float = 0.0
 
+    columns: ClassVar[tuple[str, ...]] = ("low", "high")
+
+    @property
+    def by_spread(self) -> bool:
+        """Whether they follow the spread of the trees."""
+        return self.scale > 0.0
+
     def bounds(self, value: NDArray[np.float64], spread: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
         """The lower and upper end for each prediction, float64 [rows, 2]; spread: of the trees, if there is a scale."""
         radius = np.array(self.radii)[np.searchsorted(np.array(self.edges), value)]
@@ -68,6 +75,9 @@ class ClassSets:
 
     floors: tuple[float, ...]
 
+    columns: ClassVar[tuple[str, ...]] = ("set",)
+    by_spread: ClassVar[bool] = False
+
     def members(self, shares: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Which classes are in the set of each row, bool [rows, classes]; shares: float64 of the same shape."""
         return shares >= np.array(self.floors)
@@ -86,13 +96,13 @@ def fit_intervals(
     Raises ConfigError where there are too few rows.
     """
     rows = prediction.size
-    _check_rows(rows, coverage)
+    check_rows(rows, coverage)
     order = np.argsort(prediction, kind="stable")
     scale = 0.0 if spread is None else float(spread.mean())
     values, errors = prediction[order], np.abs(truth - prediction)[order]
     if spread is not None and scale:
         errors = errors / difficulty(spread[order], scale)
-    least = max(_BIN_ROWS, ceil(_BIN_ERRORS / (1 - _exact(coverage))), -(-rows // MOST_BINS))
+    least = max(_BIN_ROWS, ceil(_BIN_ERRORS / (1 - exact_share(coverage))), -(-rows // MOST_BINS))
     edges: list[float] = []
     radii: list[float] = []
     begin = 0
@@ -104,7 +114,7 @@ def fit_intervals(
             end = rows
         else:
             edges.append(float(values[end - 1]))
-        radii.append(_smallest(errors[begin:end], _rank(coverage, end - begin)))
+        radii.append(_smallest(errors[begin:end], rank_of(coverage, end - begin)))
         begin = end
     return Intervals(tuple(edges), tuple(radii), scale)
 
@@ -112,27 +122,20 @@ def fit_intervals(
 def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes: int, coverage: float) -> ClassSets:
     """Sets from calibration rows, by class.
 
-    Classes with too few rows for a quantile are one category together, with as many of the next rarest as it takes.
+    Classes of too few rows are one category together, see `pooled_categories`.
 
     truth  the class of each row.
     share  the share of the votes that it has.
 
     Raises ConfigError where all rows together are too few.
     """
-    _check_rows(truth.size, coverage)
-    fewest = fewest_rows(coverage)
-    counts = np.bincount(truth, minlength=classes)
-    rarest = np.argsort(counts, kind="stable")
-    pooled = int(np.count_nonzero(counts < fewest))
-    while pooled and counts[rarest[:pooled]].sum() < fewest:
-        pooled += 1
-    category = np.arange(classes)
-    category[rarest[:pooled]] = rarest[0]
+    check_rows(truth.size, coverage)
+    category = pooled_categories(np.bincount(truth, minlength=classes), coverage)
     of_row = category[truth]
     floors = np.empty(classes)
     for own in np.unique(category):
         found = -share[of_row == own]
-        floors[category == own] = -_smallest(found, _rank(coverage, found.size))
+        floors[category == own] = -_smallest(found, rank_of(coverage, found.size))
     return ClassSets(tuple(floors.tolist()))
 
 
@@ -174,7 +177,7 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
 
     Raises ConfigError where there are too few rows.
     """
-    exact = _exact(risk)
+    exact = exact_share(risk)
     if confidence.size * exact < 1:
         raise ConfigError(
             f"{_counted(confidence.size)} out of bag, too few to say where the error exceeds {risk}: that takes "
@@ -191,11 +194,27 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
 
 def fewest_rows(coverage: float) -> int:
     """Calibration rows without which no error is large enough: the least n with ceil(coverage * (n + 1)) <= n."""
-    exact = _exact(coverage)
+    exact = exact_share(coverage)
     return ceil(exact / (1 - exact))
 
 
-def _check_rows(rows: int, coverage: float) -> None:
+def pooled_categories(counts: NDArray[np.int64], coverage: float) -> NDArray[np.int64]:
+    """The category by which each is calibrated, from the number of their rows, which are enough together.
+
+    Those with too few for a quantile are one, with as many of the next rarest as it takes.
+    """
+    fewest = fewest_rows(coverage)
+    rarest = np.argsort(counts, kind="stable")
+    pooled = int(np.count_nonzero(counts < fewest))
+    while pooled and counts[rarest[:pooled]].sum() < fewest:
+        pooled += 1
+    category = np.arange(counts.size)
+    category[rarest[:pooled]] = rarest[0]
+    return category
+
+
+def check_rows(rows: int, coverage: float) -> None:
+    """Raise ConfigError where there are too few rows for a quantile."""
     if rows < fewest_rows(coverage):
         raise ConfigError(
             f"{_counted(rows)} out of bag, too few for a coverage of {coverage}: that takes {fewest_rows(coverage)}; "
@@ -207,13 +226,14 @@ def _counted(rows: int) -> str:
     return f"the forest has {rows} {'row' if rows == 1 else 'rows'}"
 
 
-def _exact(share: float) -> Fraction:
+def exact_share(share: float) -> Fraction:
     """The number as it is written: 0.9, and not the nearest float64."""
     return Fraction(repr(float(share)))
 
 
-def _rank(coverage: float, rows: int) -> int:
-    return ceil(_exact(coverage) * (rows + 1))
+def rank_of(coverage: float, rows: int) -> int:
+    """The rank, from 1, of the error of this many rows that bounds that of a new one."""
+    return ceil(exact_share(coverage) * (rows + 1))
 
 
 def _smallest(values: NDArray[np.float64], rank: int) -> float:

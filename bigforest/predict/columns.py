@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError, listed
 from bigforest.common.memory_estimate import Shape
+from bigforest.forest.calibration import category_codes
+from bigforest.forest.certainty import check_category
 from bigforest.forest.load.predictor import Answers
 from bigforest.forest.load.vote_rule import VoteRule, answer_width, labels
-from bigforest.metrics.conformal import Intervals
+from bigforest.metrics.categories import ByCategory
+from bigforest.metrics.conformal import ClassSets, Intervals
+from bigforest.metrics.jackknife import JackknifeIntervals
+from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_type, proba_names
 
@@ -76,10 +81,18 @@ def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
     return labels(answers.codes, spec) if answers.value is None else pl.Series(PREDICTION, answers.value)
 
 
-def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool) -> pl.DataFrame:
-    """The answers as the columns `answer_names`."""
+def category_of(frame: pl.DataFrame, rule: VoteRule) -> pl.Series | None:
+    """The column of rows to answer by which intervals or sets go, if they do."""
+    return None if rule.category is None else cells(frame, rule.category)
+
+
+def answer_table(
+    answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool, category: pl.Series | None = None
+) -> pl.DataFrame:
+    """The answers as the columns `answer_names`; category: as of `category_of`."""
     if not proba:
-        made = [prediction(answers, spec), *quantile_columns(answers, rule), *conformal_columns(answers, spec, rule)]
+        certain = conformal_columns(answers, spec, rule, category)
+        made = [prediction(answers, spec), *quantile_columns(answers, rule), *certain]
         return pl.DataFrame(made)
     assert answers.proba is not None
     return pl.DataFrame({name: answers.proba[:, k] for k, name in enumerate(proba_names(spec.target))})
@@ -92,21 +105,42 @@ def quantile_columns(answers: Answers, rule: VoteRule) -> list[pl.Series]:
     return [pl.Series(name, answers.quantiles[:, place]) for place, name in enumerate(rule.quantile_names)]
 
 
-def conformal_array(answers: Answers, rule: VoteRule) -> NDArray[Any]:
-    """The intervals, float64 [rows, 2], or which classes are in the sets, bool [rows, classes]."""
-    if isinstance(rule.conformal, Intervals):
+def conformal_array(answers: Answers, rule: VoteRule, category: pl.Series | None = None) -> NDArray[Any]:
+    """The intervals, float64 [rows, 2], or which classes are in the sets, bool [rows, classes].
+
+    category  of each row, where they go by a column.
+    """
+    calibrated = rule.conformal
+    if not isinstance(calibrated, ByCategory):
+        assert calibrated is not None
+        return _array(answers, calibrated)
+    assert category is not None
+    codes = category_codes(category, calibrated.levels)
+    parts = [(rows, _array(answers.of_rows(rows), own)) for rows, own in calibrated.groups(codes)]
+    if not parts:
+        return _array(answers, calibrated.calibrated[0])
+    found = np.empty((codes.size, parts[0][1].shape[1]), parts[0][1].dtype)
+    for rows, own in parts:
+        found[rows] = own
+    return found
+
+
+def _array(answers: Answers, calibrated: Intervals | ClassSets | JackknifeIntervals) -> NDArray[Any]:
+    if isinstance(calibrated, JackknifeIntervals):
+        return np.empty((0, 2)) if answers.bounds is None else answers.bounds
+    if isinstance(calibrated, Intervals):
         assert answers.value is not None
-        return rule.conformal.bounds(answers.value, answers.spread)
-    assert rule.conformal is not None and answers.proba is not None
-    return rule.conformal.members(answers.proba)
+        return calibrated.bounds(answers.value, answers.spread)
+    assert answers.proba is not None
+    return calibrated.members(answers.proba)
 
 
-def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule) -> list[pl.Series]:
+def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule, category: pl.Series | None) -> list[pl.Series]:
     """The intervals or sets as columns, if there are any."""
     if rule.conformal is None:
         return []
-    found = conformal_array(answers, rule)
-    if isinstance(rule.conformal, Intervals):
+    found = conformal_array(answers, rule, category)
+    if not spec.target.classes:
         return [pl.Series(name, found[:, place]) for place, name in enumerate(rule.conformal_names)]
     import pyarrow as pa
 
@@ -117,6 +151,17 @@ def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule) -> list[
     np.cumsum(found.sum(axis=1), out=ends[1:])
     lists = pa.LargeListArray.from_arrays(pa.array(ends), plain.to_arrow())
     return [pl.Series("set", lists).cast(pl.List(label_type(spec.target)))]
+
+
+def check_category_in(schema: Mapping[str, pl.DataType], rule: VoteRule) -> None:
+    """Raise DataError unless a table to answer has the column by which intervals or sets go, if they do."""
+    if rule.category is not None:
+        if rule.category not in schema:
+            raise DataError(
+                f"the data has no column {rule.category!r}, by which coverage goes; its columns are "
+                f"{listed(list(schema))}"
+            )
+        check_category(rule.category, schema[rule.category])
 
 
 def check_kept(keep: Sequence[str], present: Sequence[str], made: list[str]) -> None:

@@ -24,7 +24,15 @@ from bigforest.forest.load.reader import Reader
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.load.row_passes import AnswerPasses, located
 from bigforest.forest.load.vote_rule import VoteRule
-from bigforest.predict.columns import answer_names, answer_shape, answer_table, check_kept, check_proba
+from bigforest.predict.columns import (
+    answer_names,
+    answer_shape,
+    answer_table,
+    category_of,
+    check_category_in,
+    check_kept,
+    check_proba,
+)
 from bigforest.predict.score import FilePrediction, NumberScore, Score, ScoreWeights, new_score, score_of
 from bigforest.predict.text_files import TEXT, is_text_prediction, write_text
 from bigforest.schema.columns import cells, columns_named
@@ -63,6 +71,8 @@ def predict_file(
     quantiles: Sequence[float] = (),
     coverage: float | None = None,
     reject_above: float | None = None,
+    coverage_by: Any = None,
+    jackknife: bool = False,
     resources: Resources | None = None,
     listener: Listener = silent,
     overwrite: bool = False,
@@ -85,8 +95,9 @@ def predict_file(
     spec = forest.spec
     check_proba(spec, proba)
     check_schema(source.schema, spec)
-    rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above)
+    rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
     check_kept(keep, list(source.schema), answer_names(spec, rule, proba, both=True))
+    check_category_in(source.schema, rule)
     _check_apart(as_path(out), source)
     score = score_of(spec, source)
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.weights, score.active)
@@ -214,7 +225,8 @@ class _Table:
                 weights = self._score.weights
                 weight = None if weights is None else cells(batch, weights.name)
                 self._score.add(cells(batch, self._spec.target.name), weight, answers)
-            parts = [batch.select(columns_named(self._keep)), answer_table(answers, self._spec, self._rule, False)]
+            parts = [batch.select(columns_named(self._keep))]
+            parts += [answer_table(answers, self._spec, self._rule, False, category_of(batch, self._rule))]
             parts += [answer_table(answers, self._spec, self._rule, True)] if proba else []
             yield pl.concat(parts, how="horizontal")
 
@@ -223,6 +235,7 @@ class _Table:
         features = self.found.columns(used)
         target = [self._spec.target.name] if self._score.active else []
         target += [self._score.weights.name] if target and self._score.weights is not None else []
+        target += [] if self._rule.category is None else [self._rule.category]
         return list(dict.fromkeys([*features, *(self._keep + target if last else [])]))
 
     def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> RowBatch:

@@ -142,6 +142,8 @@ class Forest(GrownForest):
         trees: Iterable[int] | None = None,
         coverage: float | None = None,
         reject_above: float | None = None,
+        coverage_by: Any = None,
+        jackknife: bool = False,
     ) -> Any:
         """The class of every row, in order, or the number that the trees predict on average.
 
@@ -181,6 +183,16 @@ class Forest(GrownForest):
         reject_above : float or None, default=None
             Of classes: no prediction (null) for rows of which more than this share would be wrong. That is the error
             of rows out of bag whose predicted class has as many of the votes.
+        coverage_by : str, Series or None, default=None
+            With coverage, a column of categories (text, booleans, whole numbers, dates), which `data` has too:
+            rows of each are calibrated apart, so that the coverage is that of each (Mondrian; metrics/categories.py).
+            Its name, where the table that the forest was trained on can be read again; or that table's column, as a
+            Series with its name.
+        jackknife : bool, default=False
+            With coverage, of numbers: intervals by the jackknife+ after bootstrap (metrics/jackknife.py; Kim, Xu and
+            Barber 2020), which have the number with a probability of 1 - 2 (1 - coverage) or more, whatever the data,
+            where rows are exchangeable, the number of trees was drawn at random, and no option was chosen by the rows.
+            All trees are held in memory.
 
         Returns
         -------
@@ -204,7 +216,7 @@ class Forest(GrownForest):
         """
         from bigforest.predict.in_memory import predict
 
-        rule = self.rule(vote, ties, unseen, quantiles, trees, coverage, reject_above)
+        rule = self.rule(vote, ties, unseen, quantiles, trees, coverage, reject_above, coverage_by, jackknife)
         return predict(self, data, rule, keep=keep, threads=threads, memory=memory)
 
     def predict_proba(
@@ -323,7 +335,7 @@ class Forest(GrownForest):
         DataError
             For groups that are not those of training.
         """
-        from bigforest.predict.inbag import bags_of
+        from bigforest.forest.inbag import bags_of
 
         return bags_of(self, self._numbers(trees) or range(self.trees), group)
 
@@ -389,6 +401,8 @@ class Forest(GrownForest):
         unseen: str = "larger",
         coverage: float | None = None,
         reject_above: float | None = None,
+        coverage_by: Any = None,
+        jackknife: bool = False,
     ) -> pl.Expr:
         """A Polars expression for the prediction of each row, named "prediction", in any frame with the features.
 
@@ -403,7 +417,7 @@ class Forest(GrownForest):
         row : str or None, default=None
             Name of an integer column with the number of the row, from 0; needed for a stochastic vote and random
             ties, because an expression sees pieces of the table in no fixed order.
-        vote, ties, unseen, reject_above
+        vote, ties, unseen, reject_above, coverage_by, jackknife
             As for `predict`.
 
         Returns
@@ -419,7 +433,7 @@ class Forest(GrownForest):
         """
         from bigforest.predict.lazy import expression
 
-        rule = self.rule(vote, ties, unseen, coverage=coverage, reject_above=reject_above)
+        rule = self.rule(vote, ties, unseen, (), None, coverage, reject_above, coverage_by, jackknife)
         return expression(self, rule, proba=proba, row=row)
 
     def to_onnx(self, dtype: str = "float32") -> Any:

@@ -20,6 +20,8 @@ from bigforest.predict.columns import (
     answer_names,
     answer_shape,
     answer_table,
+    category_of,
+    check_category_in,
     check_kept,
     check_proba,
     conformal_array,
@@ -133,6 +135,8 @@ def _predict_matrix(
     spec, reader = forest.spec, forest.reader(rule)
     if rule.conformal is not None and rule.least_share > 0.0:
         raise ConfigError("an array has either sets or predictions; drop coverage or reject_above, or give a table")
+    if rule.category is not None:
+        raise ConfigError("an array has no column for coverage to go by; drop coverage_by, or give a table")
     whole = matrix.outline() if isinstance(matrix, SparseRows) else matrix
     head = reader.matrix(whole, np.arange(len(spec.features)))
     count = matrix.shape[0]
@@ -168,6 +172,7 @@ def _predict_frame(
     spec, reader, schema = forest.spec, forest.reader(rule), frame.schema
     found = check_schema(schema, spec)
     check_kept(keep, frame.columns, answer_names(spec, rule, proba))
+    check_category_in(schema, rule)
     passes = forest.passes(
         rule,
         lambda used: answer_shape(schema, found.columns(used), frame.height, spec),
@@ -176,11 +181,13 @@ def _predict_frame(
         found.narrow,
     )
 
-    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, None]]:
+    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
         step = passes.batch if resources.memory is not None else max(1, end)
         for start in range(begin, end, step):
-            yield start, reader.frame(frame.slice(start, min(step, end - start)), found, passes.used), None
+            piece = frame.slice(start, min(step, end - start))
+            yield start, reader.frame(piece, found, passes.used), piece
 
-    given = [answers for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)]
-    made = pl.concat([answer_table(answers, spec, rule, proba) for answers in given or [no_answers(spec, rule)]])
+    given = list(passes.answers(frame.height, batches, proba=proba, workers=resources.workers))
+    given = given or [(frame, no_answers(spec, rule))]
+    made = pl.concat([answer_table(answers, spec, rule, proba, category_of(piece, rule)) for piece, answers in given])
     return pl.concat([frame.select(columns_named(keep)), made], how="horizontal")

@@ -18,6 +18,8 @@ from bigforest.predict.columns import (
     answer_names,
     answer_table,
     answer_types,
+    category_of,
+    check_category_in,
     check_kept,
     check_proba,
     prediction,
@@ -60,6 +62,10 @@ def expression(
         names = list(dict.fromkeys(feature.home for feature in used))
     else:
         names = check_schema(schema, spec, predictor.packed.used).columns(predictor.packed.used)
+    if rule.category is not None:
+        if schema is not None:
+            check_category_in(schema, rule)
+        names = list(dict.fromkeys([*names, rule.category]))
     numbers = "row"
     while numbers in names:
         numbers += "_"
@@ -72,7 +78,11 @@ def expression(
         found = check_schema(frame.schema, spec, predictor.packed.used)
         given = 0 if row is None else _row_numbers(frame[numbers].alias(row))
         answers = predictor.answer(reader.frame(frame, found, predictor.packed.used), given, proba=proba)
-        return answer_table(answers, spec, rule, proba).to_struct() if several else prediction(answers, spec)
+        return (
+            answer_table(answers, spec, rule, proba, category_of(frame, rule)).to_struct()
+            if several
+            else prediction(answers, spec)
+        )
 
     several = proba or _has_more(rule)
     dtype = pl.Struct(answer_types(spec, rule, proba)) if several else label_type(spec.target)

@@ -53,6 +53,19 @@ def interval(
     return value - radius, value + radius
 
 
+def jackknife(
+    errors: Sequence[float], left: Sequence[Sequence[bool]], coverage: str, values: Sequence[float]
+) -> tuple[float, float] | None:
+    """The interval of a row of which the trees say `values`, by calibration rows (Kim, Xu and Barber 2020).
+
+    errors  of each calibration row by the trees that left it out; left: by row whether each tree did.
+    """
+    guesses = [float(np.mean([value for value, out in zip(values, own, strict=True) if out])) for own in left]
+    low = bound([-(guess - error) for guess, error in zip(guesses, errors, strict=True)], coverage)
+    high = bound([guess + error for guess, error in zip(guesses, errors, strict=True)], coverage)
+    return None if low is None or high is None else (-low, high)
+
+
 def categories(truths: Sequence[int], classes: int, coverage: str) -> list[list[int]]:
     """The classes that are calibrated together."""
     counts = [list(truths).count(k) for k in range(classes)]

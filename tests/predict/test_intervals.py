@@ -207,7 +207,7 @@ def test_calibration__of_many_rows_keeps_a_sample_of_all_and_of_each_class(fores
         assert {*kept.tolist()} == expected
     number = Calibration(forests["y"], most=100)._rows
     assert number.draw.size == 100
-    assert Calibration(forests["y"], most=399).intervals(0.9).edges == ()  # and not the bins of 1,200 rows
+    assert Calibration(forests["y"], most=399).conformal(0.9).edges == ()  # and not the bins of 1,200 rows
 
 
 @compiled
@@ -287,3 +287,124 @@ def test_cli__coverage(folder: Path, run: Run) -> None:
     assert run("predict", "t.forest", "t.parquet", "--coverage", "0.999").code == 2
     assert "lower --coverage, or train on more rows" in run.err
     assert run.err.splitlines()[-1].startswith("error: the forest has ")
+
+
+def grouped(rows: int, seed: int = 0) -> pl.DataFrame:
+    """A number whose noise is that of a group, some of whose names are missing or rare."""
+    draw = np.random.default_rng(seed)
+    group = draw.integers(0, 3, rows)
+    a = draw.random(rows)
+    y = 3 * a + draw.normal(0.0, np.array([0.1, 0.5, 2.0])[group])
+    names = np.array(["x", "y", "z"], object)[group]
+    names[draw.random(rows) < 0.005] = "rare"
+    names[draw.random(rows) < 0.1] = None
+    return pl.DataFrame({"a": a, "g": names.tolist(), "y": y, "kind": np.where(y > 1.5, "up", "down")})
+
+
+@compiled
+@pytest.mark.parametrize("target", ["y", "kind"])
+def test_coverage_by__each_category_as_a_forest_of_its_rows(target: str, tmp_path: Path) -> None:
+    """What a category gets is what its rows out of bag say by themselves; other levels get what all rows say."""
+    table, new = grouped(2000), grouped(400, 1).with_columns(g=pl.col("g").replace("z", "new"))
+    table.write_parquet(tmp_path / "t.parquet")
+    exclude = ["g", "kind" if target == "y" else "y"]
+    forest = bigforest.train(tmp_path / "t.parquet", target, trees=32, exclude=exclude, shrink="off")
+    found = forest.predict(new, coverage=0.9, coverage_by="g")
+    plain = forest.predict(new, coverage=0.9)
+    oob = forest.oob.rows.collect().with_columns(table["g"])
+    shares = forest.predict_proba(new).rows() if target == "kind" else []
+    spread = tree_spread(forest, new) if target == "y" else []
+    pools = {"x": ["x"], "y": ["y"], None: [None]}
+    assert oob.filter(pl.col("g") == "rare").height >= 9
+    pools["rare"] = ["rare"]
+    for row, group in enumerate(new["g"]):
+        if group == "new":
+            assert found.row(row) == plain.row(row)
+            continue
+        own = oob.filter(pl.col("g").is_in(pools[group], nulls_equal=True)).drop_nulls("prediction")
+        if target == "y":
+            known = own["prediction"].to_list(), own["truth"].to_list(), "0.9"
+            expected = naive.interval(*known, found["prediction"][row], own["spread"].to_list(), spread[row])
+            assert np.allclose(found.select("low", "high").row(row), expected, rtol=1e-9)
+        else:
+            truth = [forest.classes.index(label) for label in own["truth"]]
+            true_shares = [one[f"p_{one['truth']}"] for one in own.rows(named=True)]
+            members = naive.class_set(truth, true_shares, "0.9", shares[row])
+            assert members is not None
+            assert found["set"][row].to_list() == [forest.classes[k] for k in members]
+
+
+@compiled
+def test_coverage_by__every_way_to_ask_gives_the_same(tmp_path: Path, run: Run) -> None:
+    table, new = grouped(1500), grouped(6000, 1)
+    table.write_parquet(tmp_path / "t.parquet")
+    new.write_parquet(tmp_path / "new.parquet")
+    forest = bigforest.train(tmp_path / "t.parquet", "y", trees=32, exclude=["g", "kind"], out=tmp_path / "f")
+    expected = forest.predict(new, coverage=0.9, coverage_by="g", threads=1)
+    given: list[Any] = ["g", table["g"], table["g"].cast(pl.Categorical), table.to_pandas()["g"]]
+    for by in given:
+        assert forest.predict(new, coverage=0.9, coverage_by=by, memory="400MB").equals(expected)
+        assert forest.predict(new.lazy(), coverage=0.9, coverage_by=by).collect().equals(expected)
+    asked = new.select(forest.expr(coverage=0.9, coverage_by="g").alias("answer")).unnest("answer")
+    assert asked.equals(expected)
+    out = tmp_path / "p.parquet"
+    command = ("predict", tmp_path / "f", tmp_path / "new.parquet", "--coverage", "0.9", "--coverage-by", "g")
+    assert run(*command, "--out", out).code == 0, run.err
+    assert pl.read_parquet(out).equals(expected)
+    assert forest.predict(new[:0], coverage=0.9, coverage_by="g").height == 0
+
+
+@compiled
+def test_coverage_by__refuses_what_it_cannot_use() -> None:
+    table = grouped(500)
+    forest = bigforest.train(table, "y", trees=12, exclude=["g", "kind"])
+    cases_: list[tuple[dict[str, Any], type[Exception], str]] = [
+        ({"coverage_by": "g"}, ConfigError, "table in memory"),
+        ({"coverage_by": table["g"][:9]}, bigforest.DataError, "has 9 rows"),
+        ({"coverage_by": table["a"]}, bigforest.DataError, "must have categories"),
+        ({"coverage_by": table["g"].to_list()}, ConfigError, "Series with a name"),
+        ({"coverage_by": table["g"].alias("h")}, bigforest.DataError, "no column 'h'"),
+        ({"coverage_by": table["g"], "coverage": None}, ConfigError, "give coverage"),
+        ({"coverage_by": table["g"], "jackknife": True}, ConfigError, "drop coverage_by or jackknife"),
+        ({"jackknife": True, "memory": "1GB"}, ConfigError, "drop memory"),
+    ]
+    for options, kind, words in cases_:
+        with pytest.raises(kind, match=words):
+            forest.predict(table, **{"coverage": 0.9, **options})
+    with pytest.raises(ConfigError, match="an array has no column"):
+        forest.predict(table.select("a").to_numpy(), coverage=0.9, coverage_by=table["g"])
+    classes = bigforest.train(table, "kind", trees=12, exclude=["g", "y"])
+    with pytest.raises(ConfigError, match="of numbers"):
+        classes.predict(table, coverage=0.9, jackknife=True)
+    groups = bigforest.train(table.drop_nulls(), "y", trees=12, exclude=["kind"], group="g")
+    with pytest.raises(ConfigError, match="exchangeable"):
+        groups.predict(table, coverage=0.9, jackknife=True)
+
+
+@compiled
+@pytest.mark.parametrize("options", [{}, {"shrink": 5.0}, {"weight": "w"}], ids=str)
+def test_jackknife__as_the_oracle(options: dict[str, Any]) -> None:
+    table = frame(300).with_columns(y=pl.when(pl.int_range(300) % 50 == 7).then(None).otherwise("y"))
+    new = frame(50, 1)
+    forest = bigforest.train(
+        table, "y", exclude=["kind"] + ([] if options.get("weight") else ["w"]), trees=20, **options
+    )
+    found = forest.predict(new, coverage=0.9, jackknife=True)
+    oob = forest.oob.rows.collect()
+    bags = forest.inbag().drop("row").to_numpy() == 0
+    used = oob["prediction"].is_not_null().to_numpy()
+    errors = (oob["truth"] - oob["prediction"]).abs().to_numpy()[used].tolist()
+    each = np.stack([forest.predict(new, trees=[tree])["prediction"].to_numpy() for tree in range(20)], axis=1)
+    expected = [naive.jackknife(errors, bags[used].tolist(), "0.9", row) for row in each.tolist()]
+    assert np.allclose(found.select("low", "high").to_numpy(), np.array(expected), rtol=1e-9)
+    for threads in (1, 2):
+        assert forest.predict(new[7:], coverage=0.9, jackknife=True, threads=threads).equals(found[7:])
+    assert forest.predict(new.lazy(), coverage=0.9, jackknife=True).collect().equals(found)
+
+
+@compiled
+def test_jackknife__with_quantiles_is_the_same() -> None:
+    forest, new = grown("y", 400, keep_targets=True), frame(80, 1)
+    both = forest.predict(new, coverage=0.9, jackknife=True, quantiles=[0.5])
+    assert both.drop("q0.5").equals(forest.predict(new, coverage=0.9, jackknife=True))
+    assert both["q0.5"].equals(forest.predict(new, quantiles=[0.5])["q0.5"])

@@ -23,10 +23,11 @@ from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
 from bigforest.forest.load.groups import Trees, survey
 from bigforest.forest.load.leaf_shrinking import leaf_lambdas
-from bigforest.forest.load.predictor import GroupLeafTargets, Predictor
+from bigforest.forest.load.predictor import GroupLeafTargets, LeafValues, Predictor
 from bigforest.forest.load.row_passes import ALL_ROWS, AnswerPasses, choose_passes, default_batch, whole_estimate
 from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.load.vote_rule import VoteRule
+from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
 
 
 def _sum(votes: NDArray[np.float64]) -> float:
@@ -114,7 +115,9 @@ class Loader:
             packed = packed._replace(roots=packed.roots[list(rule.trees)])
             votes = None if votes is None else votes[list(rule.trees)]
         total = None if votes is None else _sum(votes)
-        return Predictor(packed, mixed, rule, self._spec, None, ranks, group_leaf_targets, total, grown)
+        by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
+        values = LeafValues(*whole_values(packed.counts[:, 0])) if by_jackknife else None
+        return Predictor(packed, mixed, rule, self._spec, None, ranks, group_leaf_targets, total, grown, values)
 
     def passes(
         self,
@@ -132,6 +135,8 @@ class Loader:
             return AnswerPasses(used, [range(1)], ALL_ROWS, default_batch(used.size), lambda _: predictor)
         if rule.trees:
             raise ConfigError("some trees of a forest answer with all of it in memory; drop memory or trees")
+        if isinstance(rule.conformal, JackknifeIntervals):
+            raise ConfigError("the jackknife takes all trees at once; drop memory or jackknife")
         with self._lock:
             self._packed = None  # other calls may still use it, but it does not stay
         trees = self._survey(resources.workers)

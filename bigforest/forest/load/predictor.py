@@ -15,6 +15,7 @@ from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_batch import RowBatch, missing_error
 from bigforest.forest.load.vote_rule import REJECTED, VoteRule, answer_width
+from bigforest.metrics.jackknife import JackknifeIntervals
 from bigforest.schema.dataspec import DataSpec
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Answers(NamedTuple):
     value  float64 [rows], mean of what the trees predict; None where classes are predicted.
     quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
     spread  float64 [rows], standard deviation of what the trees predict as grown; None if the rule does not ask for it.
+    bounds  float64 [rows, 2], lower and upper ends by the jackknife; None if the rule does not ask for them.
     """
 
     codes: NDArray[np.int32]
@@ -45,6 +47,11 @@ class Answers(NamedTuple):
     value: NDArray[np.float64] | None = None
     quantiles: NDArray[np.float64] | None = None
     spread: NDArray[np.float64] | None = None
+    bounds: NDArray[np.float64] | None = None
+
+    def of_rows(self, rows: NDArray[np.int64]) -> Answers:
+        """Those to these rows."""
+        return Answers._make(array if array is None or not len(array) else array[rows] for array in self)
 
 
 def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[np.float64]:
@@ -105,11 +112,16 @@ class GroupLeafTargets(NamedTuple):
             raise FormatError("the targets of a leaf do not have the mean of the leaf; the forest is damaged")
         return cls(targets, trees.start, begin)
 
-    def noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
-        """What `note_leaves` writes to: votes, and uint32 [rows, trees of the forest]."""
-        from bigforest.kernels.predict.accumulate import LeafNumbers
 
-        return LeafNumbers(cast, np.uint32(self.leaf), np.uint64(self.first), leaves)
+class LeafValues(NamedTuple):
+    """What the leaves of all trees predict, by their numbers, as whole numbers.
+
+    whole  float64 [leaves].
+    unit   by which they are multiplied.
+    """
+
+    whole: NDArray[np.float64]
+    unit: float
 
 
 class Predictor(NamedTuple):
@@ -121,6 +133,7 @@ class Predictor(NamedTuple):
     group_leaf_targets  for quantiles; None where the rule asks for none.
     grown  float64 [leaves], what the leaves predict as grown, less the offset of the target; None where the rule does
            not ask for the spread of the trees.
+    leaf_values  for intervals by the jackknife, which takes all trees at once; None where the rule asks for none.
     votes  what the votes of the trees that answer come to; None where each has one.
     """
 
@@ -133,10 +146,11 @@ class Predictor(NamedTuple):
     group_leaf_targets: GroupLeafTargets | None = None
     votes: float | None = None
     grown: NDArray[np.float64] | None = None
+    leaf_values: LeafValues | None = None
 
     def nothing_yet(self, rows: int) -> BetweenGroups:
         """What is kept of this many rows before the first group."""
-        leaves = None if self.group_leaf_targets is None else np.empty((rows, self.forest_trees), np.uint32)
+        leaves = np.empty((rows, self.forest_trees), np.uint32) if self._notes_leaves else None
         spread = None if self.grown is None else np.zeros((rows, 2))
         return BetweenGroups(np.zeros((rows, answer_width(self.spec))), leaves, spread)
 
@@ -162,7 +176,8 @@ class Predictor(NamedTuple):
             wanted = len(self.rule.quantiles)
             quantiles = np.empty((count, wanted)) if wanted else None
             spread = None if self.grown is None else np.empty(count)
-            answers = Answers(np.empty(0, np.int32), None, np.empty(count), quantiles, spread)
+            bounds = None if self.leaf_values is None else np.empty((count, 2))
+            answers = Answers(np.empty(0, np.int32), None, np.empty(count), quantiles, spread, bounds)
         else:
             wanted_shares = proba or self.rule.conformal is not None
             shares = np.empty((count, len(target.classes))) if wanted_shares else None
@@ -188,7 +203,7 @@ class Predictor(NamedTuple):
         rows = self._as_split(rows)
         count = rows.rows
         chunk = chunk_rows(rows)
-        if self.group_leaf_targets is not None:
+        if self._notes_leaves:
             chunk = min(chunk, max(1, LEAF_CELLS // self.forest_trees))
         if count * self.packed.roots.size < SMALL:
             workers = 1
@@ -265,14 +280,13 @@ class Predictor(NamedTuple):
                 return False
             here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
             roots, cast = self.packed.roots, Votes(self.mixed, here)
-            if self.group_leaf_targets is not None:
-                assert known is not None
-                note_leaves(way, roots, self.group_leaf_targets.noted(cast, known), new_scratch(way))
+            if known is not None:
+                note_leaves(way, roots, self._noted(cast, known), new_scratch(way))
                 cast = Votes(self.mixed, np.zeros_like(here))  # the spread is another look
             if self.grown is not None:
                 assert spread is not None
                 vote_spread(way, roots, SpreadVotes(cast, self.grown, spread), new_scratch(way))
-            elif self.group_leaf_targets is None:
+            elif known is None:
                 vote(way, roots, cast, new_scratch(way))
             if answers is None:
                 continue
@@ -281,6 +295,10 @@ class Predictor(NamedTuple):
                 if answers.spread is not None:
                     assert spread is not None
                     answers.spread[first:last] = deviation(spread, trees)
+                if self.leaf_values is not None and answers.bounds is not None:
+                    assert known is not None and isinstance(self.rule.conformal, JackknifeIntervals)
+                    values, unit = self.leaf_values
+                    answers.bounds[first:last] = self.rule.conformal.bounds(values[known], unit)
                 if self.group_leaf_targets is not None and answers.quantiles is not None:
                     assert known is not None
                     targets = self.group_leaf_targets.targets
@@ -293,6 +311,19 @@ class Predictor(NamedTuple):
             if answers.proba is not None:
                 answers.proba[first:last] = here / total
         return True
+
+    @property
+    def _notes_leaves(self) -> bool:
+        """Whether the leaves that rows end in are written down."""
+        return self.group_leaf_targets is not None or self.leaf_values is not None
+
+    def _noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
+        """What `note_leaves` writes to."""
+        from bigforest.kernels.predict.accumulate import LeafNumbers
+
+        targets = self.group_leaf_targets
+        first, tree = (0, 0) if targets is None else (targets.leaf, targets.first)
+        return LeafNumbers(cast, np.uint32(first), np.uint64(tree), leaves)
 
     @property
     def forest_trees(self) -> int:

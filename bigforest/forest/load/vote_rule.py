@@ -10,7 +10,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
+from bigforest.metrics.categories import ByCategory
 from bigforest.metrics.conformal import ClassSets, Intervals
+from bigforest.metrics.jackknife import JackknifeIntervals
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_series, label_type
 
@@ -46,7 +48,7 @@ class VoteRule:
     unseen: str = "larger"
     quantiles: tuple[float, ...] = ()
     trees: tuple[int, ...] = ()
-    conformal: Intervals | ClassSets | None = None
+    conformal: Intervals | ClassSets | ByCategory | JackknifeIntervals | None = None
     least_share: float = 0.0
 
     def __post_init__(self) -> None:
@@ -69,14 +71,17 @@ class VoteRule:
     @property
     def conformal_names(self) -> list[str]:
         """The columns of intervals or sets, if there are any."""
-        if self.conformal is None:
-            return []
-        return ["low", "high"] if isinstance(self.conformal, Intervals) else ["set"]
+        return [] if self.conformal is None else list(self.conformal.columns)
+
+    @property
+    def category(self) -> str | None:
+        """The column of the rows to answer by which intervals or sets go, if they do."""
+        return self.conformal.column if isinstance(self.conformal, ByCategory) else None
 
     @property
     def by_spread(self) -> bool:
         """Whether intervals follow the spread of the trees."""
-        return isinstance(self.conformal, Intervals) and self.conformal.scale > 0.0
+        return self.conformal is not None and self.conformal.by_spread
 
     @property
     def ballots(self) -> str:

@@ -17,7 +17,7 @@ from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_codes
 
 if TYPE_CHECKING:
-    from bigforest.forest.grown import GrownForest
+    from bigforest.forest.contents import Contents
     from bigforest.sampling.bags import Sampler
 
 
@@ -51,19 +51,24 @@ class BagInputs(NamedTuple):
         return Shape(self.rows, (), 0, max(1, len(self.spec.target.classes)))
 
 
-def bags_of(forest: GrownForest, trees: Sequence[int], group: Any) -> pl.DataFrame:
+def bags_of(forest: Contents, trees: Sequence[int], group: Any) -> pl.DataFrame:
     """`Forest.inbag` for these trees. Raises ConfigError and DataError."""
     rows = _row_numbers(forest)
+    bags = tree_bags(forest, group_codes(forest.spec, forest.config, group, rows))
+    return pl.DataFrame({"row": rows, **{str(tree): bags.bag(tree) for tree in trees}})
+
+
+def tree_bags(forest: Contents, groups: NDArray[np.uint32] | None) -> TreeBags:
+    """The bags of a forest; groups: of each training row, where whole ones are drawn. Raises ConfigError."""
     by_class = forest.config.bootstrap and forest.config.draws_by_class
     target = _classes(forest) if by_class else np.empty(0, np.uint16)
-    bags = TreeBags(forest, BagInputs(forest.spec, target, group_codes(forest.spec, forest.config, group, rows)))
-    return pl.DataFrame({"row": rows, **{str(tree): bags.bag(tree) for tree in trees}})
+    return TreeBags(forest, BagInputs(forest.spec, target, groups))
 
 
 class TreeBags:
     """The bags of the trees of a forest, each drawn when it is asked for."""
 
-    def __init__(self, forest: GrownForest, known: BagInputs) -> None:
+    def __init__(self, forest: Contents, known: BagInputs) -> None:
         """Raises ConfigError where bags cannot be drawn again."""
         from bigforest.sampling.bags import not_drawn_again
 
@@ -73,7 +78,7 @@ class TreeBags:
         self._known = known
         self._samplers: dict[int, Sampler] = {}
 
-    def __reduce__(self) -> tuple[type[TreeBags], tuple[GrownForest, BagInputs]]:
+    def __reduce__(self) -> tuple[type[TreeBags], tuple[Contents, BagInputs]]:
         return TreeBags, (self._forest, self._known)
 
     def bag(self, tree: int) -> NDArray[np.uint16]:
@@ -87,7 +92,7 @@ class TreeBags:
         return self._samplers[seed].bag(number)
 
 
-def _origin(forest: GrownForest, tree: int) -> tuple[int, int]:
+def _origin(forest: Contents, tree: int) -> tuple[int, int]:
     """The seed a tree was grown with, and its number among the trees of that seed."""
     for piece in forest.origin.merged if forest.origin is not None else ():
         if piece.first_tree <= tree < piece.first_tree + piece.trees:
@@ -95,7 +100,7 @@ def _origin(forest: GrownForest, tree: int) -> tuple[int, int]:
     return forest.config.seed, tree
 
 
-def _row_numbers(forest: GrownForest) -> NDArray[np.uint64]:
+def _row_numbers(forest: Contents) -> NDArray[np.uint64]:
     """Numbers of the training rows in their table. Raises ConfigError where they are not kept with the forest."""
     if not forest.spec.dropped:
         return np.arange(forest.spec.rows, dtype=np.uint64)
@@ -107,7 +112,7 @@ def _row_numbers(forest: GrownForest) -> NDArray[np.uint64]:
     return forest.oob.rows.select("row").collect().to_series().to_numpy()
 
 
-def _classes(forest: GrownForest) -> NDArray[np.uint16]:
+def _classes(forest: Contents) -> NDArray[np.uint16]:
     """The class of each training row. Raises ConfigError where they are not kept with the forest."""
     truth = forest.oob.rows.select("truth").collect().to_series()
     codes = label_codes(truth, forest.spec.target)

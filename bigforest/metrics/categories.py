@@ -1,0 +1,69 @@
+"""Intervals and sets of classes by the values of a column (Mondrian conformal prediction, Vovk 2005)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.metrics.conformal import ClassSets, Intervals, check_rows, pooled_categories
+
+
+@dataclass(frozen=True, slots=True)
+class ByCategory:
+    """What is said of a row by its value in a column.
+
+    column      its name.
+    levels      the values of the calibration rows as text.
+    calibrated  for the rows of each level, for other levels, and for missing values.
+    """
+
+    column: str
+    levels: tuple[str, ...]
+    calibrated: tuple[Intervals | ClassSets, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """As those of Intervals and ClassSets."""
+        return self.calibrated[0].columns
+
+    @property
+    def by_spread(self) -> bool:
+        """Whether some of them follow the spread of the trees."""
+        return any(one.by_spread for one in self.calibrated)
+
+    def groups(self, codes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Intervals | ClassSets]]:
+        """Rows of one category, ascending, and what is said of them; codes: place of each row in `calibrated`."""
+        order = np.argsort(codes, kind="stable")
+        present, first = np.unique(codes[order], return_index=True)
+        for code, rows in zip(present.tolist(), np.split(order, first[1:]), strict=True):
+            yield rows, self.calibrated[code]
+
+
+def fit_by_category(
+    column: str,
+    levels: tuple[str, ...],
+    codes: NDArray[np.int64],
+    coverage: float,
+    fit: Callable[[NDArray[np.bool_] | None], Intervals | ClassSets],
+) -> ByCategory:
+    """What the calibration rows of each category say.
+
+    Categories of too few rows are calibrated together (`pooled_categories`), those without rows by all rows.
+
+    codes  category of each calibration row: the place of its level, or len(levels) + 1 where the value is missing.
+    fit    gives what these rows say, all where it is given None.
+
+    Raises ConfigError where all rows together are too few.
+    """
+    check_rows(codes.size, coverage)
+    present, own = np.unique(codes, return_inverse=True)
+    category = pooled_categories(np.bincount(own), coverage)
+    found: dict[int, Intervals | ClassSets] = {}
+    for one in np.unique(category).tolist():
+        calibrated = fit(category[own] == one)
+        found |= dict.fromkeys(present[category == one].tolist(), calibrated)
+    rest = fit(None)
+    return ByCategory(column, levels, tuple(found.get(code, rest) for code in range(len(levels) + 2)))

@@ -1,0 +1,83 @@
+"""Intervals by the jackknife+ after bootstrap (Kim, Xu and Barber 2020). Oracle: tests/naive/conformal.py jackknife.
+
+The forest that calibration row i never saw is that of the trees whose bags are without it. With f_i what it predicts
+for a new row, and R_i its error on row i, the interval is from the floor(alpha (n + 1))-th smallest of the n numbers
+f_i - R_i to the ceil((1 - alpha)(n + 1))-th smallest of the f_i + R_i, alpha = 1 - coverage. It has the true value with
+the probability 1 - 2 alpha or more, whatever the data, where rows are exchangeable, the number of trees was drawn from
+a binomial distribution, and nothing else was chosen by the rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.metrics.conformal import check_rows, rank_of
+
+# What trees predict is rounded to this share of the largest of it. Sums of so large whole numbers are exact in float64
+# for up to 8,192 trees, so they have the same bits in whatever order a matrix product adds them up.
+_STEPS = 2.0**40
+MOST_TREES = 1 << 13
+# Cells, rows times calibration rows, that are in memory at a time.
+_CELLS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JackknifeIntervals:
+    """Intervals by the trees that were grown without each of some training rows.
+
+    errors  float64 [rows], of each calibration row by the trees whose bags are without it.
+    left    float64 [trees, rows], 1 where the row is not in the bag of the tree, else 0.
+    rank    of the numbers that bound a new row from above.
+    """
+
+    errors: NDArray[np.float64]
+    left: NDArray[np.float64]
+    rank: int
+
+    columns: ClassVar[tuple[str, ...]] = ("low", "high")
+    by_spread: ClassVar[bool] = False
+
+    def bounds(self, values: NDArray[np.float64], unit: float) -> NDArray[np.float64]:
+        """The lower and upper end for each row, float64 [rows, 2].
+
+        values  of each tree, whole numbers of `whole_values`, float64 [rows, trees].
+        unit    by which these are multiplied.
+        """
+        found = np.empty((len(values), 2))
+        step = max(1, _CELLS // self.errors.size)
+        share = unit / self.left.sum(axis=0)
+        for start in range(0, len(values), step):
+            some = slice(start, start + step)
+            own = (values[some] @ self.left) * share
+            found[some, 0] = -_smallest_of_each(self.errors - own, self.rank)
+            found[some, 1] = _smallest_of_each(self.errors + own, self.rank)
+        return found
+
+
+def fit_jackknife(errors: NDArray[np.float64], left: NDArray[np.float64], coverage: float) -> JackknifeIntervals:
+    """Intervals from calibration rows, each of which at least one tree left out. Arguments as JackknifeIntervals.
+
+    Raises ConfigError where there are too few rows, or too many trees.
+    """
+    check_rows(errors.size, coverage)
+    if len(left) > MOST_TREES:
+        raise ConfigError(f"the jackknife adds up at most {MOST_TREES} trees, and the forest has {len(left)}")
+    return JackknifeIntervals(errors, left, rank_of(coverage, errors.size))
+
+
+def whole_values(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
+    """Values of leaves as whole numbers, and by what these are multiplied."""
+    largest = float(np.abs(values).max(initial=0.0))
+    unit = largest / _STEPS if largest / _STEPS > 0.0 else 1.0
+    return np.rint(values / unit), unit
+
+
+def _smallest_of_each(values: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
+    """The one of this rank, from 1, in each row."""
+    found: NDArray[np.float64] = np.partition(values, rank - 1, axis=1)[:, rank - 1]
+    return found
