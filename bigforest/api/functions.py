@@ -531,6 +531,8 @@ def predict_file(
             quantiles=quantiles,
             coverage=coverage,
             reject_above=reject_above,
+            coverage_by=coverage_by,
+            jackknife=jackknife,
             resources=resources,
             listener=listener,
             overwrite=overwrite,
