@@ -90,7 +90,9 @@ class GrownForest(Contents):
         if coverage is not None:
             conformal = conformal_of(self, self.calibration, _inner_share(coverage, "coverage"), coverage_by, jackknife)
         elif coverage_by is not None or jackknife:
-            raise ConfigError("coverage_by and jackknife say how coverage is calibrated; give coverage as well")
+            raise ConfigError(
+                f"no coverage is asked for; drop {'jackknife' if jackknife else 'coverage_by'} or give coverage"
+            )
         if reject_above is not None:
             least_share = self.calibration.least_share(_inner_share(reject_above, "reject_above"))
         own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide

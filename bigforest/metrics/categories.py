@@ -37,9 +37,10 @@ class ByCategory:
     def groups(self, codes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Intervals | ClassSets]]:
         """Rows of one category, ascending, and what is said of them; codes: place of each row in `calibrated`."""
         order = np.argsort(codes, kind="stable")
-        present, first = np.unique(codes[order], return_index=True)
-        for code, rows in zip(present.tolist(), np.split(order, first[1:]), strict=True):
-            yield rows, self.calibrated[code]
+        ends = np.cumsum(np.bincount(codes, minlength=len(self.calibrated)))
+        for one, begin, end in zip(self.calibrated, [0, *ends[:-1]], ends, strict=True):
+            if end > begin:
+                yield order[begin:end], one
 
 
 def fit_by_category(
