@@ -8,6 +8,7 @@ bigforest:mtry=4.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -187,11 +188,18 @@ def fit_ydf(train: pl.DataFrame, asked: Asked) -> Predict:
     return predict
 
 
-def fit_lightgbm(train: pl.DataFrame, asked: Asked, **parameters: Any) -> Predict:
-    """parameters: what is not at its default."""
+def fit_lightgbm(train: pl.DataFrame, asked: Asked, seconds: float | None = None, **parameters: Any) -> Predict:
+    """LightGBM's boosting.
+
+    seconds     of the processor, for as many trees as fit into them: a fifth of the rows is held out, by which the best
+                number of them is taken, and no more are grown when 100 have made it no better. None: the trees asked
+                for, from all rows.
+    parameters  what is not at its default.
+    """
     import lightgbm
     import pandas as pd
 
+    end = math.inf if seconds is None else time.process_time() + seconds
     categories = {name: train[name].drop_nulls().unique().sort().to_list() for name in texts(train)}
 
     def table(frame: pl.DataFrame) -> Any:
@@ -200,12 +208,38 @@ def fit_lightgbm(train: pl.DataFrame, asked: Asked, **parameters: Any) -> Predic
             found[name] = pd.Categorical(found[name], categories=levels)
         return found
 
+    losses: list[float] = []
+
+    def stop(state: Any) -> None:
+        losses.append(state.evaluation_result_list[0][2])
+        best = int(np.argmin(losses))
+        if time.process_time() > end or len(losses) > best + 100:
+            raise lightgbm.callback.EarlyStopException(best, state.evaluation_result_list)
+
     said = {"n_estimators": asked.trees, "n_jobs": asked.threads, "random_state": asked.seed, "verbose": -1}
     learner = (lightgbm.LGBMClassifier if asked.classes else lightgbm.LGBMRegressor)(**said | parameters)
-    learner.fit(table(train), train[TARGET].to_numpy())
+    if seconds is None:
+        learner.fit(table(train), train[TARGET].to_numpy())
+    else:
+        held, rest = _held_out(train, asked.seed)
+        learner.set_params(n_estimators=_MOST_ROUNDS)
+        judged = {"eval_X": table(held), "eval_y": held[TARGET].to_numpy()}
+        learner.fit(table(rest), rest[TARGET].to_numpy(), **judged, callbacks=[stop])
     answer = learner.predict_proba if asked.classes else learner.predict
     return lambda frame: answer(table(frame))
 
+
+def _held_out(train: pl.DataFrame, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """A fifth of the rows, drawn at random, and the others, among which is at least one of each class."""
+    drawn = train.sample(fraction=1.0, shuffle=True, seed=seed)
+    first = drawn[TARGET].is_first_distinct()
+    begin = train.height - train.height // 5
+    held = (pl.int_range(train.height, eager=True) >= begin) & ~first
+    return drawn.filter(held), drawn.filter(~held)
+
+
+# More than fit into any time.
+_MOST_ROUNDS = 100_000
 
 FITS: dict[str, Callable[..., Predict]] = {
     "bigforest": fit_bigforest,
