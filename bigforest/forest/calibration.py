@@ -25,13 +25,13 @@ from bigforest.metrics.conformal import (
     fit_least_share,
     reject_curve,
 )
-from bigforest.metrics.jackknife import JackknifeIntervals, fit_jackknife
+from bigforest.metrics.jackknife import JackknifeIntervals, check_trees, fit_jackknife
 from bigforest.schema.columns import level_codes, level_text
 from bigforest.schema.labels import proba_names, stored_labels
 
 # Most rows that are kept of a large table, drawn at random: with these the coverage is off by less than 0.001.
 MOST_ROWS = 1 << 18
-# Most of them that the jackknife compares each row with: with these the coverage is off by less than 0.005.
+# Most of them that the jackknife compares each row with: the standard deviation of the coverage is 0.005 with these.
 JACKKNIFE_ROWS = 1 << 12
 # Trees that vote on a row, whose spread says something.
 _FEWEST_VOTERS = 10
@@ -85,53 +85,62 @@ class Calibration:
         self._classes = len(forest.spec.target.classes)
         self._most = most
         self._path = forest.directory / "oob" / "rows.parquet"
-        self._rows = _read(forest, self._classes, most)
+        rows = _read(forest, self._classes, most)
+        if rows.place.size and (rows.place[-1] >= forest.spec.rows or rows.number.max() >= _table_rows(forest)):
+            raise FormatError(f"{self._path} is damaged: it has rows that the table had not")
+        voters = rows.voters
+        by_spread = voters.size > 0 and np.median(voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all()
+        self._by_spread = bool(by_spread)
+        self._rows = rows
+        # Of a row with a single voter there is no spread.
+        self._fitting = rows.chosen(~np.isnan(rows.spread)) if by_spread else rows
+        self._left: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def conformal(self, coverage: float) -> Intervals | ClassSets:
         """Intervals of a forest that predicts numbers, else sets of classes.
 
         Raises ConfigError where there are too few rows.
         """
-        return self._fitted(self._rows, coverage)
+        return self._fitted(self._fitting, coverage)
 
     def by_category(self, column: pl.Series, coverage: float) -> ByCategory:
         """The same by the values of a column of the table that the forest was grown on, all its rows.
 
         Raises ConfigError where there are too few rows.
         """
-        own = column.gather(self._rows.number)
-        levels = level_text(own).drop_nulls().unique().sort()
-        codes = category_codes(own, tuple(levels))
+        own = column.gather(self._fitting.number)
+        levels = tuple(level_text(own).drop_nulls().unique().sort())
 
-        def fit(chosen: NDArray[np.bool_] | None) -> Intervals | ClassSets:
-            return self._fitted(self._rows if chosen is None else self._rows.chosen(chosen), coverage)
+        def fit(chosen: NDArray[np.bool_]) -> Intervals | ClassSets:
+            return self._fitted(self._fitting.chosen(chosen), coverage)
 
-        return fit_by_category(column.name, tuple(levels), codes, coverage, fit)
+        return fit_by_category(column.name, levels, category_codes(own, levels), coverage, fit)
 
     def jackknife(self, bag: Callable[[int], NDArray[np.uint16]], trees: int, coverage: float) -> JackknifeIntervals:
         """Intervals by the jackknife+, of a forest of this many trees that predicts numbers.
 
         bag  gives how often each row that the forest was grown on is in the bag of a tree.
 
-        Raises ConfigError where there are too few rows, or too many trees.
+        Bags are drawn once. Raises ConfigError where there are too few rows, or too many trees, and FormatError where
+        other trees voted on a row than those whose bags are without it.
         """
-        rows = self._rows.chosen(_lowest(self._rows.draw, JACKKNIFE_ROWS))
-        left = np.empty((trees, rows.place.size))
-        for tree in range(trees):
-            left[tree] = bag(tree)[rows.place] == 0
-        if not left.any(axis=0).all():
-            raise FormatError(f"{self._path} is damaged: a row has a prediction and is in all bags")
-        return fit_jackknife(np.abs(rows.truth - rows.prediction), left, coverage)
+        if self._left is None:
+            check_trees(trees)
+            rows = self._rows.chosen(_lowest(self._rows.draw, JACKKNIFE_ROWS))
+            left = np.empty((trees, rows.place.size))
+            for tree in range(trees):
+                left[tree] = bag(tree)[rows.place] == 0
+            if not np.array_equal(left.sum(axis=0), rows.voters):
+                raise FormatError(f"{self._path} is damaged: its trees are not those whose bags are without the row")
+            self._left = np.abs(rows.truth - rows.prediction), left
+        return fit_jackknife(*self._left, coverage)
 
     def _fitted(self, rows: CalibrationRows, coverage: float) -> Intervals | ClassSets:
         """Intervals by the spread of the trees, where enough of them vote on a row, or sets of classes."""
         if self._classes:
             return fit_class_sets(rows.truth, rows.share, self._classes, coverage)  # type: ignore[arg-type]
-        voters = self._rows.voters
-        if voters.size and np.median(voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all():
-            rows = rows.chosen(~np.isnan(rows.spread))
-            return fit_intervals(rows.prediction, rows.truth, coverage, rows.spread)  # type: ignore[arg-type]
-        return fit_intervals(rows.prediction, rows.truth, coverage)  # type: ignore[arg-type]
+        spread = rows.spread if self._by_spread else None
+        return fit_intervals(rows.prediction, rows.truth, coverage, spread)  # type: ignore[arg-type]
 
     def least_share(self, risk: float) -> float:
         """Of the votes for the predicted class, see `fit_least_share`. Raises ConfigError where there are too few."""
@@ -176,6 +185,11 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
             held = [_thinned(_joined(held), classes, most)]
             size = held[0].draw.size
     return _thinned(_joined(held), classes, most)
+
+
+def _table_rows(forest: Contents) -> int:
+    """Rows of the table that the forest was trained on, with those that were left out."""
+    return forest.spec.rows + forest.spec.dropped
 
 
 def category_codes(column: pl.Series, levels: Sequence[str]) -> NDArray[np.int64]:

@@ -48,14 +48,14 @@ def fit_by_category(
     levels: tuple[str, ...],
     codes: NDArray[np.int64],
     coverage: float,
-    fit: Callable[[NDArray[np.bool_] | None], Intervals | ClassSets],
+    fit: Callable[[NDArray[np.bool_]], Intervals | ClassSets],
 ) -> ByCategory:
     """What the calibration rows of each category say.
 
     Categories of too few rows are calibrated together (`pooled_categories`), those without rows by all rows.
 
     codes  category of each calibration row: the place of its level, or len(levels) + 1 where the value is missing.
-    fit    gives what these rows say, all where it is given None.
+    fit    gives what these rows say.
 
     Raises ConfigError where all rows together are too few.
     """
@@ -66,5 +66,5 @@ def fit_by_category(
     for one in np.unique(category).tolist():
         calibrated = fit(category[own] == one)
         found |= dict.fromkeys(present[category == one].tolist(), calibrated)
-    rest = fit(None)
+    rest = fit(np.ones(codes.size, np.bool_))
     return ByCategory(column, levels, tuple(found.get(code, rest) for code in range(len(levels) + 2)))

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.metrics.conformal import check_rows, rank_of
 
-# What trees predict is rounded to this share of the largest of it. Sums of so large whole numbers are exact in float64
-# for up to 8,192 trees, so they have the same bits in whatever order a matrix product adds them up.
+# What trees predict becomes whole numbers of at most this size. The sums of 8,192 of them are exact in float64, so they
+# have the same bits in any order in which a matrix product adds them up.
 _STEPS = 2.0**40
 MOST_TREES = 1 << 13
 # Cells, rows times calibration rows, that are in memory at a time.
@@ -42,6 +42,11 @@ class JackknifeIntervals:
     columns: ClassVar[tuple[str, ...]] = ("low", "high")
     by_spread: ClassVar[bool] = False
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.errors.nbytes + self.left.nbytes
+
     def bounds(self, values: NDArray[np.float64], unit: float) -> NDArray[np.float64]:
         """The lower and upper end for each row, float64 [rows, 2].
 
@@ -62,12 +67,18 @@ class JackknifeIntervals:
 def fit_jackknife(errors: NDArray[np.float64], left: NDArray[np.float64], coverage: float) -> JackknifeIntervals:
     """Intervals from calibration rows, each of which at least one tree left out. Arguments as JackknifeIntervals.
 
-    Raises ConfigError where there are too few rows, or too many trees.
+    Raises ConfigError where there are too few rows.
     """
     check_rows(errors.size, coverage)
-    if len(left) > MOST_TREES:
-        raise ConfigError(f"the jackknife adds up at most {MOST_TREES} trees, and the forest has {len(left)}")
     return JackknifeIntervals(errors, left, rank_of(coverage, errors.size))
+
+
+def check_trees(trees: int) -> None:
+    """Raise ConfigError where a forest has too many trees."""
+    if trees > MOST_TREES:
+        raise ConfigError(
+            f"the jackknife adds up at most {MOST_TREES} trees, and the forest has {trees}; drop jackknife"
+        )
 
 
 def whole_values(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:

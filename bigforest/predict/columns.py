@@ -81,17 +81,10 @@ def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
     return labels(answers.codes, spec) if answers.value is None else pl.Series(PREDICTION, answers.value)
 
 
-def category_of(frame: pl.DataFrame, rule: VoteRule) -> pl.Series | None:
-    """The column of rows to answer by which intervals or sets go, if they do."""
-    return None if rule.category is None else cells(frame, rule.category)
-
-
-def answer_table(
-    answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool, category: pl.Series | None = None
-) -> pl.DataFrame:
-    """The answers as the columns `answer_names`; category: as of `category_of`."""
+def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool, rows: pl.DataFrame) -> pl.DataFrame:
+    """The answers as the columns `answer_names`; rows: that were answered, with the column rule.category."""
     if not proba:
-        certain = conformal_columns(answers, spec, rule, category)
+        certain = conformal_columns(answers, spec, rule, rows)
         made = [prediction(answers, spec), *quantile_columns(answers, rule), *certain]
         return pl.DataFrame(made)
     assert answers.proba is not None
@@ -105,17 +98,17 @@ def quantile_columns(answers: Answers, rule: VoteRule) -> list[pl.Series]:
     return [pl.Series(name, answers.quantiles[:, place]) for place, name in enumerate(rule.quantile_names)]
 
 
-def conformal_array(answers: Answers, rule: VoteRule, category: pl.Series | None = None) -> NDArray[Any]:
+def conformal_array(answers: Answers, rule: VoteRule, frame: pl.DataFrame | None = None) -> NDArray[Any]:
     """The intervals, float64 [rows, 2], or which classes are in the sets, bool [rows, classes].
 
-    category  of each row, where they go by a column.
+    frame  the rows, where they go by a column.
     """
     calibrated = rule.conformal
     if not isinstance(calibrated, ByCategory):
         assert calibrated is not None
         return _array(answers, calibrated)
-    assert category is not None
-    codes = category_codes(category, calibrated.levels)
+    assert frame is not None
+    codes = category_codes(cells(frame, calibrated.column), calibrated.levels)
     parts = [(rows, _array(answers.of_rows(rows), own)) for rows, own in calibrated.groups(codes)]
     if not parts:
         return _array(answers, calibrated.calibrated[0])
@@ -135,11 +128,11 @@ def _array(answers: Answers, calibrated: Intervals | ClassSets | JackknifeInterv
     return calibrated.members(answers.proba)
 
 
-def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule, category: pl.Series | None) -> list[pl.Series]:
+def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule, rows: pl.DataFrame) -> list[pl.Series]:
     """The intervals or sets as columns, if there are any."""
     if rule.conformal is None:
         return []
-    found = conformal_array(answers, rule, category)
+    found = conformal_array(answers, rule, rows)
     if not spec.target.classes:
         return [pl.Series(name, found[:, place]) for place, name in enumerate(rule.conformal_names)]
     import pyarrow as pa
@@ -153,23 +146,27 @@ def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule, category
     return [pl.Series("set", lists).cast(pl.List(label_type(spec.target)))]
 
 
-def check_category_in(schema: Mapping[str, pl.DataType], rule: VoteRule) -> None:
-    """Raise DataError unless a table to answer has the column by which intervals or sets go, if they do."""
-    if rule.category is not None:
-        if rule.category not in schema:
-            raise DataError(
-                f"the data has no column {rule.category!r}, by which coverage goes; its columns are "
-                f"{listed(list(schema))}"
-            )
-        check_category(rule.category, schema[rule.category])
+def check_columns(keep: Sequence[str], schema: Mapping[str, pl.DataType], rule: VoteRule, made: list[str]) -> None:
+    """Raise an error unless a table has what an answer takes besides, and gives, once, what is kept of it.
 
-
-def check_kept(keep: Sequence[str], present: Sequence[str], made: list[str]) -> None:
-    """Raise an error unless the columns to keep are there, once, and not called like those that are made."""
+    keep  the columns to hand through; none may have the name of one that is made.
+    """
     for name in keep:
-        if name not in present:
-            raise DataError(f"the data has no column {name!r} to keep; its columns are {listed(present)}")
+        if name not in schema:
+            raise DataError(f"the data has no column {name!r} to keep; its columns are {listed(list(schema))}")
         if name in made:
             raise ConfigError(f"the kept column {name!r} has the name of a prediction column; rename or drop it")
     if len(set(keep)) < len(keep):
         raise ConfigError(f"a column is kept twice: {', '.join(keep)}")
+    check_category_in(schema, rule)
+
+
+def check_category_in(schema: Mapping[str, pl.DataType], rule: VoteRule) -> None:
+    """Raise DataError unless a table has the column by which intervals or sets go, if they do."""
+    if rule.category is None:
+        return
+    if rule.category not in schema:
+        raise DataError(
+            f"the data has no column {rule.category!r}, by which coverage goes; its columns are {listed(list(schema))}"
+        )
+    check_category(rule.category, schema[rule.category])

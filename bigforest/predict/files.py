@@ -28,9 +28,7 @@ from bigforest.predict.columns import (
     answer_names,
     answer_shape,
     answer_table,
-    category_of,
-    check_category_in,
-    check_kept,
+    check_columns,
     check_proba,
 )
 from bigforest.predict.score import FilePrediction, NumberScore, Score, ScoreWeights, new_score, score_of
@@ -96,8 +94,7 @@ def predict_file(
     check_proba(spec, proba)
     check_schema(source.schema, spec)
     rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
-    check_kept(keep, list(source.schema), answer_names(spec, rule, proba, both=True))
-    check_category_in(source.schema, rule)
+    check_columns(keep, source.schema, rule, answer_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
     score = score_of(spec, source)
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.weights, score.active)
@@ -225,18 +222,17 @@ class _Table:
                 weights = self._score.weights
                 weight = None if weights is None else cells(batch, weights.name)
                 self._score.add(cells(batch, self._spec.target.name), weight, answers)
-            parts = [batch.select(columns_named(self._keep))]
-            parts += [answer_table(answers, self._spec, self._rule, False, category_of(batch, self._rule))]
-            parts += [answer_table(answers, self._spec, self._rule, True)] if proba else []
-            yield pl.concat(parts, how="horizontal")
+            ways = (False, True) if proba else (False,)
+            made = [answer_table(answers, self._spec, self._rule, way, batch) for way in ways]
+            yield pl.concat([batch.select(columns_named(self._keep)), *made], how="horizontal")
 
     def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
         """Columns to read before the last group of trees, or for it."""
         features = self.found.columns(used)
         target = [self._spec.target.name] if self._score.active else []
         target += [self._score.weights.name] if target and self._score.weights is not None else []
-        target += [] if self._rule.category is None else [self._rule.category]
-        return list(dict.fromkeys([*features, *(self._keep + target if last else [])]))
+        category = [] if self._rule.category is None else [self._rule.category]
+        return list(dict.fromkeys([*features, *(self._keep + target + category if last else [])]))
 
     def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> RowBatch:
         try:

@@ -433,7 +433,15 @@ class Forest(GrownForest):
         """
         from bigforest.predict.lazy import expression
 
-        rule = self.rule(vote, ties, unseen, (), None, coverage, reject_above, coverage_by, jackknife)
+        rule = self.rule(
+            vote,
+            ties,
+            unseen,
+            coverage=coverage,
+            reject_above=reject_above,
+            coverage_by=coverage_by,
+            jackknife=jackknife,
+        )
         return expression(self, rule, proba=proba, row=row)
 
     def to_onnx(self, dtype: str = "float32") -> Any:

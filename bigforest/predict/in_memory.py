@@ -20,9 +20,7 @@ from bigforest.predict.columns import (
     answer_names,
     answer_shape,
     answer_table,
-    category_of,
-    check_category_in,
-    check_kept,
+    check_columns,
     check_proba,
     conformal_array,
     no_answers,
@@ -171,8 +169,7 @@ def _predict_frame(
 ) -> pl.DataFrame:
     spec, reader, schema = forest.spec, forest.reader(rule), frame.schema
     found = check_schema(schema, spec)
-    check_kept(keep, frame.columns, answer_names(spec, rule, proba))
-    check_category_in(schema, rule)
+    check_columns(keep, schema, rule, answer_names(spec, rule, proba))
     passes = forest.passes(
         rule,
         lambda used: answer_shape(schema, found.columns(used), frame.height, spec),
@@ -189,5 +186,5 @@ def _predict_frame(
 
     given = list(passes.answers(frame.height, batches, proba=proba, workers=resources.workers))
     given = given or [(frame, no_answers(spec, rule))]
-    made = pl.concat([answer_table(answers, spec, rule, proba, category_of(piece, rule)) for piece, answers in given])
+    made = pl.concat([answer_table(answers, spec, rule, proba, piece) for piece, answers in given])
     return pl.concat([frame.select(columns_named(keep)), made], how="horizontal")

@@ -18,9 +18,8 @@ from bigforest.predict.columns import (
     answer_names,
     answer_table,
     answer_types,
-    category_of,
     check_category_in,
-    check_kept,
+    check_columns,
     check_proba,
     prediction,
 )
@@ -63,8 +62,6 @@ def expression(
     else:
         names = check_schema(schema, spec, predictor.packed.used).columns(predictor.packed.used)
     if rule.category is not None:
-        if schema is not None:
-            check_category_in(schema, rule)
         names = list(dict.fromkeys([*names, rule.category]))
     numbers = "row"
     while numbers in names:
@@ -76,13 +73,10 @@ def expression(
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
         found = check_schema(frame.schema, spec, predictor.packed.used)
+        check_category_in(frame.schema, rule)
         given = 0 if row is None else _row_numbers(frame[numbers].alias(row))
         answers = predictor.answer(reader.frame(frame, found, predictor.packed.used), given, proba=proba)
-        return (
-            answer_table(answers, spec, rule, proba, category_of(frame, rule)).to_struct()
-            if several
-            else prediction(answers, spec)
-        )
+        return answer_table(answers, spec, rule, proba, frame).to_struct() if several else prediction(answers, spec)
 
     several = proba or _has_more(rule)
     dtype = pl.Struct(answer_types(spec, rule, proba)) if several else label_type(spec.target)
@@ -117,7 +111,7 @@ def predict_lazy(
     """`Forest.predict` and `Forest.predict_proba` of a lazy frame, as a query; trees are loaded here and now."""
     schema = frame.collect_schema()
     check_schema(schema, forest.spec)
-    check_kept(keep, list(schema), answer_names(forest.spec, rule, proba))
+    check_columns(keep, schema, rule, answer_names(forest.spec, rule, proba))
     row = None
     forest.predictor(rule, resources.memory, resources.workers)
     if rule.draws and not proba:

@@ -373,7 +373,8 @@ def test_predict__two_workers(
     client: Client, table: Path, expected: Path, tmp_path: Path, both_alive: None, kill: bool
 ) -> None:
     killer = Killer(client, "predict" if kill else "none")
-    options: dict[str, Any] = {"proba": True, "keep": ["hour"], "ties": "random", "coverage": 0.8, "reject_above": 0.1}
+    options: dict[str, Any] = {"proba": True, "keep": ["hour"], "ties": "random", "reject_above": 0.1}
+    options |= {"coverage": 0.8, "coverage_by": "hour"}
     here = bigforest.predict_file(expected, table, tmp_path / "here.parquet", scheduler="threads", **options)
     there = bigforest.predict_file(
         expected, table, tmp_path / "there.parquet", scheduler=client, listener=killer, **options

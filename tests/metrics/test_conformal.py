@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
-from bigforest.metrics.conformal import fewest_rows, fit_class_sets, fit_intervals, fit_least_share, reject_curve
+from bigforest.metrics.categories import fit_by_category
+from bigforest.metrics.conformal import (
+    Intervals,
+    fewest_rows,
+    fit_class_sets,
+    fit_intervals,
+    fit_least_share,
+    reject_curve,
+)
 from tests.naive import conformal as naive
 
 COVERAGES = st.sampled_from(["0.05", "0.5", "0.7", "0.8", "0.9", "0.95", "0.99"])
@@ -30,6 +39,28 @@ def _many(seed: int, rows: int, different: int) -> list[tuple[float, float]]:
     draw = np.random.default_rng(seed)
     prediction = np.floor(draw.exponential(different / 5, rows))
     return list(zip(prediction.tolist(), (prediction + draw.normal(0, 1 + prediction)).tolist(), strict=True))
+
+
+@given(st.lists(st.integers(0, 4), max_size=120), COVERAGES)
+def test_fit_by_category__takes_categories_together_as_the_oracle(codes: list[int], coverage: str) -> None:
+    """Of three levels, other ones (3, which calibration rows never have) and missing values (4)."""
+    own = np.array([code for code in codes if code != 3], np.int64)
+    asked: list[list[int]] = []
+
+    def fit(chosen: NDArray[np.bool_]) -> Intervals:
+        asked.append(np.flatnonzero(chosen).tolist())
+        return Intervals((), (float(len(asked)),))
+
+    if naive.bound([0.0] * own.size, coverage) is None:
+        with pytest.raises(ConfigError, match="too few"):
+            fit_by_category("g", ("a", "b", "c"), own, float(coverage), fit)
+        return
+    found = fit_by_category("g", ("a", "b", "c"), own, float(coverage), fit)
+    present = sorted(set(own.tolist()))
+    pools = naive.categories([present.index(code) for code in own.tolist()], len(present), coverage)
+    expected = {present[k]: np.flatnonzero(np.isin(own, [present[j] for j in pool])) for pool in pools for k in pool}
+    for code, one in enumerate(found.calibrated):
+        assert asked[int(one.radii[0]) - 1] == expected.get(code, np.arange(own.size)).tolist()
 
 
 @given(PAIRS, COVERAGES, st.lists(st.floats(-1e6, 1e6), max_size=5))

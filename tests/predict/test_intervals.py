@@ -347,6 +347,8 @@ def test_coverage_by__every_way_to_ask_gives_the_same(tmp_path: Path, run: Run) 
         assert forest.predict(new.lazy(), coverage=0.9, coverage_by=by).collect().equals(expected)
     asked = new.select(forest.expr(coverage=0.9, coverage_by="g").alias("answer")).unnest("answer")
     assert asked.equals(expected)
+    with pytest.raises((bigforest.DataError, pl.exceptions.PolarsError), match="must have categories"):
+        new.with_columns(g="a").select(forest.expr(coverage=0.9, coverage_by="g"))
     out = tmp_path / "p.parquet"
     command = ("predict", tmp_path / "f", tmp_path / "new.parquet", "--coverage", "0.9", "--coverage-by", "g")
     assert run(*command, "--out", out).code == 0, run.err
@@ -382,7 +384,9 @@ def test_coverage_by__refuses_what_it_cannot_use() -> None:
 
 
 @compiled
-@pytest.mark.parametrize("options", [{}, {"shrink": 5.0}, {"weight": "w"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"shrink": 5.0}, {"weight": "w"}, {"calibration": 0.3}, {"sample_fraction": 0.5}], ids=str
+)
 def test_jackknife__as_the_oracle(options: dict[str, Any]) -> None:
     table = frame(300).with_columns(y=pl.when(pl.int_range(300) % 50 == 7).then(None).otherwise("y"))
     new = frame(50, 1)
@@ -392,7 +396,7 @@ def test_jackknife__as_the_oracle(options: dict[str, Any]) -> None:
     found = forest.predict(new, coverage=0.9, jackknife=True)
     oob = forest.oob.rows.collect()
     bags = forest.inbag().drop("row").to_numpy() == 0
-    used = oob["prediction"].is_not_null().to_numpy()
+    used = (oob["trees"] == 20 if "calibration" in options else oob["prediction"].is_not_null()).to_numpy()
     errors = (oob["truth"] - oob["prediction"]).abs().to_numpy()[used].tolist()
     each = np.stack([forest.predict(new, trees=[tree])["prediction"].to_numpy() for tree in range(20)], axis=1)
     expected = [naive.jackknife(errors, bags[used].tolist(), "0.9", row) for row in each.tolist()]
@@ -400,6 +404,42 @@ def test_jackknife__as_the_oracle(options: dict[str, Any]) -> None:
     for threads in (1, 2):
         assert forest.predict(new[7:], coverage=0.9, jackknife=True, threads=threads).equals(found[7:])
     assert forest.predict(new.lazy(), coverage=0.9, jackknife=True).collect().equals(found)
+
+
+@compiled
+def test_jackknife__refuses_a_report_of_other_trees(forests: dict[str, Forest], tmp_path: Path) -> None:
+    forests["y"].write(tmp_path / "f")
+    rewritten(tmp_path / "f" / "oob" / "rows.parquet", lambda rows: rows.with_columns(pl.col("trees") - 1))
+    with pytest.raises(FormatError, match="not those whose bags are without the row"):
+        bigforest.read_forest(tmp_path / "f").predict(frame(3), coverage=0.9, jackknife=True)
+
+
+@compiled
+def test_calibration__refuses_rows_that_the_table_had_not(forests: dict[str, Forest], tmp_path: Path) -> None:
+    """They would be looked up in a column, and in bags."""
+    changes = [lambda rows: rows.with_columns(pl.col("row") + 1), lambda rows: pl.concat([rows, rows[-5:]])]
+    for number, change in enumerate(changes):
+        forests["y"].write(tmp_path / f"{number}")
+        rewritten(tmp_path / f"{number}" / "oob" / "rows.parquet", change)
+        damaged = bigforest.read_forest(tmp_path / f"{number}")
+        with pytest.raises(FormatError, match="rows that the table had not"):
+            damaged.predict(frame(3), coverage=0.9, coverage_by=frame(1200)["kind"])
+
+
+@compiled
+def test_coverage_by__rows_without_a_spread_do_not_count() -> None:
+    """A category with rows enough for a bound, of which too few have a spread, is calibrated with others."""
+    table = grouped(600)
+    forest = bigforest.train(table, "y", trees=26, exclude=["g", "kind"])
+    rows = forest.calibration._rows
+    alone = np.zeros(table.height, np.bool_)
+    alone[rows.place[np.argsort(rows.voters)[:9]]] = True
+    rows.spread[np.argsort(rows.voters)[0]] = np.nan
+    again = Calibration.__new__(Calibration)
+    again.__dict__ |= forest.calibration.__dict__ | {"_fitting": rows.chosen(~np.isnan(rows.spread))}
+    column = pl.Series("own", np.where(alone, "few", "many"))
+    found = again.by_category(column, 0.9)
+    assert found.calibrated[0] == found.calibrated[1] == again.conformal(0.9)
 
 
 @compiled

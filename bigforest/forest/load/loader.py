@@ -101,7 +101,9 @@ class Loader:
         targets = self.targets(rule, resources)
         if memory is not None:
             workers = resources.workers
-            need = whole_estimate(self._survey(workers), workers, 0 if targets is None else targets.nbytes)
+            held = 0 if targets is None else targets.nbytes
+            held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
+            need = whole_estimate(self._survey(workers), workers, held)
             need.check(resources.memory, "a lazy query with the whole forest")
         packed = self.whole()
         group_leaf_targets = None
