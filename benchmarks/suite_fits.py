@@ -106,6 +106,62 @@ def fit_calibrated(train: pl.DataFrame, asked: Asked, *, method: Callable[..., A
     return lambda frame: adjust(forest.predict_proba(frame, threads=asked.threads).select(names).to_numpy())
 
 
+def fit_aggregated(train: pl.DataFrame, asked: Asked) -> Predict:
+    """A forest of ours in which every tree answers by the mean of all its prunings, weighted by their log loss on the
+    rows out of its bag: WildWood (Gaiffas, Merad and Yu 2021) with its step 1, shares (n_k + 1/2) / (n + K/2).
+    Of numbers as it is."""
+    import bigforest
+
+    if not asked.classes:
+        return fit_bigforest(train, asked, shrink="off")
+    forest = bigforest.train(
+        train, TARGET, task="classification", trees=asked.trees, seed=asked.seed, threads=asked.threads, shrink="off"
+    )
+    classes = len(asked.classes)
+    truth = np.searchsorted(asked.classes, train[TARGET].cast(pl.Int64))
+    leaves = forest.apply(train.drop(TARGET), threads=asked.threads)
+    bags = forest.inbag()
+    tables = []
+    for number, tree in enumerate(forest.nodes.collect().partition_by("tree", maintain_order=True)):
+        counts = np.array(tree["counts"].to_list(), float)
+        shares = (counts + 0.5) / (counts.sum(axis=1) + 0.5 * classes)[:, None]
+        left, right = (tree[side].fill_null(0).to_numpy().astype(np.int64) for side in ("left", "right"))
+        judged = (bags[str(number)] == 0).to_numpy()
+        seen = np.zeros_like(counts)
+        np.add.at(seen, (leaves[judged, number], truth[judged]), 1.0)
+        tables.append(_pruned_mean(shares, seen, left, right))
+
+    def predict(frame: pl.DataFrame) -> NDArray[np.float64]:
+        found = forest.apply(frame.drop(TARGET), threads=asked.threads)
+        return np.mean([table[found[:, tree]] for tree, table in enumerate(tables)], axis=0)
+
+    return predict
+
+
+def _pruned_mean(
+    shares: NDArray[np.float64], seen: NDArray[np.float64], left: NDArray[np.int64], right: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Shares of every node by the prunings of its tree, float64 [nodes, classes], of which those of leaves are used.
+
+    seen  rows out of bag of each class that end in each node; left, right: the children, 0 of leaves.
+    """
+    inner = np.flatnonzero(left)
+    for node in inner[::-1]:  # children have higher numbers than their parents
+        seen[node] = seen[left[node]] + seen[right[node]]
+    own = (seen * np.log(shares)).sum(axis=1)
+    whole = own.copy()
+    for node in inner[::-1]:
+        whole[node] = np.logaddexp(own[node], whole[left[node]] + whole[right[node]]) - np.log(2.0)
+    # From the root down: the share of the prunings above, and what is left of them at this node.
+    left_over, mean = np.ones(len(shares)), np.zeros_like(shares)
+    for node in inner:
+        stops = 0.5 * np.exp(own[node] - whole[node])
+        for child in (left[node], right[node]):
+            mean[child] = mean[node] + left_over[node] * stops * shares[node]
+            left_over[child] = left_over[node] * (1.0 - stops)
+    return mean + left_over[:, None] * shares
+
+
 def bostrom(shares: NDArray[np.float64], truth: NDArray[np.int64]) -> Callable[[NDArray[np.float64]], Any]:
     """Boström 2008: the largest share p becomes p + r (1 - p), the others p (1 - r); r by the least Brier score."""
 
@@ -253,6 +309,7 @@ SMOOTHED: dict[str, Callable[..., Predict]] = {
     "bigforest-min-leaf": fit_min_leaf,
     "bigforest-laplace": partial(fit_flat, rows=1.0, uniform=True),
     "bigforest-m-estimate": partial(fit_flat, rows=1.0, uniform=False),
+    "bigforest-wildwood": fit_aggregated,
     "bigforest-bostrom": partial(fit_calibrated, method=bostrom),
     "bigforest-isotonic": partial(fit_calibrated, method=isotonic),
 }
