@@ -72,7 +72,7 @@ def predict(
         typer.Option(
             "--jackknife",
             help="With --coverage, of numbers: intervals by the jackknife+ after bootstrap, whose coverage is "
-            "guaranteed to be at least 1 - 2 (1 - SHARE).",
+            "at least 1 - 2 (1 - SHARE) under conditions that the guide on intervals has.",
         ),
     ] = False,
     out: Annotated[

@@ -91,7 +91,7 @@ class GrownForest(Contents):
             conformal = conformal_of(self, self.calibration, _inner_share(coverage, "coverage"), coverage_by, jackknife)
         elif coverage_by is not None or jackknife:
             raise ConfigError(
-                f"no coverage is asked for; drop {'jackknife' if jackknife else 'coverage_by'} or give coverage"
+                f"no coverage is asked for; drop {'jackknife' if jackknife else 'coverage_by'} or set coverage"
             )
         if reject_above is not None:
             least_share = self.calibration.least_share(_inner_share(reject_above, "reject_above"))

@@ -366,7 +366,7 @@ def test_coverage_by__refuses_what_it_cannot_use() -> None:
         ({"coverage_by": table["a"]}, bigforest.DataError, "must have categories"),
         ({"coverage_by": table["g"].to_list()}, ConfigError, "Series with a name"),
         ({"coverage_by": table["g"].alias("h")}, bigforest.DataError, "no column 'h'"),
-        ({"coverage_by": table["g"], "coverage": None}, ConfigError, "drop coverage_by or give coverage"),
+        ({"coverage_by": table["g"], "coverage": None}, ConfigError, "drop coverage_by or set coverage"),
         ({"coverage_by": table["g"], "jackknife": True}, ConfigError, "drop coverage_by or jackknife"),
         ({"jackknife": True, "memory": "1GB"}, ConfigError, "drop memory"),
     ]
