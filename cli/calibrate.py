@@ -35,11 +35,11 @@ def calibrate(
     import bigforest
 
     from .facts import inspection_facts
-    from .progress import watching
+    from .progress import showing_progress
     from .show import show
 
     begin = perf_counter()
-    with watching(quiet=quiet) as listener:
+    with showing_progress(quiet=quiet) as listener:
         calibrated = bigforest.calibrate_forest(
             forest,
             data,

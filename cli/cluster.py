@@ -31,9 +31,9 @@ SCHEDULER = {
 @contextmanager
 def running(scheduler: dict[str, Any], *, quiet: bool) -> Iterator[tuple[Any, Ledger]]:
     """What the API takes as `scheduler`, from the options of SCHEDULER, and the listener that shows the work."""
-    from .progress import watching
+    from .progress import showing_progress
 
-    with watching(quiet=quiet) as listener, _scheduler(listener, **scheduler) as client:
+    with showing_progress(quiet=quiet) as listener, _scheduler(listener, **scheduler) as client:
         yield client, Ledger(listener)
 
 

@@ -107,36 +107,36 @@ def compare(
 
 def draw_candidates(console: Console, candidates: list[Facts]) -> None:
     """Show the candidates of a comparison, a line each."""
-    from .show import count, duration, number, table
+    from .show import count, duration, number_cell, print_table
 
     headings = ["candidate", "trees", "loss", "behind", "error", "time", ""]
     rows = [
         [
             row["candidate"],
             count(row["trees"]),
-            "" if row["loss"] is None else number(row["loss"]),
-            "" if row["difference"] is None else number(row["difference"]),
-            "" if row["standard_error"] is None else number(row["standard_error"]),
+            "" if row["loss"] is None else number_cell(row["loss"]),
+            "" if row["difference"] is None else number_cell(row["difference"]),
+            "" if row["standard_error"] is None else number_cell(row["standard_error"]),
             duration(row["seconds"]),
             "winner" if row["winner"] else row["retired"] or "",
         ]
         for row in candidates
     ]
-    table(console, headings, rows)
+    print_table(console, headings, rows)
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, number
+    from .show import count, duration, lines, number_cell
 
     draw_candidates(console, facts["candidates"])
     console.print()
     what = facts["metric"].replace("_", " ")
-    crossed = "" if facts["cross_fitted"] is None else f", {number(facts['cross_fitted'])} cross-fitted"
+    crossed = "" if facts["cross_fitted"] is None else f", {number_cell(facts['cross_fitted'])} cross-fitted"
     lines(
         console,
         [
             ("winner", f"{facts['winner']}, of {count(len(facts['candidates']), 'candidate')}"),
-            (what, f"{number(facts['loss'])} on the rows that chose it{crossed}"),
+            (what, f"{number_cell(facts['loss'])} on the rows that chose it{crossed}"),
             *([("stopped", facts["stopped"])] if facts["stopped"] else []),
             ("time", duration(facts["seconds"])),
             ("forest", facts["forest"]),

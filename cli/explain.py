@@ -183,23 +183,23 @@ def _rows(found: Any, name: str) -> int:
 
 def _head(found: Any, name: str) -> tuple[list[str], list[list[str]]]:
     """Headings and the first rows of a small table: of importances the largest, of strength that of most trees."""
-    from .show import number
+    from .show import number_cell
 
     frame = found[name]
     if name == "strength":
         frame = frame.tail(1)
     else:
         frame = frame.sort("importance", descending=True, nulls_last=True).head(SHOWN)
-    rows = [[number(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in frame.rows()]
+    rows = [[number_cell(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in frame.rows()]
     return frame.columns, rows
 
 
 def _draw(console: Console, facts: Facts, shown: dict[str, tuple[list[str], list[list[str]]]]) -> None:
-    from .show import count, duration, lines, table
+    from .show import count, duration, lines, print_table
 
     for name, (headings, rows) in shown.items():
         lines(console, [(name, "")])
-        table(console, [heading.replace("_", " ") for heading in headings], rows)
+        print_table(console, [heading.replace("_", " ") for heading in headings], rows)
         console.print()
     written = ", ".join(f"{name} ({count(rows)})" for name, rows in facts["tables"].items())
     lines(console, [("tables", written), ("folder", facts["out"]), ("time", duration(facts["seconds"]))])

@@ -63,11 +63,11 @@ def images(
     """
     import bigforest
 
-    from .progress import watching
+    from .progress import showing_progress
     from .show import show
 
     begin = perf_counter()
-    with watching(quiet=quiet) as listener:
+    with showing_progress(quiet=quiet) as listener:
         done = bigforest.images_to_features(source, out, scratch=scratch, overwrite=overwrite, listener=listener, **how)
     show({"out": out, **asdict(done), "seconds": perf_counter() - begin}, _draw, json=json, quiet=quiet)
 

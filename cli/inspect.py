@@ -46,7 +46,7 @@ def inspect(
 
 def _draw(console: Console, facts: Facts) -> None:
     from .compare import draw_candidates
-    from .show import count, lines, out_of_bag, shrinkage_lines, table, table_size
+    from .show import count, lines, out_of_bag, print_table, shrinkage_lines, table_size
     from .text import plain
 
     labels = ", ".join(plain(str(label)) for label in facts["labels"][:LABELS]) + (
@@ -80,11 +80,11 @@ def _draw(console: Console, facts: Facts) -> None:
         rows = [
             [row["name"], row["dtype"], count(row["codes"]), f"{row['importance']:.4f}"] for row in facts["by_feature"]
         ]
-        table(console, ["feature", "type", "values", "importance"], rows, left=2)
+        print_table(console, ["feature", "type", "values", "importance"], rows, left=2)
     if "by_tree" in facts:
         console.print()
         columns = ["tree", "nodes", "leaves", "depth"]
-        table(console, columns, [[count(row[name]) for name in columns] for row in facts["by_tree"]], left=0)
+        print_table(console, columns, [[count(row[name]) for name in columns] for row in facts["by_tree"]], left=0)
 
 
 def _run_options(forest: Forest) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def merge(
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, lines, table, table_size
+    from .show import count, lines, print_table, table_size
 
     lines(
         console,
@@ -51,4 +51,4 @@ def _draw(console: Console, facts: Facts) -> None:
         [piece["forest"], *(count(piece[name]) for name in ("seed", "first_tree", "trees"))]
         for piece in facts["merged"]
     ]
-    table(console, ["merged from", "seed", "first tree", "trees"], rows)
+    print_table(console, ["merged from", "seed", "first tree", "trees"], rows)

@@ -28,7 +28,9 @@ def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, lines, milestones, number, out_of_bag, percent, table
+    from bigforest.common.sizes import milestones
+
+    from .show import count, lines, number_cell, out_of_bag, percent, print_table
 
     lines(console, [("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"]))])
     console.print()
@@ -38,14 +40,14 @@ def _draw(console: Console, facts: Facts) -> None:
         _draw_confusion(console, facts["confusion"])
         console.print()
     curve = [facts["curve"][trees - 1] for trees in milestones(len(facts["curve"]))]
-    measure, written = ("error", percent) if "confusion" in facts else ("mse", number)
+    measure, written = ("error", percent) if "confusion" in facts else ("mse", number_cell)
     rows = [[count(row["trees"]), written(row[measure]), count(row["rows"])] for row in curve]
-    table(console, ["trees", measure, "rows"], rows, left=0)
+    print_table(console, ["trees", measure, "rows"], rows, left=0)
 
 
 def draw_metrics(console: Console, metrics: list[dict[str, Any]]) -> None:
     """A line for all classes, and one for each where they are few."""
-    from .show import count, table
+    from .show import count, print_table
 
     names = [name for name in METRICS if any(row[name] is not None for row in metrics)]
     rows = metrics[-1:] + (metrics[:-1] if len(metrics) <= MATRIX_CLASSES + 1 else [])
@@ -54,20 +56,20 @@ def draw_metrics(console: Console, metrics: list[dict[str, Any]]) -> None:
         [label, count(row["rows"]), *(f"{row[name]:.4f}" for name in names)]
         for label, row in zip(labels, rows, strict=True)
     ]
-    table(console, ["class", "rows", *(name.replace("_", " ") for name in names)], body)
+    print_table(console, ["class", "rows", *(name.replace("_", " ") for name in names)], body)
 
 
 def _draw_confusion(console: Console, pairs: list[dict[str, Any]]) -> None:
-    from .show import count, table
+    from .show import count, print_table
 
     classes = list(dict.fromkeys([*(pair["truth"] for pair in pairs), *(pair["prediction"] for pair in pairs)]))
     if len(classes) <= MATRIX_CLASSES:
         cells = {(pair["truth"], pair["prediction"]): pair["rows"] for pair in pairs}
         labels = sorted(classes)
         body = [[str(truth), *(count(cells.get((truth, label), 0)) for label in labels)] for truth in labels]
-        table(console, ["truth \\ prediction", *map(str, labels)], body)
+        print_table(console, ["truth \\ prediction", *map(str, labels)], body)
         return
     wrong = [pair for pair in pairs if pair["truth"] != pair["prediction"]]
     wrong.sort(key=lambda pair: -pair["rows"])
     body = [[str(pair["truth"]), str(pair["prediction"]), count(pair["rows"])] for pair in wrong[:MISTAKES]]
-    table(console, ["truth", "mistaken for", "rows"], body, left=2)
+    print_table(console, ["truth", "mistaken for", "rows"], body, left=2)

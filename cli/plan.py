@@ -97,7 +97,7 @@ def plan_facts(found: RunPlan) -> dict[str, Any]:
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, lines, size, table
+    from .show import count, lines, print_table, size
 
     widths = ", ".join(
         f"{count(number)} of {count(width, 'byte')}" for width, number in facts["widths"].items() if number
@@ -114,7 +114,7 @@ def _draw(console: Console, facts: Facts) -> None:
         ],
     )
     console.print()
-    table(
+    print_table(
         console,
         ["stage", "passes", "trees a pass", "memory", "at least", "scratch", "about"],
         list(map(_stage, facts["stages"])),
@@ -125,12 +125,12 @@ def _draw(console: Console, facts: Facts) -> None:
 
 def draw_parts(console: Console, facts: Facts) -> None:
     """Show the plan of a run whose stages read their rows once."""
-    from .show import lines, table
+    from .show import lines, print_table
 
     lines(console, needed(facts))
     console.print()
     stages = [_stage(stage) for stage in facts["stages"]]
-    table(console, ["part", "memory", "at least", "scratch", "about"], [[own[0], *own[3:]] for own in stages])
+    print_table(console, ["part", "memory", "at least", "scratch", "about"], [[own[0], *own[3:]] for own in stages])
 
 
 def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
@@ -146,7 +146,7 @@ def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
 
 
 def _draw_cluster(console: Console, cluster: Facts) -> None:
-    from .show import count, duration, lines, size, table
+    from .show import count, duration, lines, print_table, size
 
     ways = "trees whole, a task each part"
     if cluster["by_passes"]:
@@ -164,7 +164,7 @@ def _draw_cluster(console: Console, cluster: Facts) -> None:
         ],
     )
     console.print()
-    table(
+    print_table(
         console,
         ["stage", "computing", "client", "moving", "network", "disk", "tasks"],
         [

@@ -65,11 +65,11 @@ def plot(
     """
     import bigforest
 
-    from .progress import watching
+    from .progress import showing_progress
     from .show import show
 
     begin = perf_counter()
-    with watching(quiet=quiet) as listener:
+    with showing_progress(quiet=quiet) as listener:
         files = bigforest.plot_forest(
             forest,
             data,

@@ -138,13 +138,13 @@ def predict(
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, number, percent
+    from .show import count, duration, lines, number_cell, percent
 
     pairs = [("rows", count(facts["rows"]))]
     labelled = count(facts["scored"], "labelled row") + (", by weight" if facts["weighted"] else "")
     if facts["mse"] is not None:
-        pairs.append(("R2", f"{number(facts['r2'])} of {labelled}"))
-        pairs.append(("MSE", f"{number(facts['mse'])}, MAE {number(facts['mae'])}"))
+        pairs.append(("R2", f"{number_cell(facts['r2'])} of {labelled}"))
+        pairs.append(("MSE", f"{number_cell(facts['mse'])}, MAE {number_cell(facts['mae'])}"))
     if facts["accuracy"] is not None:
         pairs.append(("accuracy", f"{percent(facts['accuracy'])} of {labelled}"))
         pairs.append(("log loss", f"{facts['log_loss']:.4f}"))

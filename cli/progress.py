@@ -11,7 +11,7 @@ from bigforest.common.progress import Bars
 
 
 @contextmanager
-def watching(*, quiet: bool) -> Iterator[Listener]:
+def showing_progress(*, quiet: bool) -> Iterator[Listener]:
     """Yield the listener that suits stderr; its bars vanish when the block ends."""
     if quiet:
         yield silent

@@ -39,12 +39,12 @@ def prune(
     import bigforest
 
     from .facts import inspection_facts
-    from .progress import watching
+    from .progress import showing_progress
     from .show import show
 
     begin = perf_counter()
     grown = bigforest.read_forest(forest)
-    with watching(quiet=quiet) as listener:
+    with showing_progress(quiet=quiet) as listener:
         pruned = bigforest.prune_forest(
             grown,
             data,

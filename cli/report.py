@@ -44,11 +44,11 @@ def report(
     """
     import bigforest
 
-    from .progress import watching
+    from .progress import showing_progress
     from .show import show
 
     begin = perf_counter()
-    with watching(quiet=quiet) as listener:
+    with showing_progress(quiet=quiet) as listener:
         file = bigforest.report_forest(
             forest,
             data,

@@ -43,7 +43,7 @@ def lines(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     _print(console, grid)
 
 
-def table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+def print_table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
     """Print a table whose first `left` columns are text and whose others are numbers."""
     drawn = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for position, heading in enumerate(headings):
@@ -65,7 +65,7 @@ def percent(share: float | None) -> str:
     return "unknown" if share is None else f"{100 * share:.2f} %"
 
 
-def number(value: float | None) -> str:
+def number_cell(value: float | None) -> str:
     """1.23457"""
     return "unknown" if value is None else f"{value:.6g}"
 
@@ -127,7 +127,7 @@ def out_of_bag(oob: Facts | None) -> str:
         return "no estimate, because every row is in every bag"
     rows = count(oob["rows"], "row") + (" by their weights" if oob.get("weighted") else "")
     if "mse" in oob:
-        return f"R2 {number(oob['r2'])}, MSE {number(oob['mse'])}, MAE {number(oob['mae'])} on {rows}"
+        return f"R2 {number_cell(oob['r2'])}, MSE {number_cell(oob['mse'])}, MAE {number_cell(oob['mae'])} on {rows}"
     biased = "; biased, as hard rows are rarely out of bag: judge it on a test set" if oob.get("biased") else ""
     return f"error {percent(oob['error'])} on {rows}{biased}"
 
@@ -138,8 +138,8 @@ def shrinkage_lines(shrinkage: Facts) -> list[tuple[str, str]]:
     if not tried:
         return [("shrinkage", f"lambda {amount:g}")] if amount else []
     losses = {row["lambda"]: row["loss"] for row in tried}
-    crossed = f"{number(losses[amount])} out of bag, {number(shrinkage['cross_fitted'])} cross-fitted"
-    return [("shrinkage", f"lambda {amount:g}: loss {crossed}, {number(losses[0.0])} without")]
+    crossed = f"{number_cell(losses[amount])} out of bag, {number_cell(shrinkage['cross_fitted'])} cross-fitted"
+    return [("shrinkage", f"lambda {amount:g}: loss {crossed}, {number_cell(losses[0.0])} without")]
 
 
 def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:
@@ -148,12 +148,6 @@ def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:
         return []
     rejected = f", {count(curve['rejected'])} of them rejected" if curve["rejected"] else ""
     return [("validation", f"error {percent(curve['error'])} on {count(curve['rows'], 'row')}{rejected}")]
-
-
-def milestones(trees: int) -> list[int]:
-    """1, 2, 5, 10, 20, 50, ... up to and including `trees`."""
-    steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
-    return [*(step for step in steps if step < trees), trees]
 
 
 def _finite(value: Any) -> Any:

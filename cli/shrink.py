@@ -43,11 +43,11 @@ def shrink(
     import bigforest
 
     from .facts import inspection_facts
-    from .progress import watching
+    from .progress import showing_progress
     from .show import show
 
     begin = perf_counter()
-    with watching(quiet=quiet) as listener:
+    with showing_progress(quiet=quiet) as listener:
         shrunk = bigforest.shrink_forest(
             forest,
             out,
@@ -65,7 +65,7 @@ def shrink(
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, number, out_of_bag, shrinkage_lines, table
+    from .show import count, duration, lines, number_cell, out_of_bag, print_table, shrinkage_lines
 
     oob = facts["oob"]
     lines(
@@ -81,4 +81,6 @@ def _draw(console: Console, facts: Facts) -> None:
     tried = facts["shrinkage"]["tried"]
     if tried:
         console.print()
-        table(console, ["lambda", "loss"], [[f"{row['lambda']:g}", number(row["loss"])] for row in tried], left=0)
+        print_table(
+            console, ["lambda", "loss"], [[f"{row['lambda']:g}", number_cell(row["loss"])] for row in tried], left=0
+        )

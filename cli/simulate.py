@@ -55,12 +55,12 @@ def simulate(
     """
     import bigforest
 
-    from .progress import watching
+    from .progress import showing_progress
     from .show import show
 
     place = out if out is not None else f"{kind}.parquet"
     begin = perf_counter()
-    with watching(quiet=quiet) as listener:
+    with showing_progress(quiet=quiet) as listener:
         table = bigforest.simulate(
             kind,
             rows=rows,

@@ -37,11 +37,11 @@ def validate(
     """
     import bigforest
 
-    from .progress import watching
+    from .progress import showing_progress
     from .show import show
 
     begin = perf_counter()
-    with watching(quiet=quiet) as listener:
+    with showing_progress(quiet=quiet) as listener:
         curve = bigforest.validate_forest(
             forest,
             data,
@@ -59,7 +59,9 @@ def validate(
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, milestones, percent, table, validation_lines
+    from bigforest.common.sizes import milestones
+
+    from .show import count, duration, lines, percent, print_table, validation_lines
 
     curve = facts["curve"]
     written = [("curve", facts["out"])] if facts["out"] else []
@@ -67,4 +69,4 @@ def _draw(console: Console, facts: Facts) -> None:
     console.print()
     steps = [curve[trees - 1] for trees in milestones(len(curve))]
     rows = [[count(row["trees"]), percent(row["error"]), count(row["rejected"])] for row in steps]
-    table(console, ["trees", "error", "rejected"], rows, left=0)
+    print_table(console, ["trees", "error", "rejected"], rows, left=0)

@@ -145,7 +145,7 @@ _lock = threading.Lock()
 _kept: dict[str, list[LoadedTree]] = {}
 
 
-def sweep(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[LoadedTree]:
+def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[LoadedTree]:
     """All trees in their order; where they are one group, they stay loaded until `forget_trees`."""
     if len(groups) > 1:
         for entries in groups:
@@ -160,7 +160,7 @@ def sweep(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[Lo
 
 
 def forget_trees(key: str) -> None:
-    """Give the memory of the trees back that `sweep` keeps."""
+    """Give the memory of the trees back that `trees_in_order` keeps."""
     _kept.pop(key, None)
 
 
@@ -191,7 +191,7 @@ def contributions(
     base, votes = np.zeros(classes), np.zeros((end - begin, classes))
     found = np.zeros((end - begin, len(table.used) + 1, classes))
     spare = np.zeros_like(found) if how.exact else found
-    for tree in sweep(stock, table, groups):
+    for tree in trees_in_order(stock, table, groups):
         answer = np.ascontiguousarray(tree.answer[:, list(how.chosen)])
         base += answer[0]
         path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), votes, spare)

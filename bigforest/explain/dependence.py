@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
-from bigforest.explain.contributions import Contributed, chosen_classes, forget_trees, sweep
+from bigforest.explain.contributions import Contributed, chosen_classes, forget_trees, trees_in_order
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep
@@ -227,7 +227,7 @@ def vary_rows(
     chosen = np.ascontiguousarray(rows[begin:end])
     points = [_points_of(curve, table, chosen) for curve in curves]
     out = [np.zeros((chosen.size, own.shape[1], len(how.chosen))) for own in points]
-    for tree in sweep(stock, table, groups):
+    for tree in trees_in_order(stock, table, groups):
         answer = np.ascontiguousarray(tree.answer[:, list(how.chosen)])
         for curve, own, found in zip(curves, points, out, strict=True):
             _vary(tree, answer, table, curve, chosen, own, found)

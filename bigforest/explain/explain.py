@@ -13,7 +13,7 @@ from bigforest.execution.connect import crew_of
 from bigforest.execution.resources import Resources
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import ExplainOptions
-from bigforest.explain.plan import MAKERS, asked_parts, check_budget, plan_parts
+from bigforest.explain.plan import MAKERS, asked_parts, check_part_budgets, plan_parts
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.source import Source, open_source
@@ -146,7 +146,7 @@ def _explained(
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         try:
             plans = plan_parts(job)
-            check_budget(plans, resources.memory)
+            check_part_budgets(plans, resources.memory)
             for part, plan in plans.items():
                 MAKERS[part].write(job, plan)
         except BaseException:

@@ -62,7 +62,7 @@ def write_filling(job: ExplainJob, plan: PartPlan) -> None:
     pieces = [(rows[begin:end], job.work / f"filling-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("filling", rows.size, "rows", job.listener) as progress:
         shared = (judged, *known, what)
-        job.run(fill_rows, pieces, lambda _, done: progress.advance(done), shared, job.resources.workers)
+        job.run(write_filled_rows, pieces, lambda _, done: progress.advance(done), shared, job.resources.workers)
     job.folder.write_pieces("filling", _tables(job, judged, what, pieces), settings)
 
 
@@ -98,7 +98,7 @@ def _rows_with_gaps(job: ExplainJob, judged: JudgedRows, what: Filled) -> NDArra
     return found[sampled(found.size, job.options.sample, job.options.seed)]
 
 
-def fill_rows(
+def write_filled_rows(
     judged: JudgedRows,
     files: LeafFiles,
     begin: NDArray[np.int64],

@@ -55,14 +55,14 @@ def write_importance(job: ExplainJob, plan: PartPlan) -> None:
                 "feature": [feature.name for feature in spec.features],
                 "decrease": whole / whole.sum() if whole.sum() > 0 else whole,
                 "importance": shares.mean(axis=0),
-                "standard_error": standard_error(shares),
+                "standard_error": error_over_trees(shares),
             }
         ),
     )
     job.folder.write("importance-trees", by_tree([feature.name for feature in spec.features], shares))
 
 
-def standard_error(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of the mean over the trees, values [trees, ...]; nan of one tree alone."""
     trees = len(values)
     if trees < 2:
@@ -120,7 +120,7 @@ def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
             {
                 "feature": names,
                 "importance": heard.mean(axis=0) if len(heard) else np.full(len(names), np.nan),
-                "standard_error": standard_error(heard),
+                "standard_error": error_over_trees(heard),
             }
         ),
         settings,
@@ -148,7 +148,7 @@ def _tree_decreases(tree: LoadedTree, judged: JudgedRows, rows: NDArray[np.uint3
     table = judged.table
     weight = table.weight()
     labels = Judged(table.target(), weight, np.uint64(tree.begin), tree.answer)
-    leaves = leaves_of(tree, table.values(), rows)
+    leaves = leaf_positions(tree, table.values(), rows)
     held = np.zeros(tree.answer.shape)
     if table.classes:
         hold_classes(leaves, rows, labels, held)
@@ -159,7 +159,7 @@ def _tree_decreases(tree: LoadedTree, judged: JudgedRows, rows: NDArray[np.uint3
     return out[:-1] / (rows.size if weight is None else weight[rows].sum())
 
 
-def leaves_of(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
+def leaf_positions(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
     """Positions, among the nodes of the group, of the leaves in which these rows end."""
     from bigforest.kernels.explain.step import walk_rows
 

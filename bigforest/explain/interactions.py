@@ -19,9 +19,9 @@ from bigforest.explain.contributions import (
     chosen_classes,
     edges_and_points,
     forget_trees,
-    sweep,
+    trees_in_order,
 )
-from bigforest.explain.importance import leaves_of
+from bigforest.explain.importance import leaf_positions
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import PartPlan, TreeStock, plan_sweep
@@ -125,10 +125,10 @@ def pair_values(
     values, classes, columns = table.values(), len(how.chosen), len(table.used) + 1
     base, votes = np.zeros(classes), np.zeros((rows.size, classes))
     found = np.zeros((rows.size, columns, columns, classes))
-    for tree in sweep(stock, table, groups):
+    for tree in trees_in_order(stock, table, groups):
         answer = np.ascontiguousarray(tree.answer[:, list(how.chosen)])
         base += answer[0]
-        votes += answer[leaves_of(tree, values, rows).astype(np.int64) - tree.begin]
+        votes += answer[leaf_positions(tree, values, rows).astype(np.int64) - tree.begin]
         edges, points = edges_and_points(tree)
         scratch = _scratch(int(edges.depth.max()) + 1, points.t.size, classes)
         interactions(tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, found)

@@ -18,7 +18,7 @@ from bigforest.common.events import Listener
 from bigforest.common.memory_estimate import BASE_BYTES
 from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
-from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_rows
+from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import PartPlan, TreeStock
 from bigforest.forest.format.files import row_batches
@@ -96,7 +96,7 @@ class ExplainJob:
         """The rows, read when this is first asked for. Raises as `described`, and DataError."""
         described = self.described
         assert self.source is not None
-        return write_rows(self.forest, self.source, described, self.listener)
+        return write_row_table(self.forest, self.source, described, self.listener)
 
     @property
     def unseen_share(self) -> float:

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.events import stage
-from bigforest.explain.importance import ROW_BYTES, by_tree, standard_error
+from bigforest.explain.importance import ROW_BYTES, by_tree, error_over_trees
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
@@ -349,4 +349,4 @@ def permutation_tables(found: TreeLosses, names: list[str], classes: pl.Series |
 def _mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Mean over the trees, values [trees, groups], and its standard error; nan where there is no tree."""
     mean = values.mean(axis=0) if len(values) else np.full(values.shape[1], np.nan)
-    return mean, standard_error(values)
+    return mean, error_over_trees(values)

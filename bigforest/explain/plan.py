@@ -143,7 +143,7 @@ def plan_parts(job: ExplainJob) -> dict[str, PartPlan]:
     return {part: MAKERS[part].plan(job) for part in job.options.parts}
 
 
-def check_budget(plans: dict[str, PartPlan], memory: int | None) -> None:
+def check_part_budgets(plans: dict[str, PartPlan], memory: int | None) -> None:
     """Raise ConfigError, which names the smallest budget that would do for all parts, where `memory` is too little."""
     largest = max(plans.values(), key=lambda plan: plan.smallest)
     if memory is not None and largest.smallest > memory:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
-from bigforest.explain.importance import ROW_BYTES, leaves_of
+from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
@@ -154,7 +154,7 @@ def list_leaves(stock: TreeStock, judged: JudgedRows, files: LeafFiles, entries:
     assert judged.bags is not None
     starts = []
     for tree in load_trees(stock, judged.table, entries):
-        nodes, leaf = np.unique(leaves_of(tree, judged.table.values(), kept), return_inverse=True)
+        nodes, leaf = np.unique(leaf_positions(tree, judged.table.values(), kept), return_inverse=True)
         bag = judged.bags.bag(tree.number)
         inside = np.flatnonzero(bag)
         order = inside[np.argsort(leaf[inside], kind="stable")]

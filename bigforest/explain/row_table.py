@@ -91,7 +91,7 @@ def _mapped(path: Path, kind: str) -> NDArray[Any]:
 
 
 def describe_rows(forest: GrownForest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:
-    """The table that `write_rows` will write, before anything is read; as if no value were missing.
+    """The table that `write_row_table` will write, before anything is read; as if no value were missing.
 
     Raises DataError where it lacks features.
     """
@@ -118,7 +118,7 @@ def _weight_column(spec: DataSpec, source: Source) -> str | None:
     return spec.weight.name if spec.weight is not None and spec.weight.name in source.schema else None
 
 
-def write_rows(forest: GrownForest, source: Source, table: RowTable, listener: Listener) -> RowTable:
+def write_row_table(forest: GrownForest, source: Source, table: RowTable, listener: Listener) -> RowTable:
     """Read a table once, into the files of what `describe_rows` told, and with its target if it has one.
 
     Raises DataError where it has labels that the forest does not know.

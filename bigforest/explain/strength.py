@@ -25,7 +25,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.events import stage
-from bigforest.explain.importance import ROW_BYTES, leaves_of
+from bigforest.common.sizes import milestones
+from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
@@ -130,18 +131,12 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
     job.folder.write("strength-classes", pl.concat(tables), settings)
 
 
-def milestones(trees: int) -> list[int]:
-    """1, 2, 5, 10, 20, 50, ... up to and including all trees."""
-    steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
-    return [*(step for step in steps if step < trees), trees]
-
-
 def cast_votes(stock: TreeStock, judged: JudgedRows, votes: VoteFile, entries: range) -> None:
     """Task: write down what the trees of some entries say of the rows they have not seen."""
     kept = judged.table.kept()
     for tree in load_trees(stock, judged.table, entries):
         unseen = judged.unseen(tree.number)
-        leaves = leaves_of(tree, judged.table.values(), unseen) - np.uint32(tree.begin)
+        leaves = leaf_positions(tree, judged.table.values(), unseen) - np.uint32(tree.begin)
         own = np.full(kept.size, _SEEN if votes.classes else np.nan, votes.dtype)
         says = tree.answer.argmax(axis=1) if votes.classes else tree.answer[:, 0]
         own[np.searchsorted(kept, unseen)] = says[leaves]

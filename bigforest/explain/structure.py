@@ -102,7 +102,7 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
             progress.advance(len(groups[index]))
 
         shared = (stock.trees, job.forest.levels, job.options.rules)
-        job.run(shape_of, [(group,) for group in groups], collect, shared, plan.at_once)
+        job.run(describe_group, [(group,) for group in groups], collect, shared, plan.at_once)
     shapes = [found[index] for index in range(len(groups))]
     features = [feature.name for feature in spec.features]
     lines = {name: np.concatenate([shape.lines[name] for shape in shapes]) for name in shapes[0].lines}
@@ -147,7 +147,7 @@ def _first_telling(leaf: TellingLeaf) -> tuple[float, int, int]:
     return -leaf.interest, leaf.tree, leaf.node
 
 
-def shape_of(trees: Trees, levels: Levels, rules: int, group: range) -> TreeShapes:
+def describe_group(trees: Trees, levels: Levels, rules: int, group: range) -> TreeShapes:
     """Task: what the trees of a group look like."""
     nodes = join_nodes([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)

@@ -29,13 +29,13 @@ def fit(images: NDArray[np.uint8], size: tuple[int, int], *, crop: bool, ink: in
     canvas = _placed(images, boxes, size)
     for number in place:
         top, bottom, left, right = boxes[number]
-        shrunk = shrink(images[number, top:bottom, left:right], size)
+        shrunk = shrink_image(images[number, top:bottom, left:right], size)
         box = np.array([[0, shrunk.shape[0], 0, shrunk.shape[1]]])
         canvas[number] = _placed(shrunk[None], box, size)[0]
     return canvas, len(place)
 
 
-def shrink(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+def shrink_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
     """The image, uint8 [rows, columns], as large as fits into `size` with its proportions, at least one pixel each way.
 
     A new pixel is the mean of the area it covers, rounded half up; the arithmetic is in integers.

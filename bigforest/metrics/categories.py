@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.metrics.conformal import ClassSets, Intervals, check_rows, pooled_categories
+from bigforest.metrics.conformal import ClassSets, Intervals, check_enough_rows, pooled_categories
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def fit_by_category(
 
     Raises ConfigError where all rows together are too few.
     """
-    check_rows(codes.size, coverage)
+    check_enough_rows(codes.size, coverage)
     present, own = np.unique(codes, return_inverse=True)
     category = pooled_categories(np.bincount(own), coverage)
     found: dict[int, Intervals | ClassSets] = {}

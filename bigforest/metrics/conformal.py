@@ -96,7 +96,7 @@ def fit_intervals(
     Raises ConfigError where there are too few rows.
     """
     rows = prediction.size
-    check_rows(rows, coverage)
+    check_enough_rows(rows, coverage)
     order = np.argsort(prediction, kind="stable")
     scale = 0.0 if spread is None else float(spread.mean())
     values, errors = prediction[order], np.abs(truth - prediction)[order]
@@ -129,7 +129,7 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
 
     Raises ConfigError where all rows together are too few.
     """
-    check_rows(truth.size, coverage)
+    check_enough_rows(truth.size, coverage)
     category = pooled_categories(np.bincount(truth, minlength=classes), coverage)
     of_row = category[truth]
     floors = np.empty(classes)
@@ -213,7 +213,7 @@ def pooled_categories(counts: NDArray[np.int64], coverage: float) -> NDArray[np.
     return category
 
 
-def check_rows(rows: int, coverage: float) -> None:
+def check_enough_rows(rows: int, coverage: float) -> None:
     """Raise ConfigError where there are too few rows for a quantile."""
     if rows < fewest_rows(coverage):
         raise ConfigError(

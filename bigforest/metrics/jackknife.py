@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
-from bigforest.metrics.conformal import check_rows, rank_of
+from bigforest.metrics.conformal import check_enough_rows, rank_of
 
 # What trees predict becomes whole numbers of at most this size. The sums of 8,192 of them are exact in float64, so they
 # have the same bits in any order in which a matrix product adds them up.
@@ -69,7 +69,7 @@ def fit_jackknife(errors: NDArray[np.float64], left: NDArray[np.float64], covera
 
     Raises ConfigError where there are too few rows.
     """
-    check_rows(errors.size, coverage)
+    check_enough_rows(errors.size, coverage)
     return JackknifeIntervals(errors, left, rank_of(coverage, errors.size))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.forest.contents import Contents
-from bigforest.plot.draw import DEEP, PALE, altair, chart_of, finished, labels_of
+from bigforest.plot.draw import DEEP, PALE, altair, chart_of, finish_chart, labels_of
 
 # Classes that are shown by themselves.
 MOST_CLASSES = 20
@@ -64,4 +64,4 @@ def confusion_chart(forest: Contents) -> Any:
     caption = ["numbers are rows out of bag"]
     if OTHERS in order:
         caption.append(f"the {MOST_CLASSES} classes with the most wrong rows; {OTHERS} are the rest")
-    return finished(alt.layer(cells, text).properties(width=side, height=side), "Confusion out of bag", caption)
+    return finish_chart(alt.layer(cells, text).properties(width=side, height=side), "Confusion out of bag", caption)

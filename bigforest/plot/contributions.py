@@ -15,7 +15,7 @@ from bigforest.plot.draw import (
     WIDTH,
     altair,
     chart_of,
-    finished,
+    finish_chart,
     labels_of,
     number_text,
     one_line,
@@ -71,7 +71,7 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
     ends = [number_text(first[name]) for name in ("base", "prediction")]
     caption = [f"from {ends[0]}, the answer without any feature, to {ends[1]}{whose}"]
     chart = alt.layer(bars, text).properties(width=WIDTH)
-    return finished(chart, f"Why row {row} gets its answer", caption)
+    return finish_chart(chart, f"Why row {row} gets its answer", caption)
 
 
 def _answer(row: dict[str, Any]) -> str:
@@ -155,4 +155,6 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
     label = found["class"][0] if "class" in found.columns else None
     whose = f" for class {one_line(label)}" if label is not None else ""
     chart = alt.layer(zero, *layers).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))
-    return finished(chart, f"What features add to answers{whose}", [f"{drawn}; categories and missing values are grey"])
+    return finish_chart(
+        chart, f"What features add to answers{whose}", [f"{drawn}; categories and missing values are grey"]
+    )

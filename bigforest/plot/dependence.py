@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.plot.draw import altair, chart_of, finished, labels_of, most_different, one_line
+from bigforest.plot.draw import altair, chart_of, finish_chart, labels_of, most_different, one_line
 
 _COLUMNS = 3
 _CLASSES = 6
@@ -84,4 +84,4 @@ def dependence_chart(found: pl.DataFrame, numbers: bool, steps: Mapping[str, flo
     caption = ["mean over a sample of rows of the answer when all have this value"]
     if left_out:
         caption.append("of categories of many levels those with the lowest and the highest answers")
-    return finished(alt.concat(*charts, columns=_COLUMNS), "Partial dependence", caption)
+    return finish_chart(alt.concat(*charts, columns=_COLUMNS), "Partial dependence", caption)

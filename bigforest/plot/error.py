@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.forest.contents import Contents
-from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finished, thinned
+from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finish_chart, thinned
 
 # Points of the curve that are drawn.
 _POINTS = 500
@@ -57,4 +57,4 @@ def error_chart(forest: Contents) -> Any:
         x=x, y=alt.Y(field="lower", type="quantitative"), y2=alt.Y2(field="upper"), color=color
     )
     caption = "rows count by their weights" if forest.oob.weighted else "the band is two standard errors to each side"
-    return finished(alt.layer(band, line), "Error out of bag against the number of trees", [caption])
+    return finish_chart(alt.layer(band, line), "Error out of bag against the number of trees", [caption])

@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.plot.draw import COLORS, INK, altair, chart_of, finished, labels_of
+from bigforest.plot.draw import COLORS, INK, altair, chart_of, finish_chart, labels_of
 
 # Features that are shown.
 MOST_FEATURES = 20
@@ -46,4 +46,4 @@ def importance_chart(found: pl.DataFrame, kind: str) -> Any:
     caption = ["lines are two standard errors to each side, over the trees"]
     if found.height > table.height:
         caption.append(f"the {table.height} most important of {found.height} features")
-    return finished(alt.layer(bars, spread).properties(width=380), TITLES[kind], caption)
+    return finish_chart(alt.layer(bars, spread).properties(width=380), TITLES[kind], caption)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.plot.draw import DEEP, PALE, altair, chart_of, finished, labels_of, most_different, one_line
+from bigforest.plot.draw import DEEP, PALE, altair, chart_of, finish_chart, labels_of, most_different, one_line
 
 # Features of the picture of interactions, at most.
 _FEATURES = 15
@@ -59,7 +59,7 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
         f"what a pair adds to the answer beyond its features, over {rows:,} rows",
         "pairs on no common path are empty",
     ]
-    return finished(cells.properties(width=side, height=side), f"Interactions{whose}", caption)
+    return finish_chart(cells.properties(width=side, height=side), f"Interactions{whose}", caption)
 
 
 def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
@@ -122,4 +122,4 @@ def surface_chart(
     whose = f" of class {one_line(label)}" if label is not None else ""
     caption = [f"mean {title}{whose} over a sample of rows when all have these two values"]
     cells = chart_of(table).mark_rect().encode(color=color, **axes)
-    return finished(cells.properties(width=340, height=300), "Answers over two features", caption)
+    return finish_chart(cells.properties(width=340, height=300), "Answers over two features", caption)

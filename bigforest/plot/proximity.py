@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.plot.draw import COLORS, FAINT, altair, chart_of, finished, labels_of, one_line
+from bigforest.plot.draw import COLORS, FAINT, altair, chart_of, finish_chart, labels_of, one_line
 
 # Columns of the matrix that are multiplied at a time.
 _COLUMNS = 4096
@@ -96,4 +96,4 @@ def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int
         f"{drawn}; {share:.0%} of their scatter",
         "near each other: trees put them with the same rows (RF-GAP)",
     ]
-    return finished(points.properties(width=400, height=360), "Rows that are alike", caption)
+    return finish_chart(points.properties(width=400, height=360), "Rows that are alike", caption)

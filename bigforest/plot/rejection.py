@@ -11,7 +11,7 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError
 from bigforest.forest.grown import GrownForest
-from bigforest.plot.draw import FAINT, HEIGHT, WIDTH, altair, chart_of, finished, thinned
+from bigforest.plot.draw import FAINT, HEIGHT, WIDTH, altair, chart_of, finish_chart, thinned
 
 # Values of reject_above that are marked.
 RISKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
@@ -75,4 +75,4 @@ def rejection_chart(forest: GrownForest) -> Any:
     names = base.mark_text(align="right", dx=-6, dy=-8, color=FAINT).encode(text=alt.Text(field="text", type="nominal"))
     caption = ["rows out of bag, all alike, the surest first; points: the limits of reject_above, beside their values"]
     layers = alt.layer(line, points, names).properties(width=WIDTH, height=HEIGHT)
-    return finished(layers, "Error of the rows that are answered", caption)
+    return finish_chart(layers, "Error of the rows that are answered", caption)

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.forest.contents import Contents
-from bigforest.plot.draw import FAINT, altair, chart_of, finished, labels_of, thinned
+from bigforest.plot.draw import FAINT, altair, chart_of, finish_chart, labels_of, thinned
 from bigforest.schema.labels import label_type, proba_names
 
 # Classes that are shown, of several; bins of probability; steps that scores are rounded to; points that are drawn.
@@ -93,7 +93,7 @@ def reliability_chart(forest: Contents) -> Any:
     bars = base.mark_rule().encode(y=_unit(alt.Y, "lower", "share that is of the class"), y2=alt.Y2(field="upper"))
     line = base.mark_line(point=True)
     caption = ["bars are two standard errors to each side; every row counts alike", *_left_out(forest)]
-    return finished(_square(_diagonal(), bars, line), "Reliability of the probabilities", caption)
+    return finish_chart(_square(_diagonal(), bars, line), "Reliability of the probabilities", caption)
 
 
 def roc_chart(forest: Contents) -> Any:
@@ -117,7 +117,7 @@ def roc_chart(forest: Contents) -> Any:
         )
     )
     caption = [f"the number of a class is the area; scores in steps of {1 / STEPS:g}", *_left_out(forest)]
-    return finished(_square(_diagonal(), line), "ROC out of bag", caption)
+    return finish_chart(_square(_diagonal(), line), "ROC out of bag", caption)
 
 
 def precision_recall_chart(forest: Contents) -> Any:
@@ -135,7 +135,7 @@ def precision_recall_chart(forest: Contents) -> Any:
         )
     )
     caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest)]
-    return finished(_square(line), "Precision and recall out of bag", caption)
+    return finish_chart(_square(line), "Precision and recall out of bag", caption)
 
 
 def _by_class(

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.forest.contents import Contents
-from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finished, labels_of
+from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finish_chart, labels_of
 
 
 def depth_table(forest: Contents) -> pl.DataFrame:
@@ -56,7 +56,7 @@ def depth_chart(forest: Contents) -> Any:
         y=alt.Y(field="trees", type="quantitative", title="trees (line)")
     )
     chart = alt.layer(bars, line).resolve_scale(y="independent").properties(width=WIDTH, height=HEIGHT)
-    return finished(chart, "Depth", ["bars: leaves of all trees; line: trees whose deepest leaf is there"])
+    return finish_chart(chart, "Depth", ["bars: leaves of all trees; line: trees whose deepest leaf is there"])
 
 
 def leaves_chart(forest: Contents) -> Any:
@@ -80,7 +80,7 @@ def leaves_chart(forest: Contents) -> Any:
         )
     )
     weighed = [] if whole else ["rows count by their weights; the second number is not in the part"]
-    return finished(chart.properties(width=WIDTH, height=HEIGHT), "Leaf sizes", weighed)
+    return finish_chart(chart.properties(width=WIDTH, height=HEIGHT), "Leaf sizes", weighed)
 
 
 def _size(low: float, high: float, whole: bool) -> str:
@@ -103,4 +103,4 @@ def time_chart(forest: Contents) -> Any:
     )
     threads = int(forest.run["threads"].to_numpy().max())
     chart = alt.layer(base.mark_bar(color=COLORS[0]), text).properties(width=WIDTH)
-    return finished(chart, "Time by stage", [f"on {threads} threads"])
+    return finish_chart(chart, "Time by stage", [f"on {threads} threads"])

@@ -15,7 +15,7 @@ from bigforest.plot.draw import (
     PALE,
     altair,
     chart_of,
-    finished,
+    finish_chart,
     labels_of,
     number_text,
     one_line,
@@ -167,4 +167,4 @@ def tree_chart(forest: Contents, number: int, depth: int) -> Any:
     chart = alt.layer(*([lines] if edges.height else []), blocks, above, text, rows)
     chart = chart.properties(width=max(260, _LEAF * wide), height=_LEVEL * (deep + 1))
     caption = ["rows for which the condition holds go to the left", "numbers of rows are those of the bag"]
-    return finished(chart, f"Tree {number}, {deep} levels", caption)
+    return finish_chart(chart, f"Tree {number}, {deep} levels", caption)

@@ -21,7 +21,7 @@ from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import equal_labels, label_codes, label_values
-from bigforest.source.beside import column_of, frame_in_memory
+from bigforest.source.beside import frame_in_memory, series_of
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
@@ -220,8 +220,8 @@ def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
     """`Forest.score`; `answer` is what the forest predicts for the rows."""
     if isinstance(answer, pl.LazyFrame):
         answer = answer.collect()
-    found = column_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
-    truth = _truth(forest, data) if y is None else column_of(y, None, "y")
+    found = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
+    truth = _truth(forest, data) if y is None else series_of(y, None, "y")
     if len(truth) != len(found):
         raise DataError(f"y has {len(truth)} rows, and the table has {len(found)}; give a value for each row")
     known = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)

@@ -10,7 +10,7 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.html import facts_table, rows_table
-from bigforest.plot.draw import HEIGHT, WIDTH, altair, chart_of, finished
+from bigforest.plot.draw import HEIGHT, WIDTH, altair, chart_of, finish_chart
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.race.race_state import FILE, RaceState
 from bigforest.storage.paths import as_path
@@ -89,7 +89,7 @@ class Comparison:
             ),
             color=alt.Color(field="label", type="nominal", title=None, sort=None),
         )
-        return finished(
+        return finish_chart(
             line, "Loss out of bag against the number of trees", ["a line ends where its candidate retired"]
         )
 

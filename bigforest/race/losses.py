@@ -109,7 +109,7 @@ def _scores(
     return log_losses(shares[np.arange(codes.size), codes]), codes
 
 
-def judge(scores: RowScores, rows: Rows) -> JudgedLoss:
+def measure_loss(scores: RowScores, rows: Rows) -> JudgedLoss:
     """The loss of a forest, and the influence of the rows. NaN where no row is out of bag."""
     used = np.isfinite(scores.score)
     weight = used.astype(np.float64) if rows.weight is None else np.where(used, rows.weight, 0.0)

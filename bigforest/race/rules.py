@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.oob.shrinkage import in_second_half
-from bigforest.race.losses import JudgedLoss, Rows, RowScores, judge, standard_error
+from bigforest.race.losses import JudgedLoss, Rows, RowScores, measure_loss, standard_error
 
 # Trees that are grown before the candidates are compared again.
 STEP = 25
@@ -79,10 +79,10 @@ def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
     second = in_second_half(key.astype(np.uint64))
     losses, weights = [], []
     for half in (second, ~second):
-        there = {name: judge(_part(each, half), rows.chosen(half)) for name, each in scores.items()}
+        there = {name: measure_loss(_part(each, half), rows.chosen(half)) for name, each in scores.items()}
         chosen = winner(standings(there, rows.chosen(half)))
         other = ~half
-        losses.append(judge(_part(scores[chosen], other), rows.chosen(other)).loss)
+        losses.append(measure_loss(_part(scores[chosen], other), rows.chosen(other)).loss)
         used = np.isfinite(scores[chosen].score[other])
         weights.append(float(used.sum() if rows.weight is None else rows.weight[other][used].sum()))
     return float(np.dot(losses, weights) / sum(weights)) if sum(weights) else math.nan

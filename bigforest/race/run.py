@@ -23,7 +23,7 @@ from bigforest.forest.format.summary import write_run
 from bigforest.predict.forest import is_forest, read_forest
 from bigforest.race.candidates import Candidate, default_candidates, given_candidates
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
-from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, judge, row_scores
+from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
 from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
 from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
 from bigforest.schema.config import TrainConfig
@@ -265,7 +265,7 @@ def _run_round(
         state.seconds[name] = state.seconds.get(name, 0.0) + time.perf_counter() - begin
     if not scores:
         raise ConfigError(f"no candidate can be grown on this table: {next(iter(out_of_race.values()))}")
-    found = standings({name: judge(each, rows) for name, each in scores.items()}, rows)
+    found = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
     for name in retired(found, trees):
         standing = found[name]
         out_of_race[name] = f"behind by {standing.difference:.4g}, {standing.behind:.1f} standard errors"
@@ -309,7 +309,7 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
     racing = state.racing
     if state.winner is None:
         scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in racing}
-        found = standings({name: judge(each, rows) for name, each in scores.items()}, rows)
+        found = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
         state.winner = winner(found)
         crossed = cross_fitted(scores, rows)
         state.cross_fitted = None if math.isnan(crossed) else crossed

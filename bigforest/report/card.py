@@ -39,7 +39,7 @@ def card(forest: Contents) -> list[str]:
     if forest.is_tuned:
         pairs.append(("chosen", chosen_of(forest)))
         told = forest.tuning.select("candidate", "trees", "loss", "difference", "standard_error", "seconds", "retired")
-        pieces.append(page.folded("The candidates", page.table(told.columns, told.rows())))
+        pieces.append(page.folded("The candidates", page.html_table(told.columns, told.rows())))
     options = [
         (name, _word(value)) for name, value in _set_options(config) if name not in ("trees", "family") and value != ()
     ]

@@ -109,7 +109,7 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
     return f'<div class="wide"><table>{rows}</table></div>'
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def html_table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Rows under their headings, names of columns; numbers stand to the right, and a click on a heading sorts."""
     numbers = [all(isinstance(row[at], int | float) or row[at] is None for row in rows) for at in range(len(headings))]
     names = [heading.replace("_", " ") for heading in headings]
@@ -132,10 +132,10 @@ def folded(summary: str, content: str) -> str:
 
 def picture(chart: Any, label: str, *, wide: bool = False) -> str:
     """A chart drawn now. Its text has the colour of the page; `wide` ones are moved sideways rather than made small."""
-    return f"<figure{' class=wide' if wide else ''}>{inlined(svg_of(chart), label)}</figure>"
+    return f"<figure{' class=wide' if wide else ''}>{inline_svg(svg_of(chart), label)}</figure>"
 
 
-def inlined(svg: str, label: str) -> str:
+def inline_svg(svg: str, label: str) -> str:
     """SVG as a piece of a page: without background and namespaces, its ids its own, a label for those who listen."""
     own = re.sub(r"\W", "", label)
     svg = re.sub(r' xmlns(:\w+)?="[^"]*"', "", svg, count=2)
@@ -146,7 +146,7 @@ def inlined(svg: str, label: str) -> str:
     return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
 
 
-def number(value: float | None, digits: int = 4) -> str:
+def known_number(value: float | None, digits: int = 4) -> str:
     """A number as people read it."""
     return "unknown" if value is None or value != value else number_text(value, digits)
 

@@ -53,7 +53,8 @@ def quality(plot: Pictures) -> list[str]:
         pieces += _rejection(plot) if has_rejection(forest) else []
     if forest.has_validation:
         last = forest.validation.row(-1, named=True)
-        told = f"On the validation table the share of wrong rows is {page.number(last['error'])}, of {last['rows']:,}."
+        error = page.known_number(last["error"])
+        told = f"On the validation table the share of wrong rows is {error}, of {last['rows']:,}."
         pieces.append(page.text(told))
     return pieces
 
@@ -122,10 +123,10 @@ def _error(forest: Forest) -> str:
     if spread is not None:
         low, high = max(0.0, error - 1.96 * spread), error + 1.96 * spread
         sure = (
-            f", standard error {page.number(spread, 2)}: 95 of 100 such intervals hold the true one, here "
-            f"{page.number(low)} to {page.number(high)}"
+            f", standard error {page.known_number(spread, 2)}: 95 of 100 such intervals hold the true one, here "
+            f"{page.known_number(low)} to {page.known_number(high)}"
         )
-    return f"Out of bag the {what} is {page.number(error)} on {last['rows']:,} rows{sure}."
+    return f"Out of bag the {what} is {page.known_number(error)} on {last['rows']:,} rows{sure}."
 
 
 def _metrics(forest: Forest) -> str:
@@ -135,13 +136,13 @@ def _metrics(forest: Forest) -> str:
     texts: list[Any] = [
         ["all" if cell is None and at == 0 else cell for at, cell in enumerate(row)] for row in metrics.rows()
     ]
-    return page.table(_headings(metrics.columns), texts if not forest.is_regression else metrics.rows())
+    return page.html_table(_headings(metrics.columns), texts if not forest.is_regression else metrics.rows())
 
 
 def _table(frame: pl.DataFrame) -> str:
     labels = [name for name in ("class", "truth", "prediction", "most_often") if name in frame.columns]
     texts = frame.with_columns(pl.col(name).cast(pl.String) for name in labels if not frame.schema[name].is_float())
-    return page.table(_headings(frame.columns), texts.rows())
+    return page.html_table(_headings(frame.columns), texts.rows())
 
 
 def _headings(columns: list[str]) -> list[str]:

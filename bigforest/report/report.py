@@ -129,7 +129,7 @@ def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
     drawn = importance_chart(found, "permutation")
     return [
         page.picture(drawn, "Importance by permutation"),
-        page.table(rows.columns, rows.rows()),
+        page.html_table(rows.columns, rows.rows()),
         page.text(f"{note}; permuting rows out of bag does not."),
         *pieces,
     ]
@@ -149,7 +149,7 @@ def _trees(plot: Pictures, trees: int) -> list[str]:
     forest = plot.forest
     pieces = [page.picture(plot.depth(), "Depth"), page.picture(plot.leaves(), "Leaf sizes")]
     rules = explain_forest(forest, parts="trees", rules=_RULES, **(plot.how or {}))["rules"]
-    told = page.table(rules.columns, [tuple(_number(cell) for cell in row) for row in rules.rows()])
+    told = page.html_table(rules.columns, [tuple(_number(cell) for cell in row) for row in rules.rows()])
     pieces.append(page.folded("Leaves that say most", told))
     for number in range(min(trees, forest.trees)):
         drawn = page.picture(plot.tree(number), f"Tree {number}", wide=True)

@@ -125,7 +125,7 @@ def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
     return found
 
 
-def find_leaves(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str, str]]) -> list[Leaf | None]:
+def locate_columns(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str, str]]) -> list[Leaf | None]:
     """Where the features `wanted` are, pairs of a name and the column it was in; None for one that is not there.
 
     A column of the very name comes before an unnested one.

@@ -24,7 +24,7 @@ from bigforest.schema.options import (
     subspace_of,
     weights_of,
 )
-from bigforest.schema.registered import options_of
+from bigforest.schema.registered import base_family
 from bigforest.schema.rules import check_rules
 from bigforest.schema.tasks import TASKS
 from bigforest.schema.train_options import OPTIONS, TrainOptions
@@ -59,7 +59,7 @@ class TrainConfig(TrainOptions):
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", names_of(self.categories, "categories"))
         object.__setattr__(self, "axes_from", names_of(self.axes_from, "axes_from"))
-        check(self, OPTIONS, options_of(self.family))
+        check(self, OPTIONS, base_family(self.family))
         self.drawn_projections(1)
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))
         object.__setattr__(self, "subspace", subspace_of(self.subspace))
@@ -83,7 +83,7 @@ class TrainConfig(TrainOptions):
         ConfigError
             When an option cannot have its value, or options contradict each other.
         """
-        family = options_of(options.get("family", "axis"))
+        family = base_family(options.get("family", "axis"))
         own = {name: one.option.own[family] for name, one in OPTIONS.items() if family in one.option.own}
         if family == "rotation" and options.get("rotation", "random") != "random":
             own["bootstrap"] = False

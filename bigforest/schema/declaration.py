@@ -3,9 +3,9 @@
     trees: Annotated[int, Option(min=1, max=MAX_TREES, help="Number of trees.")] = 100
 
 The type, the limits and the default are those of the check, of the command line, of the signature of `bigforest.train`
-and of its documentation (docs/options.py writes the last two). Any dataclass can declare options so, also that of a
-family which is not part of the package: `declared` reads them and `check` checks them. Rules between options are
-functions of whoever declares them.
+and of its documentation (docs/options.py writes the last two). Any dataclass can declare options in this way, such as
+that of a family from outside the package: `declared_options` reads them and `check` checks them. Rules between options
+are functions of the module that declares them.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Declared:
         return True  # whoever makes the kept value of what was given has checked it
 
 
-def declared(cls: type) -> dict[str, Declared]:
+def declared_options(cls: type) -> dict[str, Declared]:
     """The options that a dataclass declares, by name, in the order of its fields."""
     hints = get_type_hints(cls, include_extras=True)
     found = {}

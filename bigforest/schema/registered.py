@@ -38,6 +38,6 @@ def impurities() -> tuple[str, ...]:
     return tuple(_IMPURITIES)
 
 
-def options_of(family: object) -> str:
+def base_family(family: object) -> str:
     """The family of the package whose options this one has: itself, if it is one; empty for what is no family."""
     return _FAMILIES.get(family, "") if isinstance(family, str) else ""

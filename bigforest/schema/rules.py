@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bigforest.common.errors import ConfigError
-from bigforest.schema.registered import options_of
+from bigforest.schema.registered import base_family
 from bigforest.schema.train_options import TrainOptions
 
 
@@ -99,7 +99,7 @@ def _check_family(config: TrainOptions) -> None:
         )
     if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "half", "all"):
         raise ConfigError("feature_fraction replaces mtry; drop one of them")
-    if options_of(config.family) == "tree" and (config.trees != 1 or config.bootstrap):
+    if base_family(config.family) == "tree" and (config.trees != 1 or config.bootstrap):
         raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
     if config.in_subspaces and config.bootstrap:
         raise ConfigError(f"the family {config.family} grows every tree on all rows: bootstrap must be off")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from bigforest.schema.declaration import BAGS, COLUMNS, TREES, Option, declared
+from bigforest.schema.declaration import BAGS, COLUMNS, TREES, Option, declared_options
 from bigforest.schema.options import (
     AUTO,
     BOOSTED,
@@ -36,7 +36,7 @@ from bigforest.schema.options import (
     Ties,
     Vote,
 )
-from bigforest.schema.registered import families, impurities, options_of
+from bigforest.schema.registered import base_family, families, impurities
 
 _DRAWING = ("axis", "tree", "rotation")  # these draw features, or axes, in each node
 _BY_IMPURITY = (*_DRAWING, "sparse-oblique")
@@ -523,8 +523,8 @@ class TrainOptions:
     @property
     def in_subspaces(self) -> bool:
         """Whether trees or nodes see a subspace of the features."""
-        return options_of(self.family) in SUBSPACE_FAMILIES
+        return base_family(self.family) in SUBSPACE_FAMILIES
 
 
 # By name, in the order of the fields.
-OPTIONS = declared(TrainOptions)
+OPTIONS = declared_options(TrainOptions)

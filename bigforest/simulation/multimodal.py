@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.simulation.families import DrawnRows, Floats
-from bigforest.simulation.streams import BlockDraw, Purpose, RandomBlock, blocks, parameters
+from bigforest.simulation.streams import BlockDraw, Purpose, RandomBlock, parameters, random_blocks
 
 CLASSES = 4
 MODES = 2
@@ -68,7 +68,7 @@ class Multimodal:
         The mean of 1 - max posterior: each row tells its own error, which varies less than counted mistakes.
         """
         parts: list[NDArray[np.float64]] = []
-        for block in blocks(draws, self.means.shape[1], self._seed, 0, Purpose.BAYES):
+        for block in random_blocks(draws, self.means.shape[1], self._seed, 0, Purpose.BAYES):
             parts.append(1 - self.posteriors(self.rows(block).values).max(axis=1))
         errors = np.concatenate(parts)
         return float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(draws))

@@ -16,7 +16,7 @@ from bigforest.common.events import Listener, silent, stage
 from bigforest.forest.format.table_file import check_table_file, write_table_file
 from bigforest.simulation.families import Distribution, DrawnRows, Orthant, Parity, Shapes, SparseParity, Trunk
 from bigforest.simulation.multimodal import Multimodal
-from bigforest.simulation.streams import Purpose, blocks
+from bigforest.simulation.streams import Purpose, random_blocks
 from bigforest.simulation.transform import Transform
 
 if TYPE_CHECKING:
@@ -250,7 +250,10 @@ def _groups(config: SimulationConfig, truth: bool, listener: Listener) -> Iterat
     family = config.family()
     transform = Transform(config.dims, config.seed, rotate=config.rotate, scale=config.scale)
     key = (config.dims, config.seed, config.sample)
-    ahead = chain(blocks(config.rows, *key, Purpose.ROWS), blocks(config.outliers, *key, Purpose.OUTLIERS, spread=2.0))
+    ahead = chain(
+        random_blocks(config.rows, *key, Purpose.ROWS),
+        random_blocks(config.outliers, *key, Purpose.OUTLIERS, spread=2.0),
+    )
     held: list[pa.Table] = []
     cells = 0
     with stage("simulate", config.rows + config.outliers, "rows", listener) as progress:

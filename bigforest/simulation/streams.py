@@ -57,7 +57,7 @@ def parameters(seed: int, purpose: Purpose) -> np.random.Generator:
     return _generator([seed], (purpose,))
 
 
-def blocks(
+def random_blocks(
     rows: int, dims: int, seed: int, sample: int, purpose: Purpose, spread: float = 1.0
 ) -> Iterator[RandomBlock]:
     """All blocks of a table of this many rows and columns, in order; only the last may be shorter than the others."""

@@ -22,8 +22,15 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
 from bigforest.predict.forest import Forest
 from bigforest.schema.config import TrainConfig
-from bigforest.sklearn.parameters import names_of_parameters, options_of, seed_of, threads_of
-from bigforest.sklearn.tables import category_names, frame_of, free_name, named, weights_of, with_categories
+from bigforest.sklearn.parameters import names_of_parameters, seed_of, threads_of, training_options
+from bigforest.sklearn.tables import (
+    category_names,
+    checked_sample_weight,
+    free_name,
+    named,
+    table_frame,
+    with_categories,
+)
 from bigforest.sklearn.tree import FittedTree
 from bigforest.source.beside import SparseTable, is_sparse
 
@@ -150,7 +157,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         frame, names = self._table(X)
         check_consistent_length(frame, target)
         weighted = sample_weight is not None or class_weight is not None
-        options = options_of(self.get_params(deep=False), self._criteria, frame.shape[0], weighted=weighted)
+        options = training_options(self.get_params(deep=False), self._criteria, frame.shape[0], weighted=weighted)
         categories = category_names(self.categories, names)
         options |= {"categories": categories, "class_weight": class_weight}
         if not isinstance(frame, SparseTable):
@@ -162,7 +169,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         for option, given in (("weight", sample_weight), ("group", groups)):
             if given is not None:
                 options[option] = free_name(option, [*names, target_name])
-                values = weights_of(given, frame) if option == "weight" else np.asarray(given)
+                values = checked_sample_weight(given, frame) if option == "weight" else np.asarray(given)
                 check_consistent_length(frame, values)
                 columns.append(pl.Series(options[option], values.tolist() if values.dtype.kind in "OU" else values))
         frame = frame.with_columns(columns)
@@ -214,7 +221,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     def _table(self, X: Any) -> tuple[pl.DataFrame | SparseTable, list[str]]:
         """X as a table, checked and remembered as scikit-learn does, and the names of its columns."""
-        frame = frame_of(X)
+        frame = table_frame(X)
         if frame is None:
             X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite, ensure_min_samples=2)
             names = [f"x{place}" for place in range(X.shape[1])]
@@ -225,7 +232,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any) -> Any:
         """Rows to predict, checked against those of training, as the forest reads them: a frame, or an array, dense or
         sparse."""
-        frame = frame_of(X)
+        frame = table_frame(X)
         if frame is not None:
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
             return named(frame, self._names)

@@ -50,7 +50,9 @@ CLASS_CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "
 NUMBER_CRITERIA = {"squared_error": "variance"}
 
 
-def options_of(given: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool) -> dict[str, Any]:
+def training_options(
+    given: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool
+) -> dict[str, Any]:
     """The options of training but for seed and class_weight.
 
     given     parameters by name.

@@ -15,7 +15,7 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.source.in_memory import frame_from_arrow, frame_from_numpy, frame_from_pandas
 
 
-def frame_of(X: Any) -> pl.DataFrame | None:
+def table_frame(X: Any) -> pl.DataFrame | None:
     """A table of Polars, pandas or pyarrow as a frame; None for what scikit-learn makes an array of.
 
     Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
@@ -104,7 +104,7 @@ def numbers_of(y: Any) -> NDArray[np.float64]:
     return numbers
 
 
-def weights_of(sample_weight: Any, frame: Any) -> NDArray[np.float64]:
+def checked_sample_weight(sample_weight: Any, frame: Any) -> NDArray[np.float64]:
     """The weights of the rows."""
     weights: NDArray[np.float64] = check_array(
         sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"

@@ -112,11 +112,11 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
         data, labels = data
         if is_column(names["target"]):
             raise ConfigError("the target is the second of the pair (X, y) already; drop target")
-        columns = {"target": column_of(labels, names["target"], "y")}
+        columns = {"target": series_of(labels, names["target"], "y")}
     else:
         columns = {}
     columns |= {
-        what: column_of(values, None, "y" if what == "target" else what)
+        what: series_of(values, None, "y" if what == "target" else what)
         for what, values in given.items()
         if is_column(values)
     }
@@ -146,7 +146,7 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     return SparseTable(table, tuple(columns.values())), names
 
 
-def column_of(values: Any, name: str | None, what: str) -> pl.Series:
+def series_of(values: Any, name: str | None, what: str) -> pl.Series:
     """The values of a column, as a Series, with a name where they have one. Raises DataError."""
     try:
         found = _series(values)
@@ -224,7 +224,7 @@ def frame_in_memory(data: Any) -> pl.DataFrame | None:
 def _frame_of_cells(data: Any) -> pl.DataFrame:
     try:
         if isinstance(data, Mapping):
-            return pl.DataFrame({str(name): column_of(values, str(name), str(name)) for name, values in data.items()})
+            return pl.DataFrame({str(name): series_of(values, str(name), str(name)) for name, values in data.items()})
         if data and isinstance(data[0], Mapping):
             return pl.DataFrame(data, infer_schema_length=None)
         cells = np.asarray(data)

@@ -24,9 +24,9 @@ from bigforest.store.store import Store
 from bigforest.training.trial_trees import (
     TrialTrees,
     gain_of,
-    judge,
     summed,
     trial_config,
+    trial_errors,
     trials,
     try_each,
     weights_to_judge,
@@ -50,7 +50,9 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     if config.axis_features is not None:
         subsets = [own for own in subsets if len(own) >= config.axis_features]
     ways = [replace(config, axes_from=_named(names, own)) for own in subsets]
-    found = [summed(parts) for parts in try_each(judge, list(map(trial_config, ways)), store, resources, listener)]
+    found = [
+        summed(parts) for parts in try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener)
+    ]
     weight = weights_to_judge(store, config)
     gained = [gain_of(own, found[0], weight) for own in found]
     best = max(range(len(found)), key=lambda place: gained[place][0])

@@ -28,7 +28,7 @@ def most_of(config: TrainConfig, features: int, rows: int) -> TrainConfig:
     return most_axes(config) if config.chooses_axes else config
 
 
-def choose(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
+def complete_config(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
     """The configuration, settled for the target of the store, with all that was not given. Raises ConfigError where no
     row is left to learn from."""
     if config.calibration is not None:

@@ -14,15 +14,15 @@ from bigforest.common.events import Listener, Notice
 from bigforest.execution.resources import Resources
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.options import FeatureRule
-from bigforest.schema.registered import options_of
+from bigforest.schema.registered import base_family
 from bigforest.schema.train_options import OPTIONS
 from bigforest.store.store import Store
 from bigforest.training.trial_trees import (
     is_better,
-    judge,
     row_count,
     summed,
     trial_config,
+    trial_errors,
     try_each,
     weights_to_judge,
 )
@@ -44,7 +44,7 @@ def is_open(config: TrainConfig, features: int, rows: int) -> bool:
         config.task == "regression"
         and config.mtry is None
         and config.feature_fraction is None
-        and OPTIONS["mtry"].of(options_of(config.family))
+        and OPTIONS["mtry"].of(base_family(config.family))
         and features > 1
         and row_count(rows, features) >= _FEWEST_ROWS
     )
@@ -64,7 +64,7 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
     """The configuration with the better rule."""
     rules = rules_for(config)
     configs = [trial_config(config, **rule._asdict()) for rule in rules]
-    plain, other = map(summed, try_each(judge, configs, store, resources, listener))
+    plain, other = map(summed, try_each(trial_errors, configs, store, resources, listener))
     chosen = rules[is_better(other, plain, weights_to_judge(store, config))]
     if chosen is not rules[0]:
         (usual, fewest), least = rules[0], chosen.min_leaf

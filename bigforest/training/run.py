@@ -40,12 +40,12 @@ from bigforest.storage.atomic import disk_full, install, remove
 from bigforest.storage.paths import as_path, free_bytes, local_workdir, remove_half_made
 from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
-from bigforest.training.choose import choose
+from bigforest.training.choose import complete_config
 from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.job import TrainingJob, make_store
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, reopen
 from bigforest.training.run_state import RunState, versions
-from bigforest.training.weighing import grow_trees
+from bigforest.training.weighing import grow_weighed_forest
 
 
 class Clock:
@@ -68,7 +68,7 @@ def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: 
     temporary.mkdir()
     validation = _validation(task, temporary)
     store, config = make_store(task, home / "table.store", temporary, resources, clock)
-    config = choose(store, config, resources, clock)
+    config = complete_config(store, config, resources, clock)
     forest = home / "forest"
     forest.mkdir()
     origin = Origin(task.location, task.exclude, store.fingerprint)
@@ -240,7 +240,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
         with local_workdir(run.temporary) as here:
             made = here / "table.store"
             store, config = make_store(task, made, run.temporary, resources, clock)
-            config = choose(store, config, resources, clock)
+            config = complete_config(store, config, resources, clock)
             if state.fingerprint not in (None, store.fingerprint):
                 raise DataError(
                     f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "
@@ -316,7 +316,7 @@ def _grow_and_report(
     if config.boosts:
         grow_boosted(store, config, directory, resources=resources, listener=clock)
     elif origin.stop is None:
-        trees = grow_trees(store, config, directory, resources=resources, listener=clock, lambdas=tried)
+        trees = grow_weighed_forest(store, config, directory, resources=resources, listener=clock, lambdas=tried)
     if config.bootstrap:
         shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)
         if trees is not None and len(tried) > 1:

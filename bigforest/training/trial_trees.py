@@ -119,7 +119,7 @@ def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
     )
 
 
-def judge(store: Store, config: TrainConfig, trees: range) -> Errors:
+def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
     """Task: the errors of some trees, for each of the rows they are grown on."""
     found: Errors | None = None
     for trial in trials(store, config, trees):
@@ -138,7 +138,7 @@ def judge(store: Store, config: TrainConfig, trees: range) -> Errors:
 
 def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTrees]:
     """Grow trees on some rows of the store."""
-    some, config = store.of_rows(rows_of(store, config)), replace(config, calibration=None)
+    some, config = store.of_rows(trial_rows(store, config)), replace(config, calibration=None)
     if config.task == "classification":
         truth = (some.target[:, None] == np.arange(len(store.spec.target.classes))).astype(np.float64)
     else:
@@ -189,10 +189,10 @@ def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
 
 def weights_to_judge(store: Store, config: TrainConfig) -> NDArray[Any] | None:
     """The weights of the rows that trees are judged on; None where all weigh the same."""
-    return None if store.weight is None else store.weight[rows_of(store, config)]
+    return None if store.weight is None else store.weight[trial_rows(store, config)]
 
 
-def rows_of(store: Store, config: TrainConfig) -> NDArray[np.int64]:
+def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
     """The rows that trees are grown and judged on: of `rows_to_judge` those that are not held out."""
     rows = rows_to_judge(store.rows, len(store.spec.features))
     held = held_out_of(store, config, 0, store.rows)

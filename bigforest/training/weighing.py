@@ -96,7 +96,7 @@ def grower_of(
     return Grower(store, config, directory, resources, listener, way, keep)
 
 
-def grow_trees(
+def grow_weighed_forest(
     store: Store,
     config: TrainConfig,
     directory: Path,

@@ -15,7 +15,7 @@ from bigforest.api.functions import plan_training, train
 from bigforest.api.namespaces import FrameNamespace
 from bigforest.common.errors import ConfigError
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.declaration import PANELS, Declared, Option, check, declared
+from bigforest.schema.declaration import PANELS, Declared, Option, check, declared_options
 from bigforest.schema.train_options import OPTIONS
 from docs.options import ROOT, written
 
@@ -135,7 +135,7 @@ class Elsewhere:
     ],
 )
 def test_check__of_options_declared_elsewhere(options: dict[str, Any], message: str) -> None:
-    of_family = declared(Elsewhere)
+    of_family = declared_options(Elsewhere)
     check(Elsewhere(), of_family, "axis")
     check(Elsewhere(pieces=9, glue="wax", share=0.1, rule=1.0), of_family, "mosaic")
     with pytest.raises(ConfigError, match=message):
@@ -144,10 +144,10 @@ def test_check__of_options_declared_elsewhere(options: dict[str, Any], message: 
 
 def test_check__an_option_of_another_family() -> None:
     with pytest.raises(ConfigError, match="pieces is an option of the family mosaic, not of axis"):
-        check(Elsewhere(pieces=4), declared(Elsewhere), "axis")
+        check(Elsewhere(pieces=4), declared_options(Elsewhere), "axis")
 
 
 def test_default_text__names_the_families_that_have_their_own() -> None:
-    assert declared(Elsewhere)["share"].default_text == "0.5; mosaic: 0.25"
+    assert declared_options(Elsewhere)["share"].default_text == "0.5; mosaic: 0.25"
     assert OPTIONS["bootstrap"].default_text.startswith("on; tree, ")
     assert OPTIONS["density"] == Declared("density", (float, type(None)), None, OPTIONS["density"].option)

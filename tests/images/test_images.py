@@ -22,7 +22,7 @@ from bigforest.common.errors import BigForestError, ConfigError, DataError, Outp
 from bigforest.common.events import Event, Notice
 from bigforest.images import convert
 from bigforest.images.features import feature_names, feature_values
-from bigforest.images.fit import fit, shrink
+from bigforest.images.fit import fit, shrink_image
 from tests.naive import images as naive
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "data" / "mnist-images-idx3-ubyte.gz"
@@ -53,11 +53,11 @@ def test_fit__counts_what_was_scaled_down(images: NDArray[np.uint8], rows: int, 
 
 def test_shrink__more_rows_than_a_strip() -> None:
     image = np.random.default_rng(0).integers(0, 256, (600, 7)).astype(np.uint8)
-    assert shrink(image, (40, 40)).tolist() == naive.shrunk(image.tolist(), 40, 40)
+    assert shrink_image(image, (40, 40)).tolist() == naive.shrunk(image.tolist(), 40, 40)
 
 
 def test_shrink__full_white_stays_white() -> None:
-    assert (shrink(np.full((97, 61), 255, np.uint8), (20, 20)) == 255).all()
+    assert (shrink_image(np.full((97, 61), 255, np.uint8), (20, 20)) == 255).all()
 
 
 @given(stacks(least=6), st.sampled_from(["pixels", "neighbours"]), st.sampled_from(["paper", "full"]))

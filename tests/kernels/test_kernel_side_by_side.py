@@ -17,7 +17,7 @@ from tests.thorough import examples
 
 @kernel
 def carried(product, inverse, met, factors, size, level, before):
-    side_by_side.carry(product, inverse, met, factors, size, level, before)
+    side_by_side.extend_products(product, inverse, met, factors, size, level, before)
 
 
 @kernel
@@ -49,7 +49,7 @@ def test_levels__as_row_by_row(points: int, levels: int, data: st.DataObject) ->
     product, inverse, below, total = (draw.uniform(0.1, 2.0, levels * size) for _ in range(4))
     met, gain = draw.integers(0, 2, levels * LANES).astype(np.float64), draw.normal(size=levels * LANES)
     factors = draw.uniform(0.1, 2.0, 4 * points)
-    twice(carried, side_by_side.carry, [product, inverse, met, factors], [size, level, before])
+    twice(carried, side_by_side.extend_products, [product, inverse, met, factors], [size, level, before])
     twice(scaled, side_by_side.scale, [below, product], [0.3, size, level * size, (level - 1) * size])
     own = data.draw(st.integers(0, levels * points - 1)) * LANES
     places = [size, level * size, (level - 1) * size, level, before, own]

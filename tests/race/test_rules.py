@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bigforest.race.losses import JudgedLoss, Rows, RowScores, judge, standard_error
+from bigforest.race.losses import JudgedLoss, Rows, RowScores, measure_loss, standard_error
 from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
 from tests.naive import race as naive
 from tests.thorough import examples
@@ -41,7 +41,7 @@ def test_race__as_plain_python(table: tuple[dict[str, list[float | None]], list[
     given_scores, weights, groups = table
     rows = Rows(np.array(weights), np.array(groups))
     scores = {name: scores_of(own) for name, own in given_scores.items()}
-    judged = {name: judge(each, rows) for name, each in scores.items()}
+    judged = {name: measure_loss(each, rows) for name, each in scores.items()}
     for name, own in given_scores.items():
         assert judged[name].loss == pytest.approx(naive.mean_loss(own, weights))
         np.testing.assert_allclose(judged[name].influence, naive.influences_of_mean(own, weights), atol=1e-12)
@@ -71,7 +71,7 @@ def test_area__as_plain_python(
     rows = Rows(np.array(weights), np.array(groups))
     own = given_scores["c0"]
     assume(len({label for label, s in zip(second, own, strict=True) if s is not None}) == 2)
-    found = judge(scores_of(own, second), rows)
+    found = measure_loss(scores_of(own, second), rows)
     assert found.loss == pytest.approx(naive.area_loss(own, second, weights))
     np.testing.assert_allclose(found.influence, naive.influences_of_area(own, second, weights), atol=1e-12)
     none = [0.0] * len(weights)
@@ -88,7 +88,7 @@ def test_cross_fitted__as_plain_python(table: tuple[dict[str, list[float | None]
     scores = {name: scores_of(own) for name, own in given_scores.items()}
     for side in (True, False):  # no rounding decides
         half = np.array([(naive.half(group) == 1) == side for group in groups])
-        parts = {name: judge(RowScores(s.score[half], None), rows.chosen(half)) for name, s in scores.items()}
+        parts = {name: measure_loss(RowScores(s.score[half], None), rows.chosen(half)) for name, s in scores.items()}
         assume(all(abs(each.behind - 1.0) > 1e-6 for each in standings(parts, rows.chosen(half)).values()))
     assert cross_fitted(scores, rows) == pytest.approx(naive.cross_fitted(given_scores, weights, groups))
 
@@ -97,14 +97,16 @@ def test_standard_error__of_independent_rows_is_the_usual_one() -> None:
     random = np.random.default_rng(0)
     one, two = random.normal(size=500), random.normal(size=500)
     rows = Rows(None, None)
-    found = standings({"a": judge(RowScores(one, None), rows), "b": judge(RowScores(two, None), rows)}, rows)
+    found = standings(
+        {"a": measure_loss(RowScores(one, None), rows), "b": measure_loss(RowScores(two, None), rows)}, rows
+    )
     error = max(each.error for each in found.values())
     assert error == pytest.approx((one - two).std() / math.sqrt(500))
 
 
 def test_standings__without_rows_out_of_bag_come_last() -> None:
     rows = Rows(None, None)
-    nothing = judge(RowScores(np.full(4, np.nan), None), rows)
+    nothing = measure_loss(RowScores(np.full(4, np.nan), None), rows)
     found = standings({"a": nothing, "b": JudgedLoss(0.5, np.zeros(4))}, rows)
     assert winner(found) == "b"
     assert found["a"].behind == math.inf

@@ -18,7 +18,7 @@ import bigforest as bf
 from bigforest.common.errors import ConfigError, DataError, FormatError, OutputExistsError
 from bigforest.common.events import Event, Notice, StageStarted
 from bigforest.race import run as race_run
-from bigforest.race.losses import Rows, judge, row_scores
+from bigforest.race.losses import Rows, measure_loss, row_scores
 from bigforest.race.race_state import RaceState
 from bigforest.store.store import Store
 from tests.commands import Run, folder, run
@@ -224,7 +224,7 @@ def test_compare__losses_are_those_of_the_report(metric: str, column: str | None
     rows = Rows.of(Store.open(tmp_path / "c" / "table.store"))
     assert (rows.group is not None) == (column == "g")
     assert (rows.weight is not None) == (column == "w")
-    assert judge(row_scores(found.forest, metric), rows).loss == found.loss
+    assert measure_loss(row_scores(found.forest, metric), rows).loss == found.loss
 
 
 def test_compare__default_candidates_of_any_table() -> None:

@@ -21,7 +21,7 @@ from bigforest.common.errors import BigForestError, ConfigError, OutputExistsErr
 from bigforest.simulation import simulate as driver
 from bigforest.simulation.families import shape_class
 from bigforest.simulation.multimodal import Multimodal
-from bigforest.simulation.streams import BlockDraw, Purpose, RandomBlock, blocks, parameters
+from bigforest.simulation.streams import BlockDraw, Purpose, RandomBlock, parameters, random_blocks
 from bigforest.simulation.transform import Transform, haar_rotation
 from tests.naive import simulation as naive
 
@@ -147,7 +147,7 @@ def test_parity__means_variances_and_classes() -> None:
 
 def test_multimodal__rows_have_the_means_and_covariances_of_their_modes() -> None:
     family = Multimodal(3, 5)
-    [block] = blocks(40_000, 3, 5, 0, Purpose.ROWS)
+    [block] = random_blocks(40_000, 3, 5, 0, Purpose.ROWS)
     values, target, _ = family.rows(block)
     for label in range(4):
         mine = values[target == label]
@@ -249,7 +249,7 @@ def test_outliers__are_appended_with_four_times_the_covariance() -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "shapes"])
 def test_outliers__of_every_kind_spread_twice_as_far(kind: str) -> None:
     family = driver.SimulationConfig(kind=kind, rows=1, dims=KINDS[kind]).family()
-    [near], [far] = (blocks(500, KINDS[kind], 0, 0, Purpose.OUTLIERS, spread) for spread in (1.0, 2.0))
+    [near], [far] = (random_blocks(500, KINDS[kind], 0, 0, Purpose.OUTLIERS, spread) for spread in (1.0, 2.0))
     middle = 2 * family.rows(near).values - family.rows(far).values
     assert np.array_equal(family.rows(near).target, family.rows(far).target)
     places = {"trunk": 2, "modified-trunk": 2, "parity": 8, "multimodal": 8, "orthant": 16, "sparse-parity": 1}

@@ -16,7 +16,7 @@ from bigforest.common.events import Notice, StageFinished
 from bigforest.execution.resources import Resources
 from bigforest.schema.config import TrainConfig
 from bigforest.training import number_defaults as defaults
-from bigforest.training.choose import choose
+from bigforest.training.choose import complete_config
 from tests.thorough import cases
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
@@ -136,7 +136,7 @@ def test_plan__counts_what_choosing_takes() -> None:
 def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
     store = bf.encode_store(product(100), tmp_path / "store", target="y")
     config = TrainConfig.of().settled("regression")
-    found = choose(store, config, Resources(threads=1), lambda _: None)
+    found = complete_config(store, config, Resources(threads=1), lambda _: None)
     assert (found.mtry, found.min_leaf) == ("half", 2)
     given = TrainConfig.of(mtry="all").settled("regression")
-    assert choose(store, given, Resources(threads=1), lambda _: None).min_leaf == 2
+    assert complete_config(store, given, Resources(threads=1), lambda _: None).min_leaf == 2

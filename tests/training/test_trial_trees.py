@@ -67,7 +67,7 @@ def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_p
         frame = frame.with_columns(y=pl.col("y").clip(-3, 3).round(0).cast(pl.Int64))
     store = bf.encode_store(frame, tmp_path / "store", target="y", task=options.get("task"))
     config = TrainConfig.of(trees=4, shrink="off", **options).settled(store.spec.target.task).with_defaults()
-    found = trial.judge(store, config, range(4))
+    found = trial.trial_errors(store, config, range(4))
 
     forest = bf.train(store, trees=4, keep_votes=True, shrink="off", **options)
     if "task" in options:

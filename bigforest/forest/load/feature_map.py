@@ -10,7 +10,7 @@ import polars as pl
 
 from bigforest.common.errors import DataError
 from bigforest.forest.load.row_batch import MAX_NARROW_INTEGER
-from bigforest.schema.columns import Leaf, find_leaves, is_feature_type, is_text_type, kind_of
+from bigforest.schema.columns import Leaf, is_feature_type, is_text_type, kind_of, locate_columns
 from bigforest.schema.dataspec import DataSpec
 
 # Types whose values are all float32.
@@ -48,7 +48,7 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     """
     places = range(len(spec.features)) if used is None else [int(place) for place in used]
     features = [spec.features[place] for place in places]
-    found = find_leaves(schema, [(feature.name, feature.home) for feature in features])
+    found = locate_columns(schema, [(feature.name, feature.home) for feature in features])
     missing = [feature.name for feature, leaf in zip(features, found, strict=True) if leaf is None]
     if missing:
         near = get_close_matches(missing[0], list(schema), n=3)

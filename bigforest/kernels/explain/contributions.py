@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
     feature_of,
-    goes_left,
     is_term,
     link_of,
+    node_terms,
     own_value,
     right_of,
-    terms_of,
+    row_goes_left,
 )
 
 _ZERO = np.uint64(0)
@@ -87,9 +87,9 @@ def _along_paths(trees, directions, sets, begin, answer, values, first, votes, o
         row = np.uint64(i)
         node = np.uint64(begin)
         while link_of(layout, node) != _ZERO:
-            left = goes_left(own_value, values, first + row, _ZERO, _NONE, trees, directions, sets, node)
+            left = row_goes_left(own_value, values, first + row, _ZERO, _NONE, trees, directions, sets, node)
             child = node + _ONE if left else right_of(layout, node)
-            terms, shares = terms_of(layout, directions, sets, node), 0.0
+            terms, shares = node_terms(layout, directions, sets, node), 0.0
             for t in range(terms):
                 shares += 1.0 if is_term(layout, directions, sets, node, np.uint64(t)) else 0.0
             for t in range(terms):

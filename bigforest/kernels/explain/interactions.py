@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.explain.step import goes_left, link_of, own_value
+from bigforest.kernels.explain.step import link_of, own_value, row_goes_left
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
@@ -144,7 +144,7 @@ def _interactions(trees, sets, begin, answer, values, rows, edges, points, scrat
                     held = answer[node, np.uint64(k)] * scratch.product[depth, q] if leaf else 0.0
                     scratch.below[depth, np.uint64(k), q] = held
             if not leaf:
-                left = goes_left(own_value, values, row, _ZERO, _NONE, trees, None, sets, begin + node)
+                left = row_goes_left(own_value, values, row, _ZERO, _NONE, trees, None, sets, begin + node)
                 scratch.left[depth] = np.uint8(left)
             top = depth
         while top > _ZERO:

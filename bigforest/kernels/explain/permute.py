@@ -17,14 +17,14 @@ from bigforest.kernels.common.rng import GOLDEN, below, mix
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
     feature_of,
-    goes_left,
     is_term,
+    leaf_from,
     link_of,
+    node_terms,
     own_value,
     replaced_value,
     right_of,
-    terms_of,
-    walk,
+    row_goes_left,
 )
 
 _ZERO = np.uint64(0)
@@ -77,7 +77,7 @@ class Losses(NamedTuple):
 
 
 @inlined
-def weight_of(weight, row):
+def row_weight(weight, row):
     """The weight of a row."""
     if weight is None:
         return 1.0
@@ -147,28 +147,28 @@ def _permute(trees, directions, sets, replaced, rows, judged, lose, of, parted, 
         waiting = _ZERO
         node = judged.begin
         while link_of(layout, node) != _ZERO:
-            left = goes_left(own_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
+            left = row_goes_left(own_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
             right = right_of(layout, node)
-            for t in range(terms_of(layout, directions, sets, node)):
+            for t in range(node_terms(layout, directions, sets, node)):
                 if not is_term(layout, directions, sets, node, np.uint64(t)):
                     continue
                 group = np.int64(replaced.group[feature_of(layout, directions, sets, node, np.uint64(t))])
                 if group < 0 or parted.seen[group] == stamp:
                     continue
-                if goes_left(replaced_value, replaced, row, at, group, trees, directions, sets, node) != left:
+                if row_goes_left(replaced_value, replaced, row, at, group, trees, directions, sets, node) != left:
                     parted.seen[group] = stamp
                     parted.group[waiting] = np.int32(group)
                     parted.node[waiting] = np.uint32(right if left else node + _ONE)
                     waiting += _ONE
             node = node + _ONE if left else right
         before = lose(judged, row, node)
-        weight, column = weight_of(judged.weight, row), of(judged, row, at)
+        weight, column = row_weight(judged.weight, row), of(judged, row, at)
         sums.loss[column] += weight * before
         sums.weight[column] += weight
         for w in range(waiting):
             group = np.int64(parted.group[np.uint64(w)])
             begin = np.uint64(parted.node[np.uint64(w)])
-            leaf = walk(replaced_value, replaced, row, at, group, trees, directions, sets, begin)
+            leaf = leaf_from(replaced_value, replaced, row, at, group, trees, directions, sets, begin)
             sums.change[group, column] += weight * (lose(judged, row, leaf) - before)
 
 
@@ -234,7 +234,7 @@ def _decreases(layout, directions, sets, begin, end, answer, held, out):
             held[node, k] = held[left, k] + held[right, k]
             decrease += held[left, k] * (answer[left, k] - answer[node, k])
             decrease += held[right, k] * (answer[right, k] - answer[node, k])
-        terms, shares = terms_of(layout, directions, sets, at), 0.0
+        terms, shares = node_terms(layout, directions, sets, at), 0.0
         for t in range(terms):
             shares += 1.0 if is_term(layout, directions, sets, at, np.uint64(t)) else 0.0
         for t in range(terms):
@@ -248,7 +248,7 @@ def hold_classes(leaves, rows, judged, held):
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[np.uint64(i)])
         leaf = np.uint64(leaves[np.uint64(i)]) - judged.begin
-        held[leaf, np.uint64(judged.truth[row])] += weight_of(judged.weight, row)
+        held[leaf, np.uint64(judged.truth[row])] += row_weight(judged.weight, row)
 
 
 @kernel
@@ -257,4 +257,4 @@ def hold_numbers(leaves, rows, judged, held):
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[np.uint64(i)])
         leaf = np.uint64(leaves[np.uint64(i)]) - judged.begin
-        held[leaf, _ZERO] += weight_of(judged.weight, row) * judged.truth[row]
+        held[leaf, _ZERO] += row_weight(judged.weight, row) * judged.truth[row]

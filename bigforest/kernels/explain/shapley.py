@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.explain.side_by_side import carry, charge, scale
-from bigforest.kernels.explain.step import goes_left, link_of, own_value
+from bigforest.kernels.explain.side_by_side import charge, extend_products, scale
+from bigforest.kernels.explain.step import link_of, own_value, row_goes_left
 
 _ROWS = np.uint64(LANES)
 _ZERO = np.uint64(0)
@@ -65,7 +65,7 @@ def _open_edge(scratch, points, edges, node, depth):
         scratch.factors[first + np.uint64(2)] = 1.0 / known
         scratch.factors[first + np.uint64(3)] = 1.0 / unknown
     size = np.uint64(points.t.size) * _ROWS
-    carry(scratch.product, scratch.inverse, scratch.met, scratch.factors, size, depth, previous)
+    extend_products(scratch.product, scratch.inverse, scratch.met, scratch.factors, size, depth, previous)
 
 
 @inlined
@@ -125,7 +125,7 @@ def _some_rows(trees, sets, begin, answer, values, first, start, edges, points, 
         if inner:
             for r in range(_ROWS):
                 row = first + min(start + r, last)  # behind the last row it is taken again
-                left = goes_left(own_value, values, row, _ZERO, _NONE, trees, None, sets, at)
+                left = row_goes_left(own_value, values, row, _ZERO, _NONE, trees, None, sets, at)
                 scratch.left[depth * _ROWS + r] = 1.0 if left else 0.0
         top = depth
     while top > _ZERO:

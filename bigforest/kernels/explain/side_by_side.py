@@ -19,7 +19,7 @@ from bigforest.kernels.common.simd import DOUBLES, LANES, Lanes
 from bigforest.kernels.compiler.jit import compiled_as
 
 
-def carry(product, inverse, met, factors, size, level, before):
+def extend_products(product, inverse, met, factors, size, level, before):
     """Multiply the products of a level by what the edge is for each row.
 
     product, inverse  float64 [levels * size]: those of `level`, set, of the level above, and of the level `before` of
@@ -65,7 +65,7 @@ def _carry(
     return types.void(*kinds.values(), types.intp, types.intp, types.intp), codegen
 
 
-@compiled_as(carry)
+@compiled_as(extend_products)
 def _compiled_carry(product, inverse, met, factors, size, level, before):
     def vectors(product, inverse, met, factors, size, level, before):
         _carry(product, inverse, met, factors, np.intp(size), np.intp(level), np.intp(before))

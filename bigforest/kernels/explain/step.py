@@ -71,7 +71,7 @@ def replaced_value(state, row, other, group, place):
 
 
 @inlined
-def goes_left(look, state, row, other, group, trees, directions, sets, node):
+def row_goes_left(look, state, row, other, group, trees, directions, sets, node):
     """Whether a row goes left at an inner node; look(state, row, other, group, place) gives its values.
 
     directions and sets are those of the trees: what is None is compiled apart.
@@ -126,7 +126,7 @@ def _category(layout, sets, node):
 
 
 @inlined
-def terms_of(layout, directions, sets, node):
+def node_terms(layout, directions, sets, node):
     """Features that an inner node looks at, some of which may have the weight 0: see `is_term`."""
     if directions is None:
         return _ONE
@@ -143,7 +143,7 @@ def terms_of(layout, directions, sets, node):
 
 @inlined
 def feature_of(layout, directions, sets, node, term):
-    """The column of the feature number `term`, from 0 to before `terms_of`, that an inner node looks at."""
+    """The column of the feature number `term`, from 0 to before `node_terms`, that an inner node looks at."""
     if _is_category(layout, sets, node):
         return _category(layout, sets, node)
     return _feature_at(directions, link_of(layout, node) >> layout.shift, term)
@@ -167,10 +167,10 @@ def is_term(layout, directions, sets, node, term):
 
 
 @inlined
-def walk(look, state, row, other, group, trees, directions, sets, node):
+def leaf_from(look, state, row, other, group, trees, directions, sets, node):
     """The leaf in which a row ends that stands at `node`."""
     while link_of(trees.layout, node) != _ZERO:
-        if goes_left(look, state, row, other, group, trees, directions, sets, node):
+        if row_goes_left(look, state, row, other, group, trees, directions, sets, node):
             node = node + _ONE
         else:
             node = right_of(trees.layout, node)
@@ -190,7 +190,7 @@ def walk_rows(trees, root, values, rows, leaves):
     none = np.int64(-1)
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[np.uint64(i)])
-        leaf = walk(own_value, values, row, _ZERO, none, trees, trees.directions, trees.sets, np.uint64(root))
+        leaf = leaf_from(own_value, values, row, _ZERO, none, trees, trees.directions, trees.sets, np.uint64(root))
         leaves[np.uint64(i)] = np.uint32(leaf)
 
 

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
     feature_of,
-    goes_left,
     is_term,
     link_of,
+    node_terms,
     own_value,
     replaced_value,
     right_of,
-    terms_of,
+    row_goes_left,
 )
 
 _ZERO = np.uint64(0)
@@ -58,7 +58,7 @@ def vary(trees, begin, answer, replaced, rows, points, scratch, out):
 @inlined
 def _looks_at_varied(layout, directions, sets, group, node):
     found = False
-    for t in range(terms_of(layout, directions, sets, node)):
+    for t in range(node_terms(layout, directions, sets, node)):
         if is_term(layout, directions, sets, node, np.uint64(t)):
             found = found or group[feature_of(layout, directions, sets, node, np.uint64(t))] == _VARIED
     return found
@@ -70,7 +70,7 @@ def _part(trees, directions, sets, replaced, row, own, scratch, begin, end, node
     at_l, at_r = begin, _ZERO
     for i in range(begin, end):
         point = scratch.order[np.uint64(i)]
-        if goes_left(replaced_value, replaced, row, np.uint64(own[point]), _VARIED, trees, directions, sets, node):
+        if row_goes_left(replaced_value, replaced, row, np.uint64(own[point]), _VARIED, trees, directions, sets, node):
             scratch.order[at_l] = point
             at_l += _ONE
         else:
@@ -96,7 +96,7 @@ def _vary(trees, directions, sets, root, answer, replaced, rows, points, scratch
                 cut = begin
                 if _looks_at_varied(layout, directions, sets, replaced.group, node):
                     cut = _part(trees, directions, sets, replaced, row, own, scratch, begin, end, node)
-                elif goes_left(own_value, values, row, _ZERO, _NONE, trees, directions, sets, node):
+                elif row_goes_left(own_value, values, row, _ZERO, _NONE, trees, directions, sets, node):
                     cut = end
                 right = right_of(layout, node)
                 if begin < cut < end:
