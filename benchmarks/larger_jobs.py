@@ -82,9 +82,9 @@ def train(stages: Stages, table: str, out: str, memory: int | None, trees: int) 
 def grow(stages: Stages, table: str, out: str, memory: int | None, trees: int, family: str = "axis") -> dict[str, Any]:
     """Grow the trees of a forest from a kept store, and nothing else."""
     from bigforest.execution.resources import Resources
-    from bigforest.grow.forest import grow_forest
     from bigforest.schema.config import TrainConfig
     from bigforest.store.store import Store
+    from bigforest.training.weighing import grow_forest
 
     shutil.rmtree(out, ignore_errors=True)
     Path(out).mkdir()

@@ -24,13 +24,13 @@ from bigforest.execution import executor as crews
 from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.grow import memory
-from bigforest.grow.forest import grow_forest
 from bigforest.grow.memory_out_of_core import limits_for
 from bigforest.grow.out_of_core import levels as level
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.projection import DISTINCT, Rates
+from bigforest.training.weighing import grow_forest
 
 TASKS = 400
 # Subtrees have at most such a part of the rows while rates are measured.

@@ -7,7 +7,7 @@ from pathlib import Path
 from bigforest.common.errors import ConfigError
 from bigforest.execution.arguments import column_names
 from bigforest.export.trees import library
-from bigforest.predict.forest import Forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest
 from bigforest.storage.atomic import staged
 from bigforest.storage.paths import as_path
 
@@ -65,8 +65,7 @@ def export_forest(
         raise ConfigError(
             f"the name of a file for {to} ends in {SUFFIXES[to]}, not {out.name!r}; choose another output"
         )
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    forest = opened_forest(forest)
     with staged(out, overwrite=overwrite, kind=f"export to {to}", is_ours=Path.is_file) as made:
         if to == "onnx":
             made.write_bytes(forest.to_onnx(dtype).SerializeToString())

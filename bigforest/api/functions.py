@@ -19,7 +19,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.predict.files import is_prediction
 from bigforest.predict.files import predict_file as predict_source
-from bigforest.predict.forest import Forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest, read_forest
 from bigforest.predict.score import FilePrediction
 from bigforest.predict.text_files import TEXT
 from bigforest.race.tune import tuned_forest
@@ -512,8 +512,7 @@ def predict_file(
     """
     resources = resources_of(threads, scratch, memory)
     check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    forest = opened_forest(forest)
     with (
         watching(listener) as listener,
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,

@@ -13,7 +13,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.schema.train_options import OPTIONS
 
 # What scikit-learn calls options of bigforest.
-_ELSEWHERE = {
+SKLEARN_NAMES = {
     "n_estimators": "trees",
     "max_features": "mtry",
     "criterion": "impurity",
@@ -73,7 +73,7 @@ def passed_on(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def _hint(name: str, names: list[str]) -> str:
     if name in _ABSENT:
         return _ABSENT[name]
-    near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, names, n=2)
+    near = [SKLEARN_NAMES[name]] if name in SKLEARN_NAMES else difflib.get_close_matches(name, names, n=2)
     return (
         f"did you mean {' or '.join(near)}?"
         if near

@@ -15,7 +15,7 @@ from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.plan import MAKERS, asked_parts, check_part_budgets, plan_parts
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
-from bigforest.predict.forest import Forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder
 
@@ -101,8 +101,7 @@ def explain_forest(
     ------
     ConfigError, DataError, FormatError, OutputExistsError
     """
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    forest = opened_forest(forest)
     options = ExplainOptions(
         parts=asked_parts(parts, data, forest),
         loss=loss,

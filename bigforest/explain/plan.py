@@ -26,7 +26,7 @@ from bigforest.explain.strength import plan_strength, write_strength
 from bigforest.explain.structure import plan_trees, write_trees
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import PartPlan
-from bigforest.predict.forest import Forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import open_source
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import free_bytes
@@ -107,8 +107,7 @@ def plan_explanation(
     ------
     ConfigError, DataError, FormatError
     """
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    forest = opened_forest(forest)
     asked = ExplainOptions(parts=asked_parts(parts, data, forest), **options)
     resources = resources_of(threads, scratch, memory)
     with TemporaryFolder(resources.scratch) as work:

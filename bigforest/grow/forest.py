@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bigforest.common.errors import DataError
-from bigforest.common.events import Listener, stage
+from bigforest.common.events import Listener
 from bigforest.common.memory_estimate import Extras
 from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
@@ -45,30 +45,11 @@ _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
 _KEPT_BYTES = 1 << 30
 
 
-def grow_forest(
-    store: Store,
-    config: TrainConfig,
-    directory: Path,
-    *,
-    resources: Resources,
-    listener: Listener,
-    way: GrowPlan | None = None,
-) -> None:
-    """Write `directory`/trees/part-*.parquet: all trees of the forest, but for the parts that are there already.
-
-    way  how to grow; None for the best within `resources`. It decides nothing else.
+class Grower:
+    """Grows parts of a forest; compiles first. A context manager, for its memory.
 
     The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
-    """
-    grower = Grower(store, config, directory, resources, listener, way)
-    directory.mkdir(parents=True, exist_ok=True)  # tasks do not, which a cluster may run again after the run has ended
-    with stage("grow", config.trees, "trees", listener) as progress, grower:
-        grower.grow(part_groups(store.rows, config.trees), progress.advance)
-
-
-class Grower:
-    """Grows parts of the forest that `grow_forest` grows whole; compiles first. A context manager, for its memory.
 
     together  trees that are grown best in one call, at least.
     """
@@ -122,11 +103,7 @@ class Grower:
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
         """Write these parts, but for those that are there already; `advance` is told of trees that are done."""
         store, config, directory = self._task
-        # Levels are read where a part is there to be checked: that takes as long as to grow some small trees.
-        levels = store.levels() if any(part_path(directory, part.start).exists() for part in parts) else None
-        wanted = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
-        if done := sum(map(len, parts)) - sum(map(len, wanted)):
-            advance(done)
+        wanted = missing_parts(store, config, directory, parts, advance)
         limits = self._way.limits
         if limits is None:
             own = [(part,) for part in wanted]
@@ -149,6 +126,21 @@ class Grower:
                 self._table = family_of(config).passed_table(store, config, context, kept, self._executor)
             with TemporaryFolder(self._scratch) as folder:
                 grow_by_passes(self._table, group, directory, folder, executor=self._executor, on_trees=advance)
+
+
+def missing_parts(
+    store: Store, config: TrainConfig, directory: Path, parts: Sequence[range], advance: Callable[[int], None]
+) -> list[range]:
+    """The parts that are not in `directory` yet; `advance` is told of the trees of the others.
+
+    Raises FormatError for a part that is damaged or of another forest.
+    """
+    # Levels are read where a part is there to be checked: that takes as long as to grow some small trees.
+    levels = store.levels() if any(part_path(directory, part.start).exists() for part in parts) else None
+    wanted = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
+    if done := sum(map(len, parts)) - sum(map(len, wanted)):
+        advance(done)
+    return wanted
 
 
 def part_groups(rows: int, trees: int) -> list[range]:

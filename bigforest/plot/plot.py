@@ -15,7 +15,7 @@ from bigforest.plot.files import FORMATS, converter, write_chart
 from bigforest.plot.pictures import Pictures
 from bigforest.plot.rejection import has_rejection
 from bigforest.plot.tree import DEPTH
-from bigforest.predict.forest import Forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import Source
 from bigforest.storage.atomic import check_output
 from bigforest.storage.paths import as_path, is_remote
@@ -131,8 +131,7 @@ def plot_forest(
         raise ConfigError(f"format must be one of {', '.join(FORMATS)}, not {shown(format)}")
     altair()
     converter()
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    forest = opened_forest(forest)
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     names = _possible(plot, data) if what is None else _named(what)
     asked = _Asked(data, row, tree, depth, features, label)

@@ -76,6 +76,11 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     return Forest(directory, header, paths, read_shrinkage(directory), holding)
 
 
+def opened_forest(forest: Forest | str | Path) -> Forest:
+    """The forest that a user names: itself, or the one in a directory. Raises FormatError, as `read_forest`."""
+    return forest if isinstance(forest, Forest) else read_forest(forest)
+
+
 def grown_forest(directory: Path, shrinkage: Shrinkage) -> Forest:
     """The forest of the trees in `directory`, all of which are there, while its other files may not be."""
     paths = part_paths(directory)

@@ -13,7 +13,7 @@ from bigforest.plot.draw import altair
 from bigforest.plot.files import converter
 from bigforest.plot.importance import importance_chart
 from bigforest.plot.pictures import Pictures
-from bigforest.predict.forest import Forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest
 from bigforest.report import page
 from bigforest.report.card import again, card
 from bigforest.report.quality import quality, wrong
@@ -84,8 +84,7 @@ def report_forest(
     check_output(out, overwrite=overwrite, kind="report", is_ours=Path.is_file)
     altair()
     converter()
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    forest = opened_forest(forest)
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     with ExitStack() as stack:
         source = None if data is None else stack.enter_context(plot.opened(data))

@@ -26,7 +26,7 @@ from bigforest.forest.format.rewrite import copy_parts
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.votes.kept_votes import copy_votes
-from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.options import MAX_TREES
 from bigforest.storage.atomic import staged
@@ -63,7 +63,7 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
     if len(given) < 2:
         raise ConfigError("merging needs at least two forests; give more paths")
     begin = time.perf_counter()
-    forests = [forest if isinstance(forest, Forest) else read_forest(forest) for forest in given]
+    forests = list(map(opened_forest, given))
     first = forests[0]
     if first.config.boosts:
         raise ConfigError(

@@ -31,7 +31,7 @@ from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import pack
 from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_batch import missing_error
-from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.schema.columns import cells
 from bigforest.schema.labels import label_codes
 from bigforest.source import Source, open_source
@@ -88,8 +88,7 @@ def revise(
     OutputExistsError.
     """
     resources = resources_of(threads, scratch, None)
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    forest = opened_forest(forest)
     if forest.config.boosts:
         raise ConfigError(
             f"the forest was grown with sampling {forest.config.sampling!r}: each tree follows from those before it, "

@@ -24,7 +24,7 @@ from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.prefix_error import judge
 from bigforest.forest.load.row_passes import AnswerPasses, located
 from bigforest.predict.columns import answer_shape
-from bigforest.predict.forest import Forest, grown_forest, read_forest
+from bigforest.predict.forest import Forest, grown_forest, opened_forest
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_codes
@@ -74,8 +74,7 @@ def validate_forest(
     ConfigError, DataError, FormatError, OutputExistsError
     """
     resources = resources_of(threads, scratch, memory)
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    forest = opened_forest(forest)
     with TemporaryFolder(resources.scratch) as work:
         source = open_source(data, scratch=work)
         if out is None:

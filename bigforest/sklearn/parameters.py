@@ -13,20 +13,13 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from bigforest.api.given import SKLEARN_NAMES
 from bigforest.common.errors import ConfigError
 from bigforest.execution.resources import available_threads
 from bigforest.schema.options import BOOSTED
 
 # The parameters that have another name in `bigforest.train`, which its messages use.
-_OPTION = {
-    "max_features": "mtry",
-    "criterion": "impurity",
-    "min_samples_split": "min_split",
-    "min_samples_leaf": "min_leaf",
-    "max_samples": "sample_fraction",
-    "random_state": "seed",
-    "n_jobs": "threads",
-}
+_OPTION = {parameter: option for parameter, option in SKLEARN_NAMES.items() if parameter != "n_estimators"}
 _PARAMETER = {option: parameter for parameter, option in _OPTION.items()}
 _WORDS = re.compile(rf"\b({'|'.join(_PARAMETER)})\b")
 

@@ -45,7 +45,7 @@ from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.job import TrainingJob, make_store
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, reopen
 from bigforest.training.run_state import RunState, versions
-from bigforest.training.weighing import grow_weighed_forest
+from bigforest.training.weighing import grow_forest
 
 
 class Clock:
@@ -316,7 +316,7 @@ def _grow_and_report(
     if config.boosts:
         grow_boosted(store, config, directory, resources=resources, listener=clock)
     elif origin.stop is None:
-        trees = grow_weighed_forest(store, config, directory, resources=resources, listener=clock, lambdas=tried)
+        trees = grow_forest(store, config, directory, resources=resources, listener=clock, lambdas=tried)
     if config.bootstrap:
         shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)
         if trees is not None and len(tried) > 1:

@@ -15,7 +15,7 @@ from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.pipeline import write_oob
-from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.store.store import Store
 from bigforest.training.job import TrainingJob, make_store
@@ -65,8 +65,7 @@ def shrink_forest(
         For another table.
     FormatError, OutputExistsError
     """
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    forest = opened_forest(forest)
     if amount is not None:
         forest.shrink(amount).write(out, overwrite)
         return read_forest(out)

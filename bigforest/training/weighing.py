@@ -13,9 +13,8 @@ from bigforest.common.events import Listener, stage
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.nodes import part_path
-from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.grow.forest import Grower, part_groups
+from bigforest.grow.forest import Grower, missing_parts, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.weigh import check_weighing, weigh_parts
 from bigforest.schema.config import TrainConfig
@@ -68,10 +67,7 @@ class WeighingGrower:
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
         """See Grower."""
         store, config, light, directory = self._task
-        levels = store.levels() if any(part_path(directory, part.start).exists() for part in parts) else None
-        wanted = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
-        if done := sum(map(len, parts)) - sum(map(len, wanted)):
-            advance(done)
+        wanted = missing_parts(store, config, directory, parts, advance)
         self._grower.grow(wanted, lambda _: None)
         if self._resources.memory is not None:
             self.rest()
@@ -96,7 +92,7 @@ def grower_of(
     return Grower(store, config, directory, resources, listener, way, keep)
 
 
-def grow_weighed_forest(
+def grow_forest(
     store: Store,
     config: TrainConfig,
     directory: Path,
@@ -106,10 +102,15 @@ def grow_weighed_forest(
     lambdas: tuple[float, ...] = (),
     way: GrowPlan | None = None,
 ) -> FlatTrees | None:
-    """`grow_forest` (grow/forest.py) of trees whose nodes hold the true weights.
+    """Write `directory`/trees/part-*.parquet: all trees of the forest, but for the parts that are there already.
 
-    Gives them, their leaves shrunk by each of these lambdas, where they are at hand.
+    lambdas  those by which leaves are shrunk of the trees that it gives, where it has them in memory: else None.
+    way      how to grow; None for the best within `resources`. It decides nothing else.
+
+    The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
+    budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
+    directory.mkdir(parents=True, exist_ok=True)  # tasks do not, which a cluster may run again after the run has ended
     grower = grower_of(store, config, directory, resources, listener, way, keep=lambdas)
     with stage("grow", config.trees, "trees", listener) as progress, grower:
         grower.grow(part_groups(store.rows, config.trees), progress.advance)

@@ -28,11 +28,11 @@ from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, _Run, sha
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
-from bigforest.grow.forest import grow_forest
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
+from bigforest.training.weighing import grow_forest
 from tests.commands import Run
 from tests.grow.test_invariance import assert_equal, frame, rows_of
 from tests.grow.test_mixed_forest import options_of

@@ -34,10 +34,10 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.summary import write_features
 from bigforest.forest.load.row_batch import RowBatch
-from bigforest.grow.forest import grow_forest
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
+from bigforest.training.weighing import grow_forest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 60

@@ -25,7 +25,6 @@ from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.grow.families.axis import family
-from bigforest.grow.forest import grow_forest
 from bigforest.grow.in_memory import grow_tree, grow_trees, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
@@ -35,6 +34,7 @@ from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store
+from bigforest.training.weighing import grow_forest
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.kernel import lone
 from tests.naive.split import Table

@@ -23,13 +23,13 @@ from bigforest.common.memory_estimate import BASE_BYTES, Shape
 from bigforest.common.sizes import megabytes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
-from bigforest.grow.forest import grow_forest
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits, UpperTree
 from bigforest.sampling.bags import bag, distinct_rows, max_nodes
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
+from bigforest.training.weighing import grow_forest
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
 from tests.thorough import cases, examples

@@ -24,7 +24,7 @@ from bigforest.grow.shared.weighted_bags import weighed_block
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-from bigforest.training.weighing import grow_weighed_forest
+from bigforest.training.weighing import grow_forest
 from tests.grow.test_passes import WHOLE, ways
 from tests.naive.weights import held, mean, variance
 from tests.thorough import examples
@@ -44,7 +44,7 @@ def grown(store: Store, config: TrainConfig, way: GrowPlan, threads: int = 1) ->
     """The parts of a forest, grown in that way; what has to be compiled is compiled when it is called."""
     with tempfile.TemporaryDirectory() as folder, patch("bigforest.grow.forest.compile_for"):
         resources = Resources(threads=threads)
-        grow_weighed_forest(store, config, Path(folder), resources=resources, listener=silent, way=way)
+        grow_forest(store, config, Path(folder), resources=resources, listener=silent, way=way)
         return [path.read_bytes() for path in part_paths(Path(folder))]
 
 

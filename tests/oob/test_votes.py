@@ -17,11 +17,11 @@ from bigforest.common.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import outline
 from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
-from bigforest.grow.forest import grow_forest
 from bigforest.oob import vote
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest
 from bigforest.sampling.bags import Sampler
+from bigforest.training.weighing import grow_forest
 
 CASES: dict[str, dict[str, Any]] = {
     "numbers": {},

@@ -23,7 +23,6 @@ from bigforest.common.events import Event, StageAdvanced, silent
 from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
-from bigforest.grow.forest import grow_forest
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.schema.config import TrainConfig
@@ -33,6 +32,7 @@ from bigforest.storage.paths import as_path, is_remote, local_path
 from bigforest.store import local_copy
 from bigforest.store.local_copy import LocalCopy
 from bigforest.store.store import Store
+from bigforest.training.weighing import grow_forest
 from tests.grow.test_invariance import frame
 from tests.s3 import BUCKET, using_store
 

@@ -21,7 +21,6 @@ from bigforest.common.errors import FormatError
 from bigforest.common.events import Event, StageAdvanced, StageFinished, silent
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
-from bigforest.grow.forest import grow_forest
 from bigforest.grow.in_memory import grow_trees
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
@@ -30,6 +29,7 @@ from bigforest.source import open_source
 from bigforest.store.blocks import BlockReader
 from bigforest.store.format import BLOCK_ROWS, VERSION, is_store
 from bigforest.store.store import Store
+from bigforest.training.weighing import grow_forest
 
 ROWS = BLOCK_ROWS * 3 // 2
 PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 2, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.common.node_scan import BITS16, ZERO, class_of
+from bigforest.kernels.common.node_scan import BITS16, ONE, ZERO, class_of
 from bigforest.kernels.compiler.jit import inlined
 
 
@@ -49,3 +49,23 @@ def partition(here, limit, items, spare):
     for i in range(np.uint64(items.size) - at_l):
         items[at_l + i] = spare[i]
     return at_l, np.uint32(below + after), np.uint32(above + after)
+
+
+@inlined
+def partition_rows(value, cut, rows, spare):
+    """Reorder rows stably: those with value[i] <= cut first. Returns their number, uint64.
+
+    value float64 [>= n]; rows [n], mutated; spare of their type [>= n], scratch.
+    """
+    at_l = ZERO
+    at_r = ZERO
+    for i in range(np.uint64(rows.size)):
+        row = rows[i]
+        goes_left = np.uint64(value[i] <= cut)
+        rows[at_l] = row
+        spare[at_r] = row
+        at_l += goes_left
+        at_r += ONE - goes_left
+    for i in range(at_r):
+        rows[at_l + i] = spare[i]
+    return at_l

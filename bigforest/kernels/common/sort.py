@@ -103,7 +103,7 @@ def sort_bucket(keys, begin, end, work):
 
 @inlined
 def insertion_sort(keys, n):
-    """Sort keys[:n], most of which are in place or next to it."""
+    """Sort keys[:n], which are few, or mostly in place or next to it."""
     for i in range(ONE, n):
         key = keys[i]
         j = i

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.explain.permute import row_weight
 
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
@@ -40,13 +41,6 @@ class Shares(NamedTuple):
 
 
 @inlined
-def _weight_of(weight, row):
-    if weight is None:
-        return 1.0
-    return weight[row]
-
-
-@inlined
 def mean_leaf_share(row, known, weight, share, touched):
     """Fill in the proximities of a row; returns how many rows have one, which are the first of `touched`."""
     reached, voters = _ZERO, _ZERO
@@ -60,13 +54,13 @@ def mean_leaf_share(row, known, weight, share, touched):
         total = 0.0
         for m in range(begin, end):
             other = np.uint64(known.members[tree, np.uint64(m)])
-            total += np.float64(known.bag[tree, other]) * _weight_of(weight, other)
+            total += np.float64(known.bag[tree, other]) * row_weight(weight, other)
         for m in range(begin, end):
             other = np.uint64(known.members[tree, np.uint64(m)])
             if share[other] == 0.0:
                 touched[reached] = np.uint32(other)
                 reached += _ONE
-            share[other] += np.float64(known.bag[tree, other]) * _weight_of(weight, other) / total
+            share[other] += np.float64(known.bag[tree, other]) * row_weight(weight, other) / total
     for r in range(reached):
         share[np.uint64(touched[np.uint64(r)])] /= np.float64(voters)
     return reached

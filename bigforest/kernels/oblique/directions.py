@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, TWO, ZERO
 from bigforest.kernels.common.rng import GOLDEN, PLACES, WEIGHTS, mix
-from bigforest.kernels.common.sort import sort_many
+from bigforest.kernels.common.sort import insertion_sort, sort_many
 from bigforest.kernels.compiler.jit import inlined
 
 # How the cells that have a weight are chosen, and what it is.
@@ -93,7 +93,7 @@ def draw_cells(sparse, key, cells):
             column = ((random >> SHIFT32) * sparse.columns) >> SHIFT32
             cells[place] = column * features + (((random & BITS32) * features) >> SHIFT32)
         if wanted <= np.uint64(32):
-            insert_sorted(cells)
+            insertion_sort(cells, wanted)
         else:
             sort_many(cells, ZERO, wanted)
         have = ONE
@@ -101,18 +101,6 @@ def draw_cells(sparse, key, cells):
             if cells[place] != cells[have - ONE]:
                 cells[have] = cells[place]
                 have += ONE
-
-
-@inlined
-def insert_sorted(cells):
-    """Insertion sort of a few numbers."""
-    for i in range(ONE, np.uint64(cells.size)):
-        cell = cells[i]
-        j = i
-        while j > ZERO and cells[j - ONE] > cell:
-            cells[j] = cells[j - ONE]
-            j -= ONE
-        cells[j] = cell
 
 
 @inlined

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.project import LARGEST
+from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.node_scan import BITS16, BITS32, ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.oblique.directions import draw_cells, draw_column
@@ -153,14 +154,7 @@ def bucket_among(edge, value, low, slope):
         while bucket < last and value >= edge[bucket + ONE]:
             bucket += ONE
         return bucket
-    bucket = ZERO
-    while bucket < last:
-        middle = last - ((last - bucket) >> ONE)
-        if value >= edge[middle]:
-            bucket = middle
-        else:
-            last = middle - ONE
-    return bucket
+    return last_up_to(edge, ZERO, np.uint64(edge.size), value)
 
 
 @inlined

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.common.partition import partition_rows
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.predict.flat_tree import MORE, TERMS, is_listed
 
@@ -81,23 +82,6 @@ def look_at(tile, layout, directions, sets, node, rows, value):
             return 0.0
         project_tile(tile, directions, column, rows, value)
         return layout.thresholds[node + node]
-
-
-@inlined
-def partition_rows(value, cut, rows, spare):
-    """Reorder rows stably, those with value[i] <= cut first; returns their number. spare is scratch of the size."""
-    at_l = _ZERO
-    at_r = _ZERO
-    for i in range(np.uint64(rows.size)):
-        row = rows[i]
-        goes_left = np.uint64(value[i] <= cut)
-        rows[at_l] = row
-        spare[at_r] = row
-        at_l += goes_left
-        at_r += _ONE - goes_left
-    for i in range(at_r):
-        rows[at_l + i] = spare[i]
-    return at_l
 
 
 @inlined

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
+from bigforest.kernels.common.partition import partition_rows
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.predict.route_oblique import partition_rows
 
 _ONE = np.uint64(1)
 

@@ -8,20 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.node_scan import ONE, ZERO
 from bigforest.kernels.compiler.jit import inlined, kernel
-
-
-@inlined
-def _bucket_of(offset, first):
-    """The last bucket that does not begin above `offset`."""
-    low = ZERO
-    size = np.uint64(first.size)
-    while size > ONE:
-        half = size >> ONE
-        low += half if first[low + half] <= offset else ZERO
-        size -= half
-    return low
 
 
 @kernel
@@ -33,7 +22,7 @@ def count_within(keys, low, shift, first, last, finer, counts):
     """
     for i in range(np.uint64(keys.size)):
         offset = (np.uint64(keys[i]) - low) >> shift
-        at = _bucket_of(offset, first)
+        at = last_up_to(first, ZERO, np.uint64(first.size), offset)
         if first[at] <= offset and offset <= last[at]:
             counts[at, (offset - first[at]) >> finer[at]] += ONE
 
@@ -51,7 +40,7 @@ def split_slice(keys, low, shift, first, of_row, counts, place, grouped):
     for b in range(np.uint64(counts.size)):
         counts[b] = ZERO
     for i in range(np.uint64(keys.size)):
-        bucket = _bucket_of((np.uint64(keys[i]) - low) >> shift, first)
+        bucket = last_up_to(first, ZERO, np.uint64(first.size), (np.uint64(keys[i]) - low) >> shift)
         of_row[i] = bucket
         counts[bucket] += ONE
     if grouped.size > 0:

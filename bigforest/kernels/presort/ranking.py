@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
 from bigforest.kernels.common.radix_sort import sort_items
 from bigforest.kernels.compiler.jit import helper, inlined, kernel
@@ -283,11 +284,4 @@ def find_bins(ranks, last, codes):
     """codes[i] = the first bin whose largest rank (last, uint64 [bins], ascending) is not below ranks[i]."""
     size = np.uint64(last.size)
     for i in range(np.uint64(ranks.size)):
-        rank = np.uint64(ranks[i])
-        below = ZERO
-        left = size
-        while left > ONE:
-            half = left >> ONE
-            below += half if last[below + half - ONE] < rank else ZERO
-            left -= half
-        codes[i] = below
+        codes[i] = first_from(last, size, np.uint64(ranks[i]))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.categories.ordering import order_levels
 from bigforest.kernels.columns.project import LARGEST
+from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.node_scan import BITS16, ONE, ZERO, ZERO_I64, class_of, offer_gini
 from bigforest.kernels.common.rng import GOLDEN, below, level_number, mix, split_state
 from bigforest.kernels.compiler.jit import inlined, kernel
@@ -46,14 +47,8 @@ def draw_code(dictionary, feature, least, high, state):
     two = min(dictionary.low[start + np.uint64(high)], LARGEST)
     share = np.float64(mix(state) >> _BITS11) * _STEP
     threshold = one * (1.0 - share) + two * share
-    first, last = np.uint64(least), np.uint64(high) - ONE
-    while first < last:
-        middle = last - ((last - first) >> ONE)
-        if dictionary.low[start + middle] <= threshold:
-            first = middle
-        else:
-            last = middle - ONE
-    return np.int64(first)
+    first = start + np.uint64(least)
+    return np.int64(last_up_to(dictionary.low, first, np.uint64(high) - np.uint64(least), threshold) - start)
 
 
 @inlined

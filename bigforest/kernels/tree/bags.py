@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.common.rng import GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined, kernel
 
@@ -107,15 +108,9 @@ def draw_by_weight(counts, ends, draws, key):
     for _ in range(draws):
         state += GOLDEN
         point = _part_of(mix(state), total)
-        low, high = np.uint64(0), np.uint64(ends.size - 1)
-        while low < high:  # the first row whose sum is above the point
-            middle = (low + high) >> _ONE
-            if ends[middle] > point:
-                high = middle
-            else:
-                low = middle + _ONE
-        if counts[low] < most:
-            counts[low] += np.uint16(1)
+        row = first_from(ends, np.uint64(ends.size), point + _ONE)
+        if counts[row] < most:
+            counts[row] += np.uint16(1)
 
 
 @kernel
