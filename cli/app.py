@@ -84,7 +84,7 @@ def _show_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", "-V", help="Show the version and stop.", callback=_show_version, is_eager=True),
+        typer.Option("--version", "-V", help="Show the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

@@ -25,9 +25,9 @@ def calibrate(
     threads: options.Threads = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Estimate the posteriors of the leaves anew, from other rows.
+    """Estimate the posteriors of the leaves again, from other rows.
 
-    A leaf gets the classes of the rows that end in it; one that none reaches keeps its own.
+    A leaf gets the class shares of the rows that end in it; one that no row reaches keeps its own.
 
     DATA has the target; take rows the forest was not grown on.
     Example: bigforest calibrate digits.forest more.parquet --out calibrated.forest

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Every command that works on a table takes these.
 SCHEDULER = {
     "scheduler": option(
-        str | None, None, "ADDRESS", "Dask scheduler to run on, tcp:// or tls://; threads unless given.", panel=RUN
+        str | None, None, "ADDRESS", "Dask scheduler to run on, tcp:// or tls://. Default: threads.", panel=RUN
     ),
     "scheduler_file": option(str | None, None, "FILE", "Scheduler file of the Dask scheduler to run on.", panel=RUN),
     "tls_ca": option(str | None, None, "PEM", "For tls://: the certificate of the authority.", panel=RUN),

@@ -28,19 +28,19 @@ def compare(
         str | None,
         typer.Option(
             metavar="FILE|N",
-            help="TOML file with a table of options for each candidate, the simplest first; or how many of the default "
-            "candidates to take; all of these unless given.",
+            help="TOML file with a table of options for each candidate, the simplest first; or a number of the default "
+            "candidates. Default: all of these.",
         ),
     ] = None,
     metric: Annotated[
         str | None,
         typer.Option(
             metavar="log_loss|error|auc|mse",
-            help="What is compared; log_loss of classes, mse of numbers, unless given.",
+            help="Loss to compare. Default: log_loss, mse for regression.",
         ),
     ] = None,
     budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time after which no more trees are grown, such as 10m.")
+        str | None, typer.Option(metavar="TIME", help="Time limit after which no more trees are grown, such as 10m.")
     ] = None,
     *,
     config: dict[str, Any],
@@ -48,7 +48,7 @@ def compare(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Folder of the comparison; <stem of DATA>.comparison unless given. One that was interrupted goes on.",
+            help="Folder of the comparison. Default: <stem of DATA>.comparison. An interrupted one is continued.",
             rich_help_panel=options.RUN,
         ),
     ] = None,
@@ -60,10 +60,10 @@ def compare(
     memory: options.Memory = None,
     scheduler: dict[str, Any],
 ) -> None:
-    """Compare options by out-of-bag rows, and keep the best forest.
+    """Compare sets of options out of bag, and keep the best forest.
 
-    All grow on one table, 25 trees at a time; those that fall behind retire. The options of training are those
-    that all candidates have.
+    All candidates grow on one table, 25 trees at a time; those that fall behind retire. Options of training
+    given here apply to all candidates.
 
     Example: bigforest compare flights.parquet --target late --trees 200 --budget 10m --out chosen
     """

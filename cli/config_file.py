@@ -45,7 +45,7 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         metavar="FILE",
-        help="TOML file of options, by their names without dashes; bigforest.toml here unless given.",
+        help="TOML file of options, named without dashes. Default: bigforest.toml in the current folder.",
         callback=_read,
         is_eager=True,
         rich_help_panel=RUN,

@@ -24,18 +24,18 @@ PARTS = {
     part: option(bool, False, None, text, f"--{part}")
     for part, text in (
         ("importance", "Importance of features by the decrease of impurity."),
-        ("unbiased", "The same by training rows out of bag, which favours no feature (MDI-oob)."),
-        ("permutation", "Importance by permuting features among training rows out of bag."),
-        ("local", "The same of single rows: --row, else a sample."),
-        ("strength", "Strength of the trees, their correlation, and the bound of the error."),
+        ("unbiased", "The same on out-of-bag rows, without bias towards features of many values (MDI-oob)."),
+        ("permutation", "Importance by permuting features among out-of-bag rows."),
+        ("local", "The same for single rows: --row, or a sample."),
+        ("strength", "Strength and correlation of the trees, and the bound on the error."),
         ("contributions", "What each feature adds to the answer on every row, along the path."),
-        ("shap", "The same exactly: Shapley values; takes a while, and says about how long."),
-        ("interactions", "What pairs of features add together, exactly, on chosen rows."),
-        ("dependence", "How answers depend on a feature, or two: partial dependence."),
-        ("effects", "The same by accumulated local effects, for features that go together."),
-        ("proximities", "Nearest rows of training rows, outliers and prototypes."),
-        ("filling", "Missing values of training rows, filled by the rows that are alike."),
-        ("trees", "Depth, sizes, features that follow each other, rules of leaves."),
+        ("shap", "Exact Shapley values; slow, and shows about how long it takes."),
+        ("interactions", "Exact Shapley interactions of pairs of features, on chosen rows."),
+        ("dependence", "Partial dependence on a feature, or on two."),
+        ("effects", "Accumulated local effects, for correlated features."),
+        ("proximities", "Proximities of training rows: nearest rows, outliers and prototypes."),
+        ("filling", "Missing values of training rows, filled from similar rows."),
+        ("trees", "Depth and size of trees, features that follow each other, rules of leaves."),
     )
 }
 
@@ -60,22 +60,24 @@ def explain(
         typer.Argument(
             metavar="[DATA]",
             show_default=False,
-            help="Rows to explain; the table the forest was grown on for what is out of bag.",
+            help="Rows to explain. Parts that are out of bag need the training table.",
         ),
     ] = None,
     out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of the tables; <stem of FOREST>.explanation unless given.")
+        str | None, typer.Option(metavar="DIR", help="Folder of the tables. Default: <stem of FOREST>.explanation.")
     ] = None,
     loss: Annotated[
         str | None,
-        typer.Option(metavar="error|log_loss|mse", help="What permuting is judged by; error, or mse of numbers."),
+        typer.Option(
+            metavar="error|log_loss|mse", help="Loss that permuting raises. Default: error, mse for regression."
+        ),
     ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=COL,COL", help="Features that are permuted together; repeat for more."),
+        typer.Option(metavar="NAME=COL,COL", help="Features permuted together. Repeat for more."),
     ] = None,
     new_rows: Annotated[
-        bool, typer.Option("--new-rows", help="DATA was not trained on: all of it is out of bag.")
+        bool, typer.Option("--new-rows", help="DATA is not the training table: all of its rows are out of bag.")
     ] = False,
     classes: Annotated[
         list[str] | None, typer.Option("--class", metavar="CLASS", help="Class to explain; repeat for more.")
@@ -84,13 +86,13 @@ def explain(
         list[str] | None,
         typer.Option("--feature", metavar="COL[,COL]", help="Feature, or two, to vary; repeat for more."),
     ] = None,
-    grid: Annotated[int, typer.Option(metavar="N", help="Values at which a feature is varied, at most.")] = 20,
-    individual: Annotated[int, typer.Option(metavar="N", help="Rows whose own curves are kept.")] = 0,
+    grid: Annotated[int, typer.Option(metavar="N", help="Most values at which a feature is varied.")] = 20,
+    individual: Annotated[int, typer.Option(metavar="N", help="Rows whose individual curves are kept.")] = 0,
     sample: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Rows that are drawn: of dependence and local 1000 unless given, interactions 100, proximities 10000.",
+            help="Rows to draw. Default: 1000 for dependence and local, 100 for interactions, 10000 for proximities.",
         ),
     ] = None,
     rows: Annotated[
@@ -98,14 +100,14 @@ def explain(
         typer.Option(
             "--row",
             metavar="N",
-            help="Row to explain by local, interactions, proximities and filling; repeat for more.",
+            help="Row to explain in local, interactions, proximities and filling. Repeat for more.",
         ),
     ] = None,
-    neighbors: Annotated[int, typer.Option(metavar="N", help="Neighbors that are kept of each row.")] = 10,
-    rules: Annotated[int, typer.Option(metavar="N", help="Leaves that are told as text.")] = 20,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of permutations and samples.")] = 0,
+    neighbors: Annotated[int, typer.Option(metavar="N", help="Neighbors kept for each row.")] = 10,
+    rules: Annotated[int, typer.Option(metavar="N", help="Leaves shown as rules in text.")] = 20,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of permutations and samples.")] = 0,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what it would take, disk, memory and time, and do nothing else.")
+        bool, typer.Option("--plan", help="Show an estimate of disk, memory and time, and do nothing else.")
     ] = False,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
@@ -117,10 +119,10 @@ def explain(
     parts: dict[str, Any],
     scheduler: dict[str, Any],
 ) -> None:
-    """Why a forest answers as it does, as tables in a folder.
+    """Explain the predictions of a forest, as tables in a folder.
 
-    Without options for parts, those that take little time. Finished tables are kept when a run is repeated. With --plan
-    it only says what it would take, within a factor of two or three of the time, and exits with 1 when that would not
+    Without options for parts, writes those that take little time. Finished tables are kept when a run is repeated. With
+    --plan it only shows an estimate, of time within a factor of two or three, and exits with 1 when the run would not
     fit.
 
     Example: bigforest explain flights.forest flights.parquet --permutation --out why

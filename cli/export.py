@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 def export(
     forest: options.ForestFolder,
     to: Annotated[
-        str, typer.Option(metavar="onnx|treelite|sklearn|sql", show_default=False, help="The format of the file.")
+        str, typer.Option(metavar="onnx|treelite|sklearn|sql", show_default=False, help="Format of the file.")
     ],
     out: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The file; unless given, the name of FOREST with the ending of the format."),
+        typer.Option(metavar="FILE", help="The file. Default: the name of FOREST with the suffix of the format."),
     ] = None,
     dtype: Annotated[str, typer.Option(metavar="float32|float64", help="onnx: type of the rows.")] = "float32",
     table: Annotated[str, typer.Option(metavar="NAME", help="sql: table that the query reads.")] = "rows",
@@ -33,7 +33,7 @@ def export(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write a forest into a file that another engine reads.
+    """Write a forest into a file for another engine.
 
     For forests of the families axis and tree; categories go to treelite and sql.
     Example: bigforest export flights.forest --to sql --table flights

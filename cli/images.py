@@ -23,16 +23,21 @@ IMAGES: dict[str, Choice] = {
         str, "pixels", "pixels|neighbours", "Pixels alone, or with the directional neighbours of Ho 1995."
     ),
     "size": option(
-        str | None, None, "ROWSxCOLS", "Put every image into the middle of this; their own size unless given."
+        str | None,
+        None,
+        "ROWSxCOLS",
+        "Size of the frame that every image is centred in. Default: the size of the images.",
     ),
     "crop": option(bool, False, None, "Put only the box around the ink there.", "--crop"),
-    "ink": option(int | None, None, "N", "Least grey value that is ink for --crop; the threshold, or 1, unless given."),
+    "ink": option(
+        int | None, None, "N", "Least grey value that counts as ink for --crop. Default: the threshold, or 1."
+    ),
     "invert": option(bool, False, None, "For dark ink on light paper.", "--invert"),
     "threshold": option(int | None, None, "N", "Pixels are true from this grey value on; neighbours need one, 128."),
     "stride": option(str, "paper", "paper|full", "Neighbours at the places of the paper, or at all."),
-    "labels": option(str | None, None, "FILE", "IDX file of labels; the one beside SOURCE by its name unless given."),
-    "column": option(str | None, None, "NAME", "Column of images in a table; the only one unless given."),
-    "target": option(str | None, None, "NAME", "Column of labels in a table; target, label, class or y unless given."),
+    "labels": option(str | None, None, "FILE", "IDX file of labels. Default: the one next to SOURCE, by its name."),
+    "column": option(str | None, None, "NAME", "Column of images in a table. Default: the only one."),
+    "target": option(str | None, None, "NAME", "Column of labels in a table. Default: target, label, class or y."),
     "names": option(bool, False, None, "Also write the file or number of every image, as column image.", "--names"),
     "on_corrupt": option(str, "skip", "skip|refuse", "Leave damaged images out and name them, or stop at the first."),
 }

@@ -27,11 +27,11 @@ def inspect(
         bool, typer.Option("--features", help="Also show every feature, the most important first.")
     ] = False,
     config: Annotated[
-        bool, typer.Option("--config", help="Show its options as a file for train --config, and nothing else.")
+        bool, typer.Option("--config", help="Print its options as a file for train --config, and nothing else.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Show what a forest is: its options, its table, its size."""
+    """Show the options, training table and size of a forest."""
     import bigforest
 
     from .facts import inspection_facts

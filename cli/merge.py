@@ -23,7 +23,7 @@ def merge(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Join forests of one table, grown with different seeds.
+    """Merge forests of one table, grown with different seeds.
 
     Example: bigforest merge a.forest b.forest --out both.forest
     """

@@ -29,7 +29,7 @@ Target = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Column to learn; unless given, the first there is of target, label, class, y.",
+        help="Column to learn. Default: the first of target, label, class, y that exists.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -40,35 +40,31 @@ Exclude = Annotated[
 Vote = Annotated[
     str | None,
     typer.Option(
-        metavar="soft|hard|stochastic", help="How the trees' answers become one; as in training unless given."
+        metavar="soft|hard|stochastic", help="How the answers of the trees are combined. Default: as in training."
     ),
 ]
 Ties = Annotated[
     str | None,
     typer.Option(
         metavar="lowest|reject|random",
-        help="Among equal classes: the lowest, none (null), or any; as in training unless given.",
+        help="Among classes with equal votes: the lowest, none (null), or a random one. Default: as in training.",
     ),
 ]
 Threads = Annotated[
-    int | None, typer.Option(metavar="N", help="Worker threads; all processors unless given.", rich_help_panel=RUN)
+    int | None, typer.Option(metavar="N", help="Worker threads. Default: all processors.", rich_help_panel=RUN)
 ]
 Scratch = Annotated[
     str | None,
-    typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.", rich_help_panel=RUN),
+    typer.Option(metavar="DIR", help="Folder for temporary files. Default: that of the system.", rich_help_panel=RUN),
 ]
 ScratchBeside = Annotated[
     str | None,
-    typer.Option(
-        metavar="DIR", help="Folder for temporary files; beside the forest unless given.", rich_help_panel=RUN
-    ),
+    typer.Option(metavar="DIR", help="Folder for temporary files. Default: next to the forest.", rich_help_panel=RUN),
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Most memory to use, such as 4GB; unlimited unless given.", rich_help_panel=RUN),
+    typer.Option(metavar="SIZE", help="Memory limit, such as 4GB. Default: none.", rich_help_panel=RUN),
 ]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace an output that is already there.", rich_help_panel=RUN)
-]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.", rich_help_panel=RUN)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=RUN)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=RUN)]

@@ -31,7 +31,7 @@ def plan(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Where the forest would be; in the current folder unless given.",
+            help="Folder of the forest. Default: in the current folder.",
             rich_help_panel=options.RUN,
         ),
     ] = None,
@@ -44,7 +44,7 @@ def plan(
         int | None,
         typer.Option(
             metavar="N",
-            help="Also say what it would take on a cluster of N workers, each with --threads and --memory.",
+            help="Also estimate it on a cluster of N workers, each with --threads and --memory.",
             rich_help_panel=options.RUN,
         ),
     ] = None,
@@ -52,17 +52,17 @@ def plan(
         str | None,
         typer.Option(
             metavar="SPEED",
-            help="Link of each worker of that cluster; 10Gbit unless given.",
+            help="Network link of each worker of that cluster. Default: 10Gbit.",
             rich_help_panel=options.RUN,
         ),
     ] = None,
 ) -> None:
-    """Say what training would take: disk, memory, passes, time.
+    """Estimate what training needs: disk, memory, passes, time.
 
-    Exits with 1 when it would not fit. Times are estimates, within a factor of two or three.
+    Exits with 1 when the run would not fit. Times are estimates, within a factor of two or three.
 
-    With --workers it says besides what it would take on a cluster, by stage: time of the workers and of the client,
-    tasks, and bytes over the link and on the disk of each worker.
+    With --workers it also estimates the run on a cluster, by stage: time of the workers and of the client, tasks, and
+    bytes over the network link and on the disk of each worker.
 
     Example: bigforest plan flights.parquet --target late --memory 1GB
     """

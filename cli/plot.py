@@ -32,17 +32,17 @@ def plot(
         typer.Option(
             metavar="NAME,...",
             help="error, confusion, reliability, roc, precision-recall, rejection, importance, unbiased, permutation, "
-            "dependence, waterfall, swarm, surface, interactions, map, depth, leaves, tree, time; unless given all "
-            "that can be drawn, but for surface and interactions.",
+            "dependence, waterfall, swarm, surface, interactions, map, depth, leaves, tree, time. Default: all "
+            "that can be drawn, except surface and interactions.",
         ),
     ] = None,
     out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of the files; <stem of FOREST>.pictures unless given.")
+        str | None, typer.Option(metavar="DIR", help="Folder of the files. Default: <stem of FOREST>.pictures.")
     ] = None,
     format: Annotated[str, typer.Option(metavar="svg|png|html", help="Format of the files.")] = "svg",
     row: Annotated[int, typer.Option(metavar="N", help="Row of the waterfall, from 0.")] = 0,
-    tree: Annotated[int, typer.Option(metavar="N", help="Tree that is drawn, from 0.")] = 0,
-    depth: Annotated[int, typer.Option(metavar="N", help="Levels of it that are drawn, at most 8.")] = 3,
+    tree: Annotated[int, typer.Option(metavar="N", help="Tree to draw, from 0.")] = 0,
+    depth: Annotated[int, typer.Option(metavar="N", help="Levels of the tree to draw, at most 8.")] = 3,
     features: Annotated[
         list[str] | None,
         typer.Option("--feature", metavar="COL", help="Feature of dependence, or two of surface; repeat for more."),

@@ -34,7 +34,7 @@ def predict(
         str,
         typer.Option(
             metavar="larger|missing|error",
-            help="A level that was not there in training goes with the larger child, is missing, or is an error.",
+            help="A level that did not occur in training goes to the larger child, is missing, or is an error.",
         ),
     ] = "larger",
     quantiles: Annotated[
@@ -48,15 +48,16 @@ def predict(
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Also write intervals (low, high) of numbers, or sets (set) of classes, that have the true value with "
-            "about this probability, such as 0.9, as rows out of bag say.",
+            help="Also write intervals (low, high) of numbers, or sets (set) of classes, that contain the true value "
+            "with about this probability, such as 0.9, calibrated out of bag.",
         ),
     ] = None,
     reject_above: Annotated[
         float | None,
         typer.Option(
             metavar="RISK",
-            help="No prediction (null) for rows of which more than this share would be wrong, as rows out of bag say.",
+            help="No prediction (null) for uncertain rows, of which more than this share would be wrong, as estimated "
+            "out of bag.",
         ),
     ] = None,
     coverage_by: Annotated[
@@ -80,7 +81,7 @@ def predict(
         typer.Option(
             metavar="FILE",
             help="The predictions, Parquet, CSV or NDJSON by its ending; - is CSV on standard output. "
-            "<stem of DATA>.predictions.parquet unless given.",
+            "Default: <stem of DATA>.predictions.parquet.",
         ),
     ] = None,
     overwrite: options.Overwrite = False,
@@ -94,8 +95,8 @@ def predict(
 ) -> None:
     """Predict every row of a table, in order, into a file.
 
-    Where the table has the target, accuracy, log loss and more are shown too; rows count by their weights where it has
-    the column of weights of training.
+    If the table has the target, accuracy, log loss and other metrics are shown; rows are weighted if it has the column
+    of weights of training.
     Example: bigforest predict flights.forest new.parquet --proba --keep id
     """
     import bigforest

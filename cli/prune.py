@@ -21,7 +21,9 @@ def prune(
     out: Annotated[str, typer.Option(metavar="DIR", show_default=False, help="The pruned forest, a folder.")],
     on_ties: Annotated[
         str,
-        typer.Option(metavar="keep|prune", help="What becomes of a subtree that is right as often as a leaf would be."),
+        typer.Option(
+            metavar="keep|prune", help="What to do with a subtree that is right as often as a leaf in its place."
+        ),
     ] = "keep",
     overwrite: options.Overwrite = False,
     json: options.Json = False,
@@ -29,9 +31,9 @@ def prune(
     threads: options.Threads = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Prune the trees of a forest by the rows of a tuning set.
+    """Prune the trees of a forest on a tuning set.
 
-    A subtree becomes a leaf where that is right on more of these rows.
+    A subtree becomes a leaf where the leaf is right on more of these rows.
 
     DATA has the target; take rows the forest was not grown on.
     Example: bigforest prune flights.forest tuning.parquet --out pruned.forest

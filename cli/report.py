@@ -23,13 +23,11 @@ def report(
         typer.Argument(
             metavar="[DATA]",
             show_default=False,
-            help="The table the forest was grown on: then the report says where it is wrong and how answers depend.",
+            help="The training table; adds where the forest is wrong and how predictions depend on features.",
         ),
     ] = None,
-    out: Annotated[
-        str | None, typer.Option(metavar="FILE", help="The page; <stem of FOREST>.html unless given.")
-    ] = None,
-    trees: Annotated[int, typer.Option(metavar="N", help="Trees that are drawn.")] = 3,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="The page. Default: <stem of FOREST>.html.")] = None,
+    trees: Annotated[int, typer.Option(metavar="N", help="Trees to draw.")] = 3,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -37,9 +35,9 @@ def report(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Write what there is to say about a forest into one HTML file.
+    """Write a report on a forest into one HTML file.
 
-    Needs bigforest[plot]. The file loads nothing from elsewhere, prints, and follows the light or dark of the reader.
+    Needs bigforest[plot]. The file loads nothing from elsewhere, can be printed, and has a light and a dark theme.
     Example: bigforest report flights.forest flights.parquet --out report.html
     """
     import bigforest

@@ -29,7 +29,7 @@ Separator = Annotated[
     str | None,
     typer.Option(
         metavar="CHAR",
-        help="What separates values in CSV files, one character or tab; as their header has it unless given.",
+        help="Separator of values in CSV files: one character, or tab. Default: found from the header.",
         callback=_mark,
         rich_help_panel=COLUMNS,
     ),

@@ -20,11 +20,11 @@ def shrink(
     out: Annotated[str, typer.Option(metavar="DIR", show_default=False, help="The shrunk forest, a folder.")],
     amount: Annotated[
         float | None,
-        typer.Option("--lambda", metavar="LAMBDA", help="Rows; chosen by the rows that are out of bag unless given."),
+        typer.Option("--lambda", metavar="LAMBDA", help="Lambda, in rows. Default: chosen on out-of-bag rows."),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="The table the forest was grown on; where it was then unless given."),
+        typer.Option(metavar="TABLE", help="The training table. Default: where it was in training."),
     ] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
@@ -35,8 +35,8 @@ def shrink(
 ) -> None:
     """Shrink leaves towards the nodes above them.
 
-    A node of n rows keeps n / (n + LAMBDA) of what sets it apart from the node above.
-    Without --lambda the table is read again, and the out-of-bag report made anew.
+    A node of n rows keeps n / (n + LAMBDA) of its difference to the node above.
+    Without --lambda the table is read again, and a new out-of-bag report is made.
 
     Example: bigforest shrink flights.forest --out shrunk.forest
     """

@@ -28,23 +28,23 @@ def simulate(
     rows: Annotated[int, typer.Option(metavar="N", show_default=False, help="Rows to draw.")],
     dims: Annotated[
         int | None,
-        typer.Option(metavar="P", help="Columns, named x0 and so on; shapes has 2 unless given, others are junk."),
+        typer.Option(metavar="P", help="Columns, named x0 and so on. Default of shapes: 2, others are noise."),
     ] = None,
-    rotate: Annotated[bool, typer.Option("--rotate", help="Turn all rows by one random rotation.")] = False,
+    rotate: Annotated[bool, typer.Option("--rotate", help="Rotate all rows by one random rotation.")] = False,
     scale: Annotated[bool, typer.Option("--scale", help="Stretch every column by a factor from 0 to 10.")] = False,
     affine: Annotated[bool, typer.Option("--affine", help="Rotate, then scale.")] = False,
     outliers: Annotated[
         int, typer.Option(metavar="N", help="Rows to append, from the same means with 4 times the covariance.")
     ] = 0,
     noise: Annotated[
-        float | None, typer.Option(metavar="F", help="Share of wrong labels in shapes, 0.1 unless given.")
+        float | None, typer.Option(metavar="F", help="Share of wrong labels in shapes. Default: 0.1.")
     ] = None,
     truth: Annotated[bool, typer.Option("--truth", help="Also write the label without noise, as truth.")] = False,
     sample: Annotated[
         int, typer.Option(metavar="N", help="Another number draws other rows from the same distribution.")
     ] = 0,
-    seed: Annotated[int, typer.Option(metavar="N", help="The same seed and options give the same table.")] = 0,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="The table; KIND.parquet unless given.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Same seed and options, same table.")] = 0,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="The table. Default: KIND.parquet.")] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,

@@ -38,7 +38,7 @@ def train(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="The forest, a folder; <stem of DATA>.forest unless given.",
+            help="The forest, a folder. Default: <stem of DATA>.forest.",
             rich_help_panel=options.RUN,
         ),
     ] = None,
@@ -46,7 +46,7 @@ def train(
         str | None,
         typer.Option(
             metavar="FOREST",
-            help="Go on with an interrupted run, or add trees to a forest up to --trees.",
+            help="Continue an interrupted run, or add trees to a forest up to --trees.",
             rich_help_panel=options.RUN,
         ),
     ] = None,
@@ -77,8 +77,8 @@ def train(
 ) -> None:
     """Grow a forest on a table or on a store.
 
-    DATA may also be a store made by `bigforest encode`. An interrupted run goes on with --resume
-    and ends in the same forest.
+    DATA may also be a store made by `bigforest encode`. An interrupted run continues with --resume
+    and gives the same forest.
 
     Example: bigforest train flights.parquet --target late --trees 200
     """
@@ -90,7 +90,7 @@ def train(
     from .show import show
 
     if data is None and resume is None:
-        raise typer.BadParameter("it is missing; name a table, or a forest to --resume", param_hint="DATA")
+        raise typer.BadParameter("it is missing; give a table, or a forest to --resume", param_hint="DATA")
     if resume is None and out is None and data is not None:
         out = str(default_output(data, ".forest"))
     with running(scheduler, quiet=quiet) as (client, ledger):

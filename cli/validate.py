@@ -30,9 +30,9 @@ def validate(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Judge a forest, tree by tree, by rows with labels.
+    """Evaluate a forest on labelled rows, tree by tree.
 
-    All rows count alike.
+    All rows have the same weight.
     Example: bigforest validate flights.forest test.parquet --out curve.parquet
     """
     import bigforest

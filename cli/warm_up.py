@@ -27,7 +27,7 @@ def warm_up(
     quiet: options.Quiet = False,
     scheduler: dict[str, Any],
 ) -> None:
-    """Compile kernels ahead, once per machine.
+    """Compile all kernels now, once per machine.
 
     Example: bigforest warm-up --kinds all
     """

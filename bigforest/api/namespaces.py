@@ -99,7 +99,7 @@ class FrameNamespace:
         trees : int, default=100
             Number of trees. With `stop_oob`, the most. Default of tree: 1.
         seed : int, default=0
-            The same data, options and seed give the same forest. All random draws follow from it.
+            Seed of all random draws: same data, options and seed, same forest.
         family : {"axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"}, default="axis"
             What a node splits on; tree is a single CART on all rows. "axis": a feature. "sparse-oblique": a weighted
             sum of some features (Randomer forests). "rotation": an axis of the tree's own rotated table. "tree": one
@@ -108,9 +108,9 @@ class FrameNamespace:
         mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
             Features drawn per node: by a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded down,
             "half" is rounded up. A whole number is a count and a float a fraction: 1 is one feature, 1.0 is all. A
-            count above the number of features is refused. Unless given, of numbers all features are drawn, and leaves
-            have 1 row, where small trees on 1,000 rows at least are better so out of bag; else half, and 2. None: sqrt;
-            of numbers half or all, chosen out of bag. Default of tree and rotation: "all". Only of the families axis,
+            count above the number of features is refused. The default for regression is all, with `min_leaf` 1, where
+            small trees on at least 1,000 rows are better with these out of bag; else half, with 2. None: sqrt;
+            regression: half or all, chosen out of bag. Default of tree and rotation: "all". Only of the families axis,
             tree and rotation.
         feature_fraction : float or None, default=None
             Chance of each feature to be considered in a node, instead of `mtry`. A draw of no feature is repeated. Only
@@ -119,9 +119,9 @@ class FrameNamespace:
             Take the best split of each drawn feature, or a random one. "random" gives extremely randomised trees
             (Geurts 2006). Only of the families axis and tree.
         impurity : {"gini", "entropy", "error", "variance"} or None, default=None
-            What a split lowers. "error" is the share of rows that are not of the largest class (Tomasi 2017, section
-            3). "variance" is for regression, the others are for classification. None: gini, variance for regression.
-            Only of the families axis, tree, rotation and sparse-oblique.
+            Measure that a split lowers. "error" is the share of rows that are not of the largest class (Tomasi 2017,
+            section 3). "variance" is for regression, the others are for classification. None: gini, variance for
+            regression. Only of the families axis, tree, rotation and sparse-oblique.
         max_depth : int or None, default=None
             Deepest level of a leaf; the root has level 0. None: unlimited.
         min_split : int, default=2
@@ -129,9 +129,9 @@ class FrameNamespace:
             weight.
         min_leaf : int or None, default=None
             Fewest bag rows of a leaf. Of rows with weights, all beyond the first count as their mean weight. None: 1;
-            of numbers 2, or 1 where all features are chosen out of bag.
+            regression: 2, or 1 where all features are chosen out of bag.
         max_bins : {"exact"} or int, default="exact"
-            Values per feature that may be thresholds: all, or at most a number, by quantiles.
+            Candidate thresholds per feature: at all values, or at no more than INT of them, by quantiles.
         ranks : bool, default=False
             Split on the ranks of the values in the training table instead of the values. Equal values have the mean of
             their ranks.
@@ -142,16 +142,16 @@ class FrameNamespace:
             Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in
             prediction unless asked otherwise. Always hard with `sampling` arc-x4 and adaboost.
         shrink : {"auto", "off"} or float, default="auto"
-            Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows. Hierarchical
+            Shrink leaves towards the nodes above them, by a lambda chosen out of bag or by LAMBDA rows. Hierarchical
             shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
-            above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of numbers, of 0,
-            0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as
-            where no row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times
+            above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error for regression,
+            among 0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else
+            0, as where no row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times
             classes. Off unless given with `sampling` arc-x4 and adaboost, and never chosen there.
         stop_oob : float or None, default=None
-            Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
-            after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20
-            before. Looked at after every 10 trees, from 40 on. None: grow all trees.
+            Stop when 20 more trees lower the out-of-bag error by no more than this share of it. That is: once the mean
+            error after each of the last 20 trees is not lower by more than this share of the mean error after each of
+            the 20 before. Looked at after every 10 trees, from 40 on. None: grow all trees.
         bootstrap : bool, default=True
             Grow each tree on a random bag of the rows, or on all rows. Without it there is no out-of-bag report. Off
             unless given with `rotation` "pca" and "pca-classes". Default of tree, subspace-cap and subspace-perceptron:
@@ -161,36 +161,35 @@ class FrameNamespace:
         replace : bool, default=True
             Draw a bag with replacement.
         calibration : float or None, default=None
-            Share of the rows that no bag has; certainty is calibrated by them alone. Which rows these are does not
+            Share of the rows held out of all bags, on which certainty is calibrated. Which rows these are does not
             depend on the seed. With `group`, whole groups are in no bag. None: none.
         sampling : {"uniform", "stratified", "balanced", "arc-x4", "adaboost"}, default="uniform"
-            Draw all rows alike, by class, or, for boosting, more of those that earlier trees are wrong on.
+            Draw rows uniformly, by class, or, for boosting, more of those that earlier trees are wrong on.
             "stratified": each class has its share of the draws. "balanced": each class has as many draws as the
             smallest has rows, times `sample_fraction`. "arc-x4": a row that m of the trees before are wrong on has the
             weight 1 + m^4 (Breiman 1998). "adaboost": rows that the last tree is wrong on have half of all weight, and
             a tree of the weighted error e votes with log((1 - e) / e) (Freund and Schapire 1997). With these two, trees
             grow one after the other, and the out-of-bag error is biased.
         group : str or ArrayLike or None, default=None
-            Column of groups of rows, such as a patient: whole groups are in or out of a bag. It is no feature. Bags are
-            drawn from the groups. In Python also an array, a value for each row.
+            Column of groups of rows, such as a patient: whole groups are in or out of a bag. It is not a feature. Bags
+            are drawn from the groups. In Python also an array, a value for each row.
         weight : str or ArrayLike or None, default=None
-            Column of the weights of the rows. It is no feature; rows of weight 0 are left out. In Python also an array,
-            a number for each row. Only of the families axis, tree, rotation and sparse-oblique.
+            Column of the weights of the rows. It is not a feature; rows of weight 0 are left out. In Python also an
+            array, a number for each row. Only of the families axis, tree, rotation and sparse-oblique.
         class_weight : Mapping[Any, float] or str or Path or None, default=None
             Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it. The weights of the rows of a
             class are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the
             class). In Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree,
             rotation and sparse-oblique.
         task : {"classification", "regression"} or None, default=None
-            What is learned: unless given, regression of floats, decimals, and integers of many values. None: by the
-            target.
+            Kind of target. Default: regression for floats, decimals, and integers of many values. None: by the target.
         categories : str or Sequence[str], default=()
-            Column of whole numbers or booleans that are names, in no order. Columns of text are categories anyway.
-            Empty: none.
+            Column of whole numbers or booleans to treat as a category, without order. Columns of text always are
+            categories. Empty: none.
         min_level : int, default=5
-            Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
-            levels of a node may be split off although they have fewer: as many as the number of its rows has binary
-            digits, 10 for 1,000. Only of the families axis and tree.
+            Levels of a category with fewer bag rows in a node are split as one level; 1: none are. The heaviest levels
+            of a node may be split off although they have fewer: as many as the number of its rows has binary digits, 10
+            for 1,000. Only of the families axis and tree.
         keep_targets : bool, default=False
             Keep the training targets of every leaf of a regression, for quantiles.
         keep_votes : bool, default=False
@@ -210,10 +209,11 @@ class FrameNamespace:
         mean_difference_scope : {"tree", "node"}, default="tree"
             Means of the tree's bag, or of the node. Only of the family sparse-oblique.
         normalize : {"none", "zscore", "minmax"}, default="none"
-            Weights are for features as they are, or divided by their deviation (zscore) or range (minmax). Only of the
-            family sparse-oblique.
+            Scale of the features that weights apply to: none, standard deviation (zscore) or range (minmax). Only of
+            the family sparse-oblique.
         axes : int or None, default=None
-            Axes of a tree's table, of which nodes draw `mtry`. None: as many as features. Only of the family rotation.
+            Number of axes of a tree, of which nodes draw `mtry`. None: as many as features. Only of the family
+            rotation.
         orthogonal : bool, default=True
             Make random axes orthogonal. Only of the family rotation.
         rotation : {"random", "pca", "pca-classes"}, default="random"
@@ -222,26 +222,26 @@ class FrameNamespace:
             three quarters of the rows in the tree's bag that are of some classes, drawn for each set. Only of the
             family rotation.
         axis_features : int or None, default=None
-            Features of a set that has principal components of its own. The last set of a tree may be smaller. Of 1, the
-            features stay as they are. None: 3. Only of the family rotation.
+            Number of features in each set with principal components of its own. The last set of a tree may be smaller.
+            Of 1, the features stay as they are. None: 3. Only of the family rotation.
         axes_from : str or Sequence[str], default=()
-            Feature that axes are made from, or auto, which chooses them; any other is an axis of its own. Columns that
-            mean nothing spoil every axis they are part of. auto ranks the features by what splits on them gain out of
-            bag, and takes the leading ones of which small forests err least out of bag, or all. Empty: all features.
+            Feature that axes are made from, or auto to choose them; each other feature is an axis of its own. Columns
+            that mean nothing spoil every axis they are part of. auto ranks the features by what splits on them gain out
+            of bag, and takes the leading ones of which small forests err least out of bag, or all. Empty: all features.
             Only of the family rotation.
         subspace : str, int or None, default=None
-            Features of a subspace; of several sizes the trees have one each, in turn. None: 100, and at most half of
-            all. Only of the families subspace-cap and subspace-perceptron.
+            Number of features in a subspace; trees take several sizes in turn. None: 100, and at most half of all. Only
+            of the families subspace-cap and subspace-perceptron.
         subspace_per : {"tree", "node"}, default="tree"
-            Each tree has a subspace that no other has, or each node draws one. A node looks at all features where those
-            of its own subspace cannot split it. Only of the families subspace-cap and subspace-perceptron.
+            Draw a different subspace for each tree, or one for each node. A node looks at all features where those of
+            its own subspace cannot split it. Only of the families subspace-cap and subspace-perceptron.
         steps : int, default=50
-            Parts of the way between two class means, searched for the best cut. Only of the families subspace-cap and
+            Steps between two class means at which cuts are tried. Only of the families subspace-cap and
             subspace-perceptron.
         max_epochs : int, default=100
             Most passes of a perceptron over the rows of a node. Only of the family subspace-perceptron.
         ties : {"lowest", "reject", "random"} or None, default=None
-            The answer where classes have equal votes: the lowest, none (reject), or a random one. Unless a prediction
+            Prediction where classes have equal votes: the lowest, none (reject), or a random one. Unless a prediction
             asks for another. None: reject. Only of the families subspace-cap and subspace-perceptron.
         exclude : sequence of str, default=()
             Columns to leave out.

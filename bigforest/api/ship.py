@@ -68,7 +68,7 @@ def _check_same(unpacked: Path, wheel: Path) -> None:
     sources = unpacked / _INSIDE.parent
     if digest_of(sources.rglob("*.py")) != digest_of(SOURCES.rglob("*.py")):
         raise ConfigError(
-            f"{wheel} has other kernels than the bigforest that runs here; install what it was built from"
+            f"{wheel} has kernels of another bigforest than this one; install the version it was built from"
         )
 
 

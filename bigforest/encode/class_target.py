@@ -63,7 +63,7 @@ def find_task(source: Source, target: Leaf, wanted: Task | None) -> Task:
     if dtype.is_temporal() and _measures(source, target):
         raise DataError(
             f"target {target.column!r} has type {dtype} and more than {MAX_ODD_CLASSES} different values, which are "
-            "hardly classes: make it a number, such as the days since a date, or choose the task classification"
+            "too many for classes: convert it to a number, such as days since a date, or choose the task classification"
         )
     return "regression" if dtype.is_integer() and _is_number(dtype) and _measures(source, target) else "classification"
 
@@ -94,7 +94,7 @@ def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
     near = [match for one in USUAL_NAMES for match in get_close_matches(one, lower, n=2, cutoff=0.75)]
     likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))
     raise DataError(
-        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; say which one is the target, such as "
+        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; name the target, such as "
         f"{' or '.join(map(repr, likely))}: the columns are {listed(names)}{_undivided(names)}"
     )
 
@@ -137,9 +137,11 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
         raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
     labels: list[Label] = found.to_list() if isinstance(found, pl.Series) else found.tolist()
     if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
-        raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")
+        raise DataError(
+            f"target {name!r} has infinite values; infinity cannot be a class: convert or drop these values"
+        )
     if not can_be_said(dtype, labels[0], labels[-1]):
-        raise DataError(f"target {name!r} has values that Python has none for, such as years after 9999; drop them")
+        raise DataError(f"target {name!r} has values that Python cannot represent, such as years after 9999; drop them")
     spec = TargetSpec(name, type_name(dtype), tuple(labels), categories=_categories(dtype))
     return FoundClasses(spec, kept, found)
 
@@ -196,7 +198,7 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
     if classes > MAX_CLASSES:
         raise DataError(
             f"target {name!r}: more than the {MAX_CLASSES} classes that are possible; "
-            "is it an identifier or a measurement?"
+            "use another column if it is an identifier or a measurement"
         )
 
 

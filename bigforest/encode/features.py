@@ -64,7 +64,7 @@ def feature_kinds(
     names = _choose_features(leaves, target, exclude)
     for name in categories:
         if name in leaves and name not in names:
-            raise DataError(f"{name!r} is no feature, so its values cannot be categories; leave it out of categories")
+            raise DataError(f"{name!r} is not a feature, so its values cannot be categories; drop it from categories")
         check_column(name, names, "categories")
         dtype = leaves[name].dtype
         if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer()):
@@ -81,7 +81,7 @@ def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collectio
     left_out = {target, *exclude}
     names = [name for name, leaf in leaves.items() if name not in left_out and leaf.column not in exclude]
     if not names:
-        raise DataError(f"no feature is left beside the target {target!r}; exclude fewer columns")
+        raise DataError(f"no feature is left besides the target {target!r}; exclude fewer columns")
     unusable = [name for name in names if not is_feature_type(leaves[name].dtype)]
     if unusable:
         named = listed([f"{name} ({leaves[name].dtype})" for name in unusable])

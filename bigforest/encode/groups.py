@@ -19,7 +19,7 @@ _VALUES = "value"
 def check_group(name: str, dtype: pl.DataType) -> None:
     """Raise DataError unless a column of this type can name groups."""
     if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal()):
-        raise DataError(f"group {name!r} has type {dtype}; groups are named by text, integers, dates or booleans")
+        raise DataError(f"group {name!r} has type {dtype}; groups must be text, integers, dates or booleans")
 
 
 def encode_groups(
@@ -33,7 +33,7 @@ def encode_groups(
     for series in slices():
         if series.null_count():
             raise DataError(
-                f"group {name!r} has {series.null_count()} nulls; give every row a group, one of its own if it has none"
+                f"group {name!r} has {series.null_count()} nulls; give every row a group; it may be one of its own"
             )
         values = _plain(series).unique()
         found = (values if found is None else pl.concat([found, values]).unique()).sort()

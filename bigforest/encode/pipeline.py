@@ -118,7 +118,7 @@ def check_roles(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -
             check_column(name, columns, role)
             if name == target or name in roles:
                 other = "target" if name == target else "column of groups"
-                raise DataError(f"{name!r} is the {other} and cannot be that of the {role} too; choose another column")
+                raise DataError(f"{name!r} is the {other} and cannot also be the {role}; choose another column")
             check(name, columns[name].dtype)
             roles[name] = role
     return list(roles)

@@ -79,12 +79,12 @@ def find_numbers(
         raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
     if max(-low, high) > LARGEST_NUMBER:
         raise DataError(
-            f"target {name!r} has values up to {max(-low, high)!r}, of which there is no variance; drop or convert them"
+            f"target {name!r} has values up to {max(-low, high)!r}, too large for a variance; drop or convert them"
         )
     half = high / 2 - low / 2
     if high - low > 0.0 and half < _SMALLEST_RANGE / 2:
         raise DataError(
-            f"target {name!r} has values from {low!r} to {high!r}, so close together that there is no variance; "
+            f"target {name!r} has values from {low!r} to {high!r}, too close together for a variance; "
             "multiply them by a number"
         )
     least = half / (max_number(rows, weighted=weighted) - 1)

@@ -133,7 +133,7 @@ def encode_row_weights(
             )
         )
     if found.rough:
-        listener(Notice(f"the weights of {found.rough} rows are so small beside all others that they are rounded"))
+        listener(Notice(f"the weights of {found.rough} rows are so small next to all others that they are rounded"))
     return found.spec
 
 

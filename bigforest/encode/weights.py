@@ -154,7 +154,9 @@ def _wide_step(found: _Measured, weights: Weights, rows: int) -> float:
     if rows >= _MOST_TOTAL:
         raise DataError(f"{rows} rows are too many for weights, of which {_MOST_TOTAL - 1} may have some; sample some")
     if not found.largest / MOST_WIDE_TOTAL / rows >= _LEAST_STEP or not found.largest < math.inf:
-        raise DataError(f"the largest weight of a row is {found.largest}, too far from 1; multiply all by a number")
+        raise DataError(
+            f"the largest weight of a row is {found.largest}, too far from 1; multiply all weights by a constant"
+        )
     if found.divisor and found.total <= (MOST_WIDE_TOTAL - rows) * found.divisor:
         return found.divisor
     # Rounded row by row, the sum does not depend on how the rows are cut into slices.
@@ -191,5 +193,7 @@ def _by_class(target: TargetSpec, told: tuple[tuple[str, float], ...]) -> dict[s
     weight = dict.fromkeys(label_texts(target), 1.0)
     unknown = [label for label, _ in told if label not in weight]
     if unknown:
-        raise ConfigError(f"class_weight names {unknown[0]!r}, which is no class; these are {listed(list(weight))}")
+        raise ConfigError(
+            f"class_weight names {unknown[0]!r}, which is not a class; the classes are {listed(list(weight))}"
+        )
     return {**weight, **dict(told)}

@@ -99,7 +99,7 @@ def _client(address: str | None, security: Any, listener: Listener) -> Any:
         spent = time.monotonic() - begin
         if not _SOON <= spent < patience:  # refused at once, or waited for long enough
             raise
-    listener(Notice(f"no scheduler has answered at {address} yet; waiting for at most {patience - spent:.0f} s more"))
+    listener(Notice(f"no scheduler answers at {address} yet; waiting at most {patience - spent:.0f} s more"))
     return make(timeout=patience - spent)
 
 
@@ -128,7 +128,7 @@ def _check_address(address: str | None, security: Any) -> None:
     encrypted = parse_address(address)[0] in ("tls", "wss")
     asked = (security or Security()).get_connection_args("client")
     if encrypted and asked["ssl_context"] is None:
-        raise ValueError("it needs a certificate and the authority of those it talks to")
+        raise ValueError("it needs a certificate and the certificate authority of its peers")
     if asked["require_encryption"] and not encrypted:
         raise ValueError("TLS is asked for, and this is not tls://")
 
@@ -192,5 +192,5 @@ def _checked(client: Any) -> Any:
             f'scheduler must be an address, a distributed.Client or "threads", not {type(client).__name__}'
         )
     if client.asynchronous:
-        raise ConfigError('the client is asynchronous; use one that is not, or scheduler="threads"')
+        raise ConfigError('the client is asynchronous; use a synchronous one, or scheduler="threads"')
     return client

@@ -91,7 +91,7 @@ class Cluster:
                     )
             if len(list(here.glob(f"{answer}-*"))) < len(found):
                 raise ClusterError(
-                    f"what workers write to {folder} does not arrive here; give as {option} a folder on a disk that "
+                    f"what workers write to {folder} is not visible here; give as {option} a folder on a disk that "
                     "all machines share under the same path"
                 )
 
@@ -184,8 +184,8 @@ class ClusterExecutor(Executor):
                 return [finished[number] for number in range(len(finished))]
             self._cluster.on_each(exchange.forget, run.name)
         raise ClusterError(
-            f"workers were lost {_PART_TRIES} times while they were at {job.function.__name__}; look for the reason in "
-            "their logs, which is often too little memory, and resume"
+            f"workers were lost {_PART_TRIES} times while they ran {job.function.__name__}; look for the reason in "
+            "their logs (often too little memory), and resume"
         )
 
     def _on_workers(
@@ -357,8 +357,8 @@ class _Run:
             if isinstance(error, KilledWorker):
                 raise ClusterError(
                     f"the task {self._function.__name__} has lost {error.allowed_failures + 1} workers, the last of "
-                    f"them {error.last_worker.address}; look for the reason in its log, which is often too little "
-                    "memory: lower memory, or give the workers more"
+                    f"them {error.last_worker.address}; look for the reason in its log (often too little "
+                    "memory): lower memory, or give the workers more"
                 ) from error
             if isinstance(error, BigForestError):
                 raise error

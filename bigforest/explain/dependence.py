@@ -154,7 +154,7 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
             raise ConfigError(f"features must be names or pairs of names, not {list(own)}")
         if local and not numeric.issuperset(own):
             raise ConfigError(
-                f"local effects need an order of values, and {', '.join(sorted(set(own) - numeric))} is a category; "
+                f"local effects need ordered values, and {', '.join(sorted(set(own) - numeric))} is a category; "
                 "ask for its partial dependence"
             )
     return chosen

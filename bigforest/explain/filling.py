@@ -50,7 +50,7 @@ def write_filling(job: ExplainJob, plan: PartPlan) -> None:
     """
     options = job.options
     if options.new_rows:
-        raise ConfigError("values are filled by proximities, which are those of training rows; drop new_rows")
+        raise ConfigError("values are filled by proximities, which are defined for training rows; drop new_rows")
     settings = repr((options.rows, options.sample, options.seed))
     if job.folder.has("filling", settings):
         return

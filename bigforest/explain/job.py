@@ -116,18 +116,17 @@ class ExplainJob:
         """The rows with their targets. Raises ConfigError and DataError."""
         table, target = self.table, self.forest.spec.target.name
         if not table.labelled:
-            raise DataError(f"the table lacks the target {target!r}, by which trees are judged; add it")
+            raise DataError(f"the table lacks the target {target!r}, on which trees are evaluated; add it")
         weight = self.forest.spec.weight
         if weight is not None and weight.name is not None and weight.name not in self.source_columns:
-            raise DataError(f"the table lacks the weights {weight.name!r}, by which rows count; add them")
+            raise DataError(f"the table lacks the weights {weight.name!r}, of the rows; add the column")
         if not table.kept().size:
-            raise DataError(f"no row of the table has a {target!r}; there is nothing to judge by")
+            raise DataError(f"no row of the table has a {target!r}; there is nothing to evaluate on")
         if self.options.new_rows:
             return JudgedRows(table, None)
         if not self.forest.config.bootstrap:
             raise ConfigError(
-                "the forest was grown without bootstrap, so that its trees have seen all rows; give other rows and say "
-                "new_rows"
+                "the forest was grown without bootstrap, so no row is out of bag; give other rows and set new_rows"
             )
         _check_training(self.forest, table)
         assert self.source is not None

@@ -168,6 +168,6 @@ def _check_boosting(forest: Forest, parts: Sequence[str]) -> None:
         if MAKERS[part].judged:
             others = ", ".join(name for name in PARTS if not MAKERS[name].judged)
             raise ConfigError(
-                f"{part} judges trees by rows out of bag, which are not known again of a forest grown with sampling "
+                f"{part} judges trees by rows out of bag, which cannot be drawn again for a forest grown with sampling "
                 f"{forest.config.sampling!r}; ask for {others}"
             )

@@ -91,7 +91,7 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     """
     options, spec = job.options, job.forest.spec
     if options.new_rows:
-        raise ConfigError("proximities are those of training rows, out of bag; drop new_rows")
+        raise ConfigError("proximities are defined for training rows, out of bag; drop new_rows")
     settings = repr((options.rows, options.sample, options.seed, options.neighbors))
     names = ["neighbors", "outliers", *([] if job.forest.is_regression else ["proximity-classes", "prototypes"])]
     if job.folder.has_all(names, settings):

@@ -71,7 +71,7 @@ class ExplanationFolder:
         if self._overwrite:
             return False
         raise OutputExistsError(
-            f"{path} is there already, of another forest, table or options; choose another output, or replace it with "
+            f"{path} already exists, for another forest, table or options; choose another output, or replace it with "
             "overwrite"
         )
 
@@ -131,7 +131,7 @@ class Explanation:
         self.path = as_path(path)
         if not self.path.is_dir():
             raise ConfigError(
-                f"{path}: there is no explanation; check the path, or make one by bigforest.explain_forest"
+                f"{path} is not an explanation; check the path, or make one with bigforest.explain_forest"
             )
         self._holding = holding
 

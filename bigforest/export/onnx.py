@@ -105,7 +105,7 @@ def _classifier(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> t
     """The labels by the sums of the votes; shares are these by the number of trees."""
     classes = forest.classes
     if len(classes) < 2:
-        raise ConfigError("ONNX cannot say a forest of a single class")
+        raise ConfigError("ONNX cannot express a forest with a single class")
     if isinstance(classes[0], str):
         labels, kind = {"classlabels_strings": classes}, onnx.TensorProto.STRING
     elif isinstance(classes[0], int):  # booleans too: ONNX has no labels that are

@@ -55,7 +55,7 @@ def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
     """The trees, one after the other, for the format `to`. Raises ConfigError for a forest that none can say."""
     if forest.config.weighs_trees:
         raise ConfigError(
-            f"{to} is written for trees that vote alike, and with sampling {forest.config.sampling!r} votes have "
+            f"{to} has no weights of trees, and with sampling {forest.config.sampling!r} votes have "
             "weights; train with another sampling"
         )
     if forest.config.ranks:
@@ -64,7 +64,7 @@ def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
         raise ConfigError(f"{to} cannot vote {forest.config.vote!r}; train with vote soft or hard")
     if not forest.is_regression and forest.config.tie_rule != "lowest":
         raise ConfigError(
-            f"{to} answers equal votes with the lowest class, this forest with {forest.config.tie_rule!r}; "
+            f"{to} decides ties for the lowest class, and this forest by {forest.config.tie_rule!r}; "
             "train with ties lowest"
         )
     place = {feature.name: number for number, feature in enumerate(forest.spec.features)}
@@ -138,7 +138,7 @@ def refuse_categories(forest: GrownForest, to: str) -> None:
     names = [repr(feature.name) for feature in forest.spec.features if feature.kind == "category"]
     if names:
         raise ConfigError(
-            f"{to} has no categories that are told apart by sets, and the features {', '.join(names[:5])} are some; "
+            f"{to} has no splits on sets of categories, and the features {', '.join(names[:5])} are some; "
             "export to treelite or sql"
         )
 

@@ -87,7 +87,7 @@ class Calibration:
         self._path = forest.directory / "oob" / "rows.parquet"
         rows = _read(forest, self._classes, most)
         if rows.place.size and (rows.place[-1] >= forest.spec.rows or rows.number.max() >= _table_rows(forest)):
-            raise FormatError(f"{self._path} is damaged: it has rows that the table had not")
+            raise FormatError(f"{self._path} is damaged: it has rows that the table does not have")
         voters = rows.voters
         by_spread = voters.size > 0 and np.median(voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all()
         self._by_spread = bool(by_spread)
@@ -131,7 +131,7 @@ class Calibration:
             for tree in range(trees):
                 left[tree] = bag(tree)[rows.place] == 0
             if not np.array_equal(left.sum(axis=0), rows.voters):
-                raise FormatError(f"{self._path} is damaged: its trees are not those whose bags are without the row")
+                raise FormatError(f"{self._path} is damaged: its trees are not those that leave out the row")
             self._left = np.abs(rows.truth - rows.prediction), left
         return fit_jackknife(*self._left, coverage)
 

@@ -24,11 +24,11 @@ def check_certainty(forest: Contents, vote: str, trees: tuple[int, ...], reject_
             f"{forest.config.sampling!r}; drop coverage and reject_above"
         )
     if trees:
-        raise ConfigError("the certainty of predictions is that of all trees together; drop trees")
+        raise ConfigError("certainty is calibrated for all trees together; drop trees")
     if vote != forest.config.vote:
         raise ConfigError(f"certainty is calibrated on rows out of bag, whose vote is {forest.config.vote}; drop vote")
     if reject_above is not None and forest.is_regression:
-        raise ConfigError("reject_above is of classes; the width of the interval says how sure a number is")
+        raise ConfigError("reject_above is for classes; for regression, look at the width of the interval")
 
 
 def conformal_of(
@@ -42,7 +42,7 @@ def conformal_of(
 
 def _jackknife(forest: Contents, calibration: Calibration, coverage: float, by: Any) -> JackknifeIntervals:
     if not forest.is_regression:
-        raise ConfigError("the jackknife is of numbers, and the forest predicts classes; drop jackknife")
+        raise ConfigError("the jackknife is for regression, and the forest predicts classes; drop jackknife")
     if by is not None:
         raise ConfigError("the jackknife takes all rows together; drop coverage_by or jackknife")
     if forest.config.bootstrap and forest.config.group is not None:

@@ -158,16 +158,16 @@ class Contents:
         if not self.config.bootstrap:
             raise ConfigError(
                 "the forest was grown without bootstrap, so no row is out of bag; "
-                "judge it on a test set, or train with bootstrap"
+                "evaluate it on a test set, or train with bootstrap"
             )
         if self.origin and self.origin.merged:
             raise ConfigError(
                 f"the forest was merged from {', '.join(piece.forest for piece in self.origin.merged)}, so it has no "
-                "out-of-bag report of its own; judge it on a test set, or look at the reports of these"
+                "out-of-bag report of its own; evaluate it on a test set, or look at their reports"
             )
         if self.revised:
             raise ConfigError(
-                f"the forest was {self.revised}, and has no out-of-bag report since; judge it on a test set"
+                f"the forest was {self.revised}, and has no out-of-bag report since; evaluate it on a test set"
             )
         return OobReport(self.directory, self.spec, self._identity, self._holding, self.has_votes)
 
@@ -204,7 +204,9 @@ class Contents:
         Raises ConfigError for a forest that was trained without one, and FormatError.
         """
         if not self.has_validation:
-            raise ConfigError("the forest was trained without a validation set; judge it on one with validate_forest")
+            raise ConfigError(
+                "the forest was trained without a validation set; evaluate it on one with validate_forest"
+            )
         path = self.directory / VALIDATION_FILE
         return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self._identity)[1], path))
 
@@ -224,7 +226,9 @@ class Contents:
         path = self.directory / TUNING_FILE
         found = to_frame(read_table(path, TUNING_KIND, TUNING, self._identity)[1])
         if found["winner"].sum() != 1 or found["candidate"].n_unique() < found.height:
-            raise FormatError(f"{path} has not one winner among candidates of different names; the forest is damaged")
+            raise FormatError(
+                f"{path} does not have one winner and different names of candidates; the forest is damaged"
+            )
         return found
 
     @property

@@ -76,11 +76,13 @@ class GrownForest(Contents):
         """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
         shares, some = _shares(quantiles), self._numbers(trees)
         if shares and some:
-            raise ConfigError("quantiles are those of all trees together; drop trees or quantiles")
+            raise ConfigError("quantiles are computed from all trees together; drop trees or quantiles")
         if shares and not self.is_regression:
-            raise ConfigError("the forest predicts classes, which have no quantiles; ask for their probabilities")
+            raise ConfigError("the forest predicts classes, which have no quantiles; use their probabilities")
         if shares and not self.has_targets:
-            raise ConfigError("the forest does not know the training targets in its leaves: train it with keep_targets")
+            raise ConfigError(
+                "the training targets of the leaves are not kept with the forest: train it with keep_targets"
+            )
         if self.is_regression and (vote is not None or ties is not None):
             raise ConfigError("the forest predicts numbers, which are averaged, not voted on; drop vote and ties")
         vote = self.config.vote if vote is None else vote
@@ -91,7 +93,7 @@ class GrownForest(Contents):
             conformal = conformal_of(self, self.calibration, _inner_share(coverage, "coverage"), coverage_by, jackknife)
         elif coverage_by is not None or jackknife:
             raise ConfigError(
-                f"no coverage is asked for; drop {'jackknife' if jackknife else 'coverage_by'} or set coverage"
+                f"coverage is not set; drop {'jackknife' if jackknife else 'coverage_by'} or set coverage"
             )
         if reject_above is not None:
             least_share = self.calibration.least_share(_inner_share(reject_above, "reject_above"))

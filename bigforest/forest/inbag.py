@@ -137,5 +137,7 @@ def group_codes(spec: DataSpec, config: TrainConfig, given: Any, rows: NDArray[n
         raise DataError(f"group has {len(column)} rows, and the training table had {spec.rows + spec.dropped}")
     codes = column.gather(rows).rank("dense")
     if codes.null_count() or codes.max() != spec.group.groups:
-        raise DataError(f"group does not name the {spec.group.groups} groups of training; give that column as it was")
+        raise DataError(
+            f"group does not name the {spec.group.groups} groups of training; give that column as it was in training"
+        )
     return codes.to_numpy().astype(np.uint32) - np.uint32(1)

@@ -61,7 +61,7 @@ class OobReport:
             try:
                 return _as_target(to_frame(table), columns, dtype)
             except pl.exceptions.PolarsError as error:
-                raise FormatError(f"{file} has labels that are no classes ({error}); the forest is damaged") from error
+                raise FormatError(f"{file} has labels that are not classes ({error}); the forest is damaged") from error
 
         self.weighted = spec.weight is not None
         self.rows = _as_target(scan([path], columns, row_batches, holding), oob_rows(label, ()), dtype)

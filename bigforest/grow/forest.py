@@ -210,7 +210,9 @@ def _check_rows(store: Store, config: TrainConfig, way: GrowPlan) -> None:
     if draws > most:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
     if way.limits is None and draws > _MOST_ROWS_IN_MEMORY:
-        raise DataError(f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} grow in memory: set a budget of it")
+        raise DataError(
+            f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} can grow in memory: set a memory budget"
+        )
     if store.shape.extras.category and draws > _MOST_ROWS_IN_MEMORY:  # see kernels/categories/ordering.py find_means
         raise DataError(
             f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} are possible with categories: sample a "

@@ -67,7 +67,9 @@ class ImageConfig:
             if getattr(self, name) not in words:
                 raise ConfigError(f"{name} must be {' or '.join(words)}, not {getattr(self, name)!r}")
         if self.features == "pixels" and self.stride != "paper":
-            raise ConfigError(f"stride is of neighbours, not of pixels; drop stride {self.stride!r}, or ask for them")
+            raise ConfigError(
+                f"stride applies to neighbours, not to pixels; drop stride {self.stride!r}, or ask for them"
+            )
         for name in ("ink", "threshold"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 255):
@@ -142,7 +144,7 @@ def _has_tables(folder: Path) -> bool:
 def _refuse(options: dict[str, object], what: str) -> None:
     for name, value in options.items():
         if value is not None:
-            raise ConfigError(f"{name} does not apply to {what}; leave it out")
+            raise ConfigError(f"{name} does not apply to {what}; drop it")
 
 
 def convert(

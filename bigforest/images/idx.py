@@ -70,7 +70,7 @@ def idx_images(path: Path, labels: Path | None) -> ImageSet:
                 yield Chunk([read], [str(number) for number in range(start, start + count)], target, [])
             for file in (images, answers):
                 if file is not None and _bytes(file, 1):
-                    raise DataError(f"{file.path} goes on after the {_promised(file)} it promises")
+                    raise DataError(f"{file.path} continues after the {_promised(file)} it declares")
 
     return ImageSet(str(path), shape[0], labels is not None, chunks)
 
@@ -102,7 +102,7 @@ def _open(path: Path, dimensions: int) -> Iterator[Idx]:
         whole = 4 + 4 * dimensions + promised
         if whole > _MOST_COMPRESSION * size if compressed else whole != size:
             raise DataError(
-                f"{path} has {size:,} bytes, which do not fit the {promised:,} values its header promises "
+                f"{path} has {size:,} bytes, which do not fit the {promised:,} values its header declares "
                 f"({' x '.join(map(str, file.shape))}); the file is cut off or damaged"
             )
         yield file
@@ -136,7 +136,7 @@ def _values(file: Idx, count: int) -> NDArray[np.uint8]:
     """The next `count` values of the file."""
     content = _bytes(file, count)
     if len(content) < count:
-        raise DataError(f"{file.path} ends before the {_promised(file)} it promises; it is cut off")
+        raise DataError(f"{file.path} ends before the {_promised(file)} it declares; it is cut off")
     return np.frombuffer(content, dtype=np.uint8)
 
 

@@ -180,7 +180,7 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
     exact = exact_share(risk)
     if confidence.size * exact < 1:
         raise ConfigError(
-            f"{_counted(confidence.size)} out of bag, too few to say where the error exceeds {risk}: that takes "
+            f"{_counted(confidence.size)} out of bag, too few to say where the error exceeds {risk}: this needs "
             f"{ceil(1 / exact)}; raise reject_above, or train on more rows"
         )
     exact = exact.limit_denominator(_RISK_PARTS)
@@ -217,7 +217,7 @@ def check_enough_rows(rows: int, coverage: float) -> None:
     """Raise ConfigError where there are too few rows for a quantile."""
     if rows < fewest_rows(coverage):
         raise ConfigError(
-            f"{_counted(rows)} out of bag, too few for a coverage of {coverage}: that takes {fewest_rows(coverage)}; "
+            f"{_counted(rows)} out of bag, too few for a coverage of {coverage}: this needs {fewest_rows(coverage)}; "
             "lower coverage, or train on more rows"
         )
 

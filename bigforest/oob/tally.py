@@ -194,7 +194,7 @@ def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) 
 
 
 def _torn(file: LeafFile) -> FormatError:
-    return FormatError(f"{file.path}: leaves and ballots do not hold together; remove both and resume the run")
+    return FormatError(f"{file.path}: leaves and ballots do not match; remove both and resume the run")
 
 
 def _add_chunks(

@@ -87,7 +87,7 @@ class Pictures:
         """Error of the rows out of bag that are answered, against their share, where the least sure have no answer."""
         self._heard(classes=True)
         if not has_rejection(self.forest):
-            raise ConfigError("the forest is boosted, so its rows out of bag do not say how sure an answer is")
+            raise ConfigError("the forest is boosted, so its out-of-bag rows cannot calibrate certainty")
         return rejection_chart(self.forest)
 
     def importance(self) -> Any:
@@ -305,7 +305,7 @@ class Pictures:
         """Raise ConfigError where no row is out of bag, or where numbers are predicted but `classes` needed."""
         altair()
         if classes and self.forest.is_regression:
-            raise ConfigError("the forest predicts numbers; this picture is of classes")
+            raise ConfigError("the forest predicts numbers; this picture is for classes")
         if not self.forest.oob.rows_used:
             raise ConfigError("every row is in the bag of every tree, so there is nothing out of bag to draw")
 

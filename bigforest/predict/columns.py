@@ -51,9 +51,7 @@ def _width(dtype: Any) -> int:
 def check_proba(spec: DataSpec, proba: bool) -> None:
     """Raise ConfigError where there are no classes to give probabilities of."""
     if proba and spec.target.task == "regression":
-        raise ConfigError(
-            f"{spec.target.name!r} is a number, which has no probabilities of classes; predict it instead"
-        )
+        raise ConfigError(f"{spec.target.name!r} is a number, which has no class probabilities; predict it instead")
 
 
 def answer_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:
@@ -167,6 +165,6 @@ def check_category_in(schema: Mapping[str, pl.DataType], rule: VoteRule) -> None
         return
     if rule.category not in schema:
         raise DataError(
-            f"the data has no column {rule.category!r}, by which coverage goes; its columns are {listed(list(schema))}"
+            f"the data has no column {rule.category!r}, used for coverage; its columns are {listed(list(schema))}"
         )
     check_category(rule.category, schema[rule.category])

@@ -683,5 +683,5 @@ def _again(directory: str, identity: str, _: tuple[tuple[str, int, int], ...], a
     """
     forest = read_forest(directory)
     if forest._identity != identity:
-        raise FormatError(f"{directory} is not the forest handed over: it has changed, or this is another disk")
+        raise FormatError(f"{directory} is not the forest that was sent: it has changed, or this is another disk")
     return forest if amount is None else forest.shrink(amount)

@@ -52,7 +52,7 @@ def expression(
     predictor, reader = forest.predictor(rule), forest.reader(rule)
     if rule.draws and row is None and not proba:
         raise ConfigError(
-            "random answers are keyed by the number of the row: name a column that holds it "
+            "random answers depend on the number of the row: name a column that holds it "
             "(see with_row_index), or use Forest.predict"
         )
     spec = forest.spec
@@ -96,8 +96,8 @@ def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
             found: NDArray[np.uint64] = given.cast(pl.UInt64).to_numpy()
             return found
     except pl.exceptions.PolarsError as error:
-        raise DataError(f"column {given.name!r} has the numbers of rows and must be whole, from 0 on") from error
-    raise DataError(f"column {given.name!r} has the numbers of rows, and nulls; see with_row_index")
+        raise DataError(f"column {given.name!r} holds row numbers, which must be whole numbers, 0 or more") from error
+    raise DataError(f"column {given.name!r} holds row numbers and has nulls; see with_row_index")
 
 
 def predict_lazy(

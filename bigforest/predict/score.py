@@ -240,5 +240,5 @@ def _truth(forest: GrownForest, data: Any) -> pl.Series:
     name = forest.spec.target.name
     frame = data.collect() if isinstance(data, pl.LazyFrame) else frame_in_memory(data)
     if frame is None or name not in frame.columns:
-        raise DataError(f"the table has no column {name!r} to score by; give y")
+        raise DataError(f"the table has no column {name!r} to score against; give y")
     return frame.get_column(name)

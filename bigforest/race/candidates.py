@@ -75,7 +75,7 @@ def given_candidates(given: Mapping[str, Mapping[str, Any]] | str | Path, base: 
             if option in SHARED:
                 raise ConfigError(f"the candidate {name} cannot have {option}: all candidates share it")
             if option not in OPTIONS:
-                raise ConfigError(f"the candidate {name} has an option {shown(option)} that there is not")
+                raise ConfigError(f"the candidate {name} has an unknown option {shown(option)}")
         try:
             TrainConfig.of(**{**base, **options})
         except ConfigError as error:
@@ -92,6 +92,6 @@ def _read(path: Path) -> Any:
         with path.open("rb") as file:
             return tomllib.load(file)
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: there is no such file of candidates; check the path") from error
+        raise ConfigError(f"{path}: no such file of candidates; check the path") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"the candidates {path} cannot be read: {error}") from error

@@ -37,10 +37,10 @@ class Comparison:
         self.path = as_path(path)
         self._holding = holding
         if not (self.path / FILE).is_file():
-            raise ConfigError(f"{path}: there is no comparison; check the path, or make one by bigforest.compare")
+            raise ConfigError(f"{path} is not a comparison; check the path, or make one with bigforest.compare")
         state = RaceState.read(self.path)
         if state.winner is None:
-            raise ConfigError(f"{path}: the comparison is not finished; repeat it, and it goes on")
+            raise ConfigError(f"{path}: the comparison is not finished; run it again to go on")
         self.metric, self.winner, self.cross_fitted = state.metric, state.winner, state.cross_fitted
         self.stopped = state.stopped
         self.candidates, self.curve = candidate_table(state), curve_table(state)

@@ -114,7 +114,7 @@ class RaceState:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
             raise FormatError(
-                f"{path} is damaged ({error}); start anew with overwrite, or choose another output"
+                f"{path} is damaged ({error}); start again with overwrite, or choose another output"
             ) from error
 
 
@@ -134,9 +134,9 @@ def _check(state: RaceState) -> None:
     tables: list[Mapping[str, Any]] = [state.retired, state.seconds, state.grown, state.size]
     for names in [*tables, *(each.losses for each in state.rounds)]:
         if not set(names) <= known:
-            raise ValueError("a candidate is named that there is not")
+            raise ValueError("an unknown candidate is named")
     if state.winner is not None and state.winner not in known:
-        raise ValueError("the winner is no candidate")
+        raise ValueError("the winner is not a candidate")
     texts = [state.fingerprint, state.metric, *state.exclude]
     if not all(isinstance(text, str) for text in texts) or type(state.trees) is not int or not state.racing:
         raise ValueError("an entry is of another type")

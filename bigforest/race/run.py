@@ -126,7 +126,7 @@ def _check_place(out: Path, *, overwrite: bool) -> None:
         if overwrite:
             remove(out)
     elif out.exists() and not (out.is_dir() and all(path.name.startswith(f".{FILE}.") for path in out.iterdir())):
-        raise OutputExistsError(f"{out} exists and is no comparison; choose another output")
+        raise OutputExistsError(f"{out} exists and is not a comparison; choose another output")
 
 
 def _begin(race: Race, out: Path, resources: Resources, listener: Listener) -> tuple[Store, RaceState]:
@@ -173,7 +173,7 @@ def _settings(race: Race, store: Store) -> RaceState:
         config = TrainConfig.of(**{**base, **candidate.options})
         if not config.bootstrap:
             raise ConfigError(
-                f"the candidate {candidate.name} grows on all rows, so that none is out of bag to judge it by; give "
+                f"the candidate {candidate.name} grows on all rows, so no row is out of bag to evaluate it; give "
                 "bootstrap, or drop it"
             )
         if config.boosts:
@@ -187,7 +187,7 @@ def _settings(race: Race, store: Store) -> RaceState:
     if metric not in METRICS[task]:
         raise ConfigError(f"metric must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
     if metric == "auc" and len(store.spec.target.classes) != 2:
-        raise ConfigError(f"auc is of two classes, and there are {len(store.spec.target.classes)}; take log_loss")
+        raise ConfigError(f"auc is for two classes, and there are {len(store.spec.target.classes)}; take log_loss")
     return RaceState(
         data=job.location,
         target=job.target,
@@ -217,7 +217,7 @@ def _tell_of_repeats(store: Store, listener: Listener) -> None:
     if repeated > _REPEATED * store.rows:
         listener(
             Notice(
-                f"{repeated:,} of {store.rows:,} rows are like another in all columns; where they are the same "
+                f"{repeated:,} of {store.rows:,} rows equal another row in all columns; if they are the same "
                 "observation, give its column as group, or losses out of bag are too low"
             )
         )
@@ -276,7 +276,7 @@ def _run_round(
         _discard(out, name)
     best = min(found, key=lambda name: found[name].difference)
     left = f"{len(state.racing)} of {len(state.candidates)} candidates go on"
-    listener(Notice(f"{trees} trees: {best} is ahead, {state.metric.replace('_', ' ')} {found[best].loss:.5g}; {left}"))
+    listener(Notice(f"{trees} trees: {best} leads, {state.metric.replace('_', ' ')} {found[best].loss:.5g}; {left}"))
 
 
 def _grown(

@@ -77,7 +77,7 @@ def report_forest(
         When `out` is taken.
     """
     if isinstance(trees, bool) or not isinstance(trees, int) or trees < 0:
-        raise ConfigError(f"trees must be a number of trees from 0 on, not {shown(trees)}")
+        raise ConfigError(f"trees must be a number of trees, 0 or more, not {shown(trees)}")
     out = as_path(out)
     if out.suffix.lower() != _SUFFIX:
         raise ConfigError(f"the name of a report ends in {_SUFFIX}, not {out.name!r}; choose another output")

@@ -144,7 +144,7 @@ def _merged_origin(forests: Sequence[Forest]) -> Origin:
         before = sum(piece.trees for piece in pieces)
         origin = forest.origin
         if origin is None:
-            raise ConfigError(f"{forest.directory} does not say what it was grown on; train it anew to merge it")
+            raise ConfigError(f"{forest.directory} does not record its training table; train it again to merge it")
         alone = MergedForest(str(forest.directory.resolve()), forest.config.seed, 0, forest.trees, origin.fingerprint)
         own = origin.merged or (alone,)
         if sum(piece.trees for piece in own) != forest.trees:

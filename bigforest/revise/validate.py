@@ -150,15 +150,15 @@ def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
     """
     if spec.target.task == "regression":
         raise ConfigError(
-            f"the forest predicts the number {spec.target.name!r}, and curves are of classes; "
-            "predicting the set into a file tells R2, MSE and MAE"
+            f"the forest predicts the number {spec.target.name!r}, and curves are for classes; "
+            "predict the set into a file for R2, MSE and MAE"
         )
     found = check_schema(source.schema, spec)
     if spec.target.name not in source.schema:
         raise DataError(f"the validation set lacks the target {spec.target.name!r}; it needs rows with their labels")
     targets = (cells(batch, spec.target.name) for batch in source.batches([spec.target.name], _BATCH_ROWS))
     if not any([(_labels(target, spec) >= 0).any() for target in targets]):  # noqa: C419 (all are to be looked at)
-        raise DataError(f"no row of the validation set has a {spec.target.name!r}; there is nothing to judge by")
+        raise DataError(f"no row of the validation set has a {spec.target.name!r}; there is nothing to evaluate on")
     return found
 
 

@@ -217,7 +217,7 @@ def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDA
 def not_drawn_again(config: TrainConfig) -> ConfigError:
     """That the bags of a boosted forest are not known once it is grown."""
     return ConfigError(
-        f"the bags of a forest grown with sampling {config.sampling!r} follow from what its trees are wrong on, so "
+        f"the bags of a forest grown with sampling {config.sampling!r} depend on the errors of its trees, so "
         "they are known only while it grows; train with another sampling"
     )
 

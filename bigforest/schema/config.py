@@ -105,15 +105,17 @@ class TrainConfig(TrainOptions):
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
             return self._with_defaults(task)
         if self.in_subspaces:
-            raise ConfigError(f"the family {self.family} tells classes apart; predict numbers by the family axis")
+            raise ConfigError(f"the family {self.family} is for classes; use the family axis for regression")
         if self.boosts:
-            raise ConfigError(f"sampling {self.sampling!r} counts wrong classes, which a regression has not; drop it")
+            raise ConfigError(
+                f"sampling {self.sampling!r} counts wrong classes, which a regression does not have; drop it"
+            )
         if self.impurity not in (None, "variance"):
-            raise ConfigError(f"the impurity {self.impurity} is for classes; numbers are predicted by variance")
+            raise ConfigError(f"the impurity {self.impurity} is for classes; regression uses variance")
         if self.vote != "soft":
-            raise ConfigError(f"the vote {self.vote} is for classes; numbers that trees predict are averaged")
+            raise ConfigError(f"the vote {self.vote} is for classes; a regression averages the trees")
         if self.draws_by_class or self.class_weight is not None:
-            raise ConfigError("sampling and class_weight are by class, which a regression has not; drop them")
+            raise ConfigError("sampling and class_weight are by class, which a regression does not have; drop them")
         return self._with_defaults(task)
 
     def _with_defaults(self, task: Task) -> TrainConfig:
@@ -249,7 +251,7 @@ def check_features(config: TrainConfig, names: Collection[str]) -> None:
         check_axes_from(config, names)
     if isinstance(config.mtry, int) and config.mtry > drawn_from:
         what = f"the table has {features} features" if config.axes is None else f"a rotated table has {drawn_from} axes"
-        raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or make it all")
+        raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or set it to all")
     rotated = config.rotated_count(features)
     if config.axis_features is not None and config.axis_features > rotated:
         what = f"the table has {features}" if rotated == features else f"axes are made from {rotated}"
@@ -262,4 +264,4 @@ def check_axes_from(config: TrainConfig, names: Collection[str]) -> None:
     """Raise ConfigError where axes are to be made from what is no feature of a table with features of these names."""
     for name in config.axes_from:
         if name not in names:
-            raise ConfigError(f"{name!r} is no feature, so no axes can be made from it; leave it out of axes_from")
+            raise ConfigError(f"{name!r} is not a feature, so no axes can be made from it; drop it from axes_from")

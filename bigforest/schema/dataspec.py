@@ -175,7 +175,9 @@ class DataSpec:
                 else _record(WeightSpec, raw["weight"], classes=tuple(raw["weight"]["classes"])),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise FormatError(f"the dataspec cannot be read ({error}); the file is damaged or not ours") from error
+            raise FormatError(
+                f"the dataspec cannot be read ({error}); the file is damaged or not of bigforest"
+            ) from error
         _check(spec)
         return spec
 
@@ -223,7 +225,7 @@ def _check(spec: DataSpec) -> None:
     except TypeError:  # something that cannot be compared or hashed
         sound = False
     if not sound:
-        raise FormatError("the dataspec contradicts itself; the file is damaged or not ours")
+        raise FormatError("the dataspec contradicts itself; the file is damaged or not of bigforest")
 
 
 def _sound_features(spec: DataSpec) -> bool:

@@ -16,14 +16,14 @@ _IMPURITIES: list[str] = list(get_args(Impurity))
 def name_family(name: str, options_of: str) -> None:
     """Let TrainConfig take the family `name`, with the options and defaults of the family `options_of`."""
     if name in get_args(Family) or options_of not in get_args(Family):
-        raise ConfigError(f"a family needs a name of its own, not {name!r}, and the options of one of the package")
+        raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
     _FAMILIES[name] = options_of
 
 
 def name_impurity(name: str) -> None:
     """Let TrainConfig take the impurity `name`, of classes."""
     if name in get_args(Impurity):
-        raise ConfigError(f"an impurity needs a name of its own, not {name!r}")
+        raise ConfigError(f"an impurity needs a new name, not {name!r}")
     if name not in _IMPURITIES:
         _IMPURITIES.append(name)
 

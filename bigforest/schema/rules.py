@@ -32,7 +32,7 @@ def _check_calibration(config: TrainOptions) -> None:
     if config.calibration is None:
         return
     if not config.bootstrap:
-        raise ConfigError("calibration keeps rows out of all bags, and without bootstrap there are none; drop one")
+        raise ConfigError("calibration keeps rows out of all bags, and there are no bags without bootstrap; drop one")
     if config.boosts:
         raise ConfigError(
             f"certainty is not calibrated with sampling {config.sampling!r}, which draws by the errors of all rows; "
@@ -60,21 +60,21 @@ def _check_boosting(config: TrainOptions) -> None:
         )
     biased = f"{named} makes the out-of-bag error biased, as rows that are hard are rarely out of bag"
     if config.stop_oob is not None:
-        raise ConfigError(f"{biased}, so stop_oob cannot go by it; drop stop_oob and say how many trees")
+        raise ConfigError(f"{biased}, so stop_oob cannot use it; drop stop_oob and set the number of trees")
     if config.shrink == "auto":
-        raise ConfigError(f"{biased}, so shrink cannot be chosen by it; give the amount, or drop shrink")
+        raise ConfigError(f"{biased}, so shrink cannot be chosen by it; set the amount, or drop shrink")
 
 
 def _check_votes(config: TrainOptions) -> None:
     if config.keep_votes and not config.bootstrap:
-        raise ConfigError("keep_votes is for rows out of bag, and without bootstrap there are none; drop one of them")
+        raise ConfigError("keep_votes is for out-of-bag rows, and there are none without bootstrap; drop one of them")
 
 
 def _check_stop(config: TrainOptions) -> None:
     if config.stop_oob is None:
         return
     if not config.bootstrap:
-        raise ConfigError("stop_oob looks at the out-of-bag error, which is not there without bootstrap; drop it")
+        raise ConfigError("stop_oob looks at the out-of-bag error, which does not exist without bootstrap; drop it")
     if not config.replace and config.sample_fraction == 1.0:
         raise ConfigError("stop_oob looks at the out-of-bag error, and all rows are in every bag; sample fewer")
 
@@ -83,9 +83,11 @@ def _check_family(config: TrainOptions) -> None:
     if config.density is not None and config.projection_kind == "rerf":
         raise ConfigError("rerf has as many weights as projections; drop density, or choose sporf")
     if config.mean_difference == "none" and config.mean_difference_scope != "tree":
-        raise ConfigError("mean_difference_scope is of the means that mean_difference offers; choose some, or drop it")
+        raise ConfigError(
+            "mean_difference_scope applies to the means that mean_difference offers; set mean_difference, or drop it"
+        )
     if config.has_components and config.axes is not None:
-        raise ConfigError(f"{config.rotation} keeps as many axes as features; drop axes, or choose random axes")
+        raise ConfigError(f"{config.rotation} has as many axes as features; drop axes, or choose random axes")
     if config.chooses_axes and config.axes is not None:
         raise ConfigError("axes_from auto has as many axes as the table has features; drop axes, or name the features")
     if len(set(config.axes_from)) < len(config.axes_from):
@@ -94,7 +96,7 @@ def _check_family(config: TrainOptions) -> None:
         raise ConfigError("principal components are orthogonal; drop orthogonal, or choose random axes")
     if config.axis_features is not None and not config.has_components:
         raise ConfigError(
-            "axis_features is of sets that have principal components, and random axes are of all features; choose the "
+            "axis_features applies to principal components, and random axes use all features; choose the "
             "rotation pca or pca-classes, or drop axis_features"
         )
     if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "half", "all"):

@@ -62,8 +62,7 @@ class TrainOptions:
         int,
         Option(
             panel=TREES,
-            help="The same data, options and seed give the same forest.",
-            more="All random draws follow from it.",
+            help="Seed of all random draws: same data, options and seed, same forest.",
         ),
     ] = 0
     family: Annotated[
@@ -91,13 +90,13 @@ class TrainOptions:
             own={"tree": "all", "rotation": "all"},
             elsewhere=("sqrt", "half"),
             metavar="sqrt|log2|half|all|INT|FRACTION",
-            unset="sqrt; of numbers half or all, chosen out of bag",
+            unset="sqrt; regression: half or all, chosen out of bag",
             help="Features drawn per node: by a rule, a count, or a fraction of all.",
             more=(
                 '"sqrt" and "log2" are rounded down, "half" is rounded up. A whole number is a count and a float a '
-                "fraction: 1 is one feature, 1.0 is all. A count above the number of features is refused. Unless "
-                "given, of numbers all features are drawn, and leaves have 1 row, where small trees on 1,000 rows at "
-                "least are better so out of bag; else half, and 2."
+                "fraction: 1 is one feature, 1.0 is all. A count above the number of features is refused. The "
+                "default for regression is all, with `min_leaf` 1, where small trees on at least 1,000 rows are better "
+                "with these out of bag; else half, with 2."
             ),
         ),
     ] = None
@@ -128,7 +127,7 @@ class TrainOptions:
             families=_BY_IMPURITY,
             elsewhere=("gini",),
             unset="gini, variance for regression",
-            help="What a split lowers.",
+            help="Measure that a split lowers.",
             more=(
                 '"error" is the share of rows that are not of the largest class (Tomasi 2017, section 3). "variance" '
                 "is for regression, the others are for classification."
@@ -154,7 +153,7 @@ class TrainOptions:
             panel=TREES,
             min=1,
             max=2**62,
-            unset="1; of numbers 2, or 1 where all features are chosen out of bag",
+            unset="1; regression: 2, or 1 where all features are chosen out of bag",
             help="Fewest bag rows of a leaf.",
             more="Of rows with weights, all beyond the first count as their mean weight.",
         ),
@@ -166,7 +165,7 @@ class TrainOptions:
             min=2,
             max=MAX_BINS,
             metavar="exact|INT",
-            help="Values per feature that may be thresholds: all, or at most a number, by quantiles.",
+            help="Candidate thresholds per feature: at all values, or at no more than INT of them, by quantiles.",
         ),
     ] = "exact"
     ranks: Annotated[
@@ -200,13 +199,13 @@ class TrainOptions:
         Option(
             panel=TREES,
             metavar="auto|off|LAMBDA",
-            help="Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows.",
+            help="Shrink leaves towards the nodes above them, by a lambda chosen out of bag or by LAMBDA rows.",
             more=(
                 "Hierarchical shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it "
                 'apart from the node above. "auto" takes the lambda with the least out-of-bag log loss, or mean '
-                "squared error of numbers, of 0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard "
-                "error of the difference; else 0, as where no row is out of bag, with hard votes, more than 64 "
-                "classes, or more than 4,194,304 rows times classes. Off unless given with `sampling` arc-x4 and "
+                "squared error for regression, among 0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the "
+                "standard error of the difference; else 0, as where no row is out of bag, with hard votes, more than "
+                "64 classes, or more than 4,194,304 rows times classes. Off unless given with `sampling` arc-x4 and "
                 "adaboost, and never chosen there."
             ),
         ),
@@ -218,7 +217,7 @@ class TrainOptions:
             within="[0, 1)",
             metavar="TOLERANCE",
             unset="grow all trees",
-            help="Stop once 20 more trees lower the out-of-bag error by this share of it or less.",
+            help="Stop when 20 more trees lower the out-of-bag error by no more than this share of it.",
             more=(
                 "That is: once the mean error after each of the last 20 trees is not lower by more than this share of "
                 "the mean error after each of the 20 before. Looked at after every 10 trees, from 40 on."
@@ -244,7 +243,7 @@ class TrainOptions:
             panel=BAGS,
             within="(0, 1)",
             unset="none",
-            help="Share of the rows that no bag has; certainty is calibrated by them alone.",
+            help="Share of the rows held out of all bags, on which certainty is calibrated.",
             more="Which rows these are does not depend on the seed. With `group`, whole groups are in no bag.",
         ),
     ] = None
@@ -252,7 +251,7 @@ class TrainOptions:
         Sampling,
         Option(
             panel=BAGS,
-            help="Draw all rows alike, by class, or, for boosting, more of those that earlier trees are wrong on.",
+            help="Draw rows uniformly, by class, or, for boosting, more of those that earlier trees are wrong on.",
             more=(
                 '"stratified": each class has its share of the draws. "balanced": each class has as many draws as the '
                 'smallest has rows, times `sample_fraction`. "arc-x4": a row that m of the trees before are wrong on '
@@ -269,7 +268,7 @@ class TrainOptions:
             text="the name of a column",
             accepts="str | ArrayLike | None",
             help="Column of groups of rows, such as a patient: whole groups are in or out of a bag.",
-            more="It is no feature. Bags are drawn from the groups. In Python also an array, a value for each row.",
+            more="It is not a feature. Bags are drawn from the groups. In Python also an array, a value for each row.",
         ),
     ] = None
     weight: Annotated[
@@ -280,7 +279,7 @@ class TrainOptions:
             text="the name of a column",
             accepts="str | ArrayLike | None",
             help="Column of the weights of the rows.",
-            more="It is no feature; rows of weight 0 are left out. In Python also an array, a number for each row.",
+            more="It is not a feature; rows of weight 0 are left out. In Python also an array, a number for each row.",
         ),
     ] = None
     class_weight: Annotated[
@@ -304,7 +303,7 @@ class TrainOptions:
         Option(
             panel=COLUMNS,
             unset="by the target",
-            help="What is learned: unless given, regression of floats, decimals, and integers of many values.",
+            help="Kind of target. Default: regression for floats, decimals, and integers of many values.",
         ),
     ] = None
     categories: Annotated[
@@ -313,8 +312,8 @@ class TrainOptions:
             panel=COLUMNS,
             accepts="str | Sequence[str]",
             unset="none",
-            help="Column of whole numbers or booleans that are names, in no order.",
-            more="Columns of text are categories anyway.",
+            help="Column of whole numbers or booleans to treat as a category, without order.",
+            more="Columns of text always are categories.",
         ),
     ] = ()
     min_level: Annotated[
@@ -325,7 +324,7 @@ class TrainOptions:
             max=2**31 - 1,
             families=("axis", "tree"),
             elsewhere=(1000,),
-            help="Levels of a category with fewer bag rows in a node go to one side together there; 1: none do.",
+            help="Levels of a category with fewer bag rows in a node are split as one level; 1: none are.",
             more=(
                 "The heaviest levels of a node may be split off although they have fewer: as many as the number of its "
                 "rows has binary digits, 10 for 1,000."
@@ -390,7 +389,7 @@ class TrainOptions:
         Normalize,
         Option(
             families=_OBLIQUE,
-            help="Weights are for features as they are, or divided by their deviation (zscore) or range (minmax).",
+            help="Scale of the features that weights apply to: none, standard deviation (zscore) or range (minmax).",
         ),
     ] = "none"
     axes: Annotated[
@@ -400,7 +399,7 @@ class TrainOptions:
             max=MAX_AXES,
             families=("rotation",),
             unset="as many as features",
-            help="Axes of a tree's table, of which nodes draw `mtry`.",
+            help="Number of axes of a tree, of which nodes draw `mtry`.",
         ),
     ] = None
     orthogonal: Annotated[bool, Option(families=("rotation",), help="Make random axes orthogonal.")] = True
@@ -423,7 +422,7 @@ class TrainOptions:
             max=MAX_AXIS_FEATURES,
             families=("rotation",),
             unset="3",
-            help="Features of a set that has principal components of its own.",
+            help="Number of features in each set with principal components of its own.",
             more="The last set of a tree may be smaller. Of 1, the features stay as they are.",
         ),
     ] = None
@@ -434,7 +433,7 @@ class TrainOptions:
             metavar="COL|auto",
             unset="all features",
             accepts="str | Sequence[str]",
-            help="Feature that axes are made from, or auto, which chooses them; any other is an axis of its own.",
+            help="Feature that axes are made from, or auto to choose them; each other feature is an axis of its own.",
             more=(
                 "Columns that mean nothing spoil every axis they are part of. auto ranks the features by what splits "
                 "on them gain out of bag, and takes the leading ones of which small forests err least out of bag, or "
@@ -451,14 +450,14 @@ class TrainOptions:
             metavar="INT|INT,INT",
             text="several such numbers separated by commas, such as 50,100,200",
             unset="100, and at most half of all",
-            help="Features of a subspace; of several sizes the trees have one each, in turn.",
+            help="Number of features in a subspace; trees take several sizes in turn.",
         ),
     ] = None
     subspace_per: Annotated[
         Scope,
         Option(
             families=SUBSPACE_FAMILIES,
-            help="Each tree has a subspace that no other has, or each node draws one.",
+            help="Draw a different subspace for each tree, or one for each node.",
             more="A node looks at all features where those of its own subspace cannot split it.",
         ),
     ] = "tree"
@@ -468,7 +467,7 @@ class TrainOptions:
             min=2,
             max=MAX_STEPS,
             families=SUBSPACE_FAMILIES,
-            help="Parts of the way between two class means, searched for the best cut.",
+            help="Steps between two class means at which cuts are tried.",
         ),
     ] = 50
     max_epochs: Annotated[
@@ -485,7 +484,7 @@ class TrainOptions:
         Option(
             families=SUBSPACE_FAMILIES,
             unset="reject",
-            help="The answer where classes have equal votes: the lowest, none (reject), or a random one.",
+            help="Prediction where classes have equal votes: the lowest, none (reject), or a random one.",
             more="Unless a prediction asks for another.",
         ),
     ] = None

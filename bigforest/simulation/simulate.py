@@ -74,7 +74,7 @@ class SimulationConfig:
         if not isinstance(self.noise, int | float) or not 0 <= self.noise <= 0.5:
             raise ConfigError(f"noise must be a share of the labels from 0 to 0.5, not {self.noise!r}")
         if self.kind != "shapes" and self.noise:
-            raise ConfigError(f"noise is for shapes, not for {self.kind}; leave it out")
+            raise ConfigError(f"noise is for shapes, not for {self.kind}; drop it")
         if self.kind == "shapes" and self.outliers:
             raise ConfigError("shapes has no class means to draw outliers around; leave outliers out")
 
@@ -113,7 +113,7 @@ def _configured(
 ) -> SimulationConfig:
     """The SimulationConfig of the options of `simulate`. Raises ConfigError."""
     if dims is None and kind in KINDS and kind != "shapes":
-        raise ConfigError(f"say how many dims {kind} has")
+        raise ConfigError(f"give the number of dims of {kind}")
     dims = 2 if dims is None else dims
     if noise is None:
         noise = SHAPES_NOISE if kind == "shapes" else 0.0

@@ -44,7 +44,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     max_depth : int or None, default=None
         Deepest level of a leaf; the root has level 0. None: unlimited.
     max_bins : {"exact"} or int, default="exact"
-        Values per feature that may be thresholds: all, or at most a number, by quantiles.
+        Candidate thresholds per feature: at all values, or at no more than INT of them, by quantiles.
     ranks : bool, default=False
         Split on the ranks of the values in the training table instead of the values. Equal values have the mean of
         their ranks.
@@ -55,32 +55,32 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in prediction
         unless asked otherwise. Always hard with `sampling` arc-x4 and adaboost.
     shrink : {"auto", "off"} or float, default="auto"
-        Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows. Hierarchical
+        Shrink leaves towards the nodes above them, by a lambda chosen out of bag or by LAMBDA rows. Hierarchical
         shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
-        above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of numbers, of 0, 0.1,
-        1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as where no
-        row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes. Off unless
-        given with `sampling` arc-x4 and adaboost, and never chosen there.
+        above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error for regression, among
+        0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as
+        where no row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes.
+        Off unless given with `sampling` arc-x4 and adaboost, and never chosen there.
     stop_oob : float or None, default=None
-        Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
-        after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20
-        before. Looked at after every 10 trees, from 40 on. None: grow all trees.
+        Stop when 20 more trees lower the out-of-bag error by no more than this share of it. That is: once the mean
+        error after each of the last 20 trees is not lower by more than this share of the mean error after each of the
+        20 before. Looked at after every 10 trees, from 40 on. None: grow all trees.
     replace : bool, default=True
         Draw a bag with replacement.
     calibration : float or None, default=None
-        Share of the rows that no bag has; certainty is calibrated by them alone. Which rows these are does not depend
+        Share of the rows held out of all bags, on which certainty is calibrated. Which rows these are does not depend
         on the seed. With `group`, whole groups are in no bag. None: none.
     sampling : {"uniform", "stratified", "balanced", "arc-x4", "adaboost"}, default="uniform"
-        Draw all rows alike, by class, or, for boosting, more of those that earlier trees are wrong on. "stratified":
+        Draw rows uniformly, by class, or, for boosting, more of those that earlier trees are wrong on. "stratified":
         each class has its share of the draws. "balanced": each class has as many draws as the smallest has rows, times
         `max_samples`. "arc-x4": a row that m of the trees before are wrong on has the weight 1 + m^4 (Breiman 1998).
         "adaboost": rows that the last tree is wrong on have half of all weight, and a tree of the weighted error e
         votes with log((1 - e) / e) (Freund and Schapire 1997). With these two, trees grow one after the other, and the
         out-of-bag error is biased.
     min_level : int, default=5
-        Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
-        levels of a node may be split off although they have fewer: as many as the number of its rows has binary digits,
-        10 for 1,000. Only of the families axis and tree.
+        Levels of a category with fewer bag rows in a node are split as one level; 1: none are. The heaviest levels of a
+        node may be split off although they have fewer: as many as the number of its rows has binary digits, 10 for
+        1,000. Only of the families axis and tree.
     keep_votes : bool, default=False
         Keep the leaf of every out-of-bag row in each tree, as a table.
     projections : str or int, default="p^2/3"
@@ -98,10 +98,10 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     mean_difference_scope : {"tree", "node"}, default="tree"
         Means of the tree's bag, or of the node. Only of the family sparse-oblique.
     normalize : {"none", "zscore", "minmax"}, default="none"
-        Weights are for features as they are, or divided by their deviation (zscore) or range (minmax). Only of the
+        Scale of the features that weights apply to: none, standard deviation (zscore) or range (minmax). Only of the
         family sparse-oblique.
     axes : int or None, default=None
-        Axes of a tree's table, of which nodes draw `max_features`. None: as many as features. Only of the family
+        Number of axes of a tree, of which nodes draw `max_features`. None: as many as features. Only of the family
         rotation.
     orthogonal : bool, default=True
         Make random axes orthogonal. Only of the family rotation.
@@ -110,21 +110,21 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         of a sample of the rows (Rodriguez 2006): "pca" samples three quarters of all rows, "pca-classes" three quarters
         of the rows in the tree's bag that are of some classes, drawn for each set. Only of the family rotation.
     axis_features : int or None, default=None
-        Features of a set that has principal components of its own. The last set of a tree may be smaller. Of 1, the
-        features stay as they are. None: 3. Only of the family rotation.
+        Number of features in each set with principal components of its own. The last set of a tree may be smaller. Of
+        1, the features stay as they are. None: 3. Only of the family rotation.
     axes_from : str or Sequence[str], default=()
-        Feature that axes are made from, or auto, which chooses them; any other is an axis of its own. Columns that mean
-        nothing spoil every axis they are part of. auto ranks the features by what splits on them gain out of bag, and
-        takes the leading ones of which small forests err least out of bag, or all. Empty: all features. Only of the
+        Feature that axes are made from, or auto to choose them; each other feature is an axis of its own. Columns that
+        mean nothing spoil every axis they are part of. auto ranks the features by what splits on them gain out of bag,
+        and takes the leading ones of which small forests err least out of bag, or all. Empty: all features. Only of the
         family rotation.
     subspace : str, int or None, default=None
-        Features of a subspace; of several sizes the trees have one each, in turn. None: 100, and at most half of all.
-        Only of the families subspace-cap and subspace-perceptron.
+        Number of features in a subspace; trees take several sizes in turn. None: 100, and at most half of all. Only of
+        the families subspace-cap and subspace-perceptron.
     subspace_per : {"tree", "node"}, default="tree"
-        Each tree has a subspace that no other has, or each node draws one. A node looks at all features where those of
-        its own subspace cannot split it. Only of the families subspace-cap and subspace-perceptron.
+        Draw a different subspace for each tree, or one for each node. A node looks at all features where those of its
+        own subspace cannot split it. Only of the families subspace-cap and subspace-perceptron.
     steps : int, default=50
-        Parts of the way between two class means, searched for the best cut. Only of the families subspace-cap and
+        Steps between two class means at which cuts are tried. Only of the families subspace-cap and
         subspace-perceptron.
     max_epochs : int, default=100
         Most passes of a perceptron over the rows of a node. Only of the family subspace-perceptron.
@@ -391,13 +391,13 @@ def _class_weight(given: Any, classes: NDArray[Any]) -> Any:
     if given is None or (isinstance(given, str) and given == "balanced"):
         return given
     if isinstance(given, str) and given == "balanced_subsample":
-        raise ConfigError('class_weight="balanced_subsample" is not there; use "balanced", or sampling="balanced"')
+        raise ConfigError('class_weight="balanced_subsample" is not supported; use "balanced", or sampling="balanced"')
     if not isinstance(given, dict):
         raise ConfigError(f'class_weight must be a dict of classes, "balanced" or None, not {given!r}')
     known = classes.tolist()
     unknown = [label for label in given if label not in known]
     if unknown and any(label not in given for label in known):
-        raise ConfigError(f"class_weight names {unknown[0]!r}, which is no class; these are {known[:20]}")
+        raise ConfigError(f"class_weight names {unknown[0]!r}, which is not a class; the classes are {known[:20]}")
     plain = {label.item() if isinstance(label, np.generic) else label: w for label, w in given.items()}
     return {
         int(label) if isinstance(label, float) else label: float(weight)

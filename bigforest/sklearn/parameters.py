@@ -57,8 +57,8 @@ def training_options(
     """
     if given["monotonic_cst"] is not None:
         raise ConfigError(
-            "monotonic_cst is not there: splits are chosen by the decrease of impurity alone; leave it None, or use "
-            "HistGradientBoosting of scikit-learn"
+            "monotonic_cst is not supported: splits are chosen by the decrease of impurity alone; set it to None, or "
+            "use HistGradientBoosting of scikit-learn"
         )
     family = given["family"]
     trees = given["n_estimators"]
@@ -156,7 +156,7 @@ def _share_of(max_samples: Any, bootstrap: Any, rows: int) -> float:
     if isinstance(max_samples, float | np.floating) and 0.0 < max_samples <= 1.0:
         return float(max_samples)
     raise ConfigError(
-        f"max_samples must be a number of rows, at most the {rows} that there are, or a fraction of them, above 0.0 "
+        f"max_samples must be a number of rows, at most the {rows} of the table, or a fraction of them, above 0.0 "
         f"and at most 1.0, not {max_samples!r}"
     )
 

@@ -45,7 +45,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     max_depth : int or None, default=None
         Deepest level of a leaf; the root has level 0. None: unlimited.
     max_bins : {"exact"} or int, default="exact"
-        Values per feature that may be thresholds: all, or at most a number, by quantiles.
+        Candidate thresholds per feature: at all values, or at no more than INT of them, by quantiles.
     ranks : bool, default=False
         Split on the ranks of the values in the training table instead of the values. Equal values have the mean of
         their ranks.
@@ -53,25 +53,25 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         Whether a feature that is constant in the node uses up a draw (count) or not (redraw). Only of the families
         axis, tree and rotation.
     shrink : {"auto", "off"} or float, default="auto"
-        Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows. Hierarchical
+        Shrink leaves towards the nodes above them, by a lambda chosen out of bag or by LAMBDA rows. Hierarchical
         shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
-        above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of numbers, of 0, 0.1,
-        1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as where no
-        row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes. Off unless
-        given with `sampling` arc-x4 and adaboost, and never chosen there.
+        above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error for regression, among
+        0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as
+        where no row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes.
+        Off unless given with `sampling` arc-x4 and adaboost, and never chosen there.
     stop_oob : float or None, default=None
-        Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
-        after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20
-        before. Looked at after every 10 trees, from 40 on. None: grow all trees.
+        Stop when 20 more trees lower the out-of-bag error by no more than this share of it. That is: once the mean
+        error after each of the last 20 trees is not lower by more than this share of the mean error after each of the
+        20 before. Looked at after every 10 trees, from 40 on. None: grow all trees.
     replace : bool, default=True
         Draw a bag with replacement.
     calibration : float or None, default=None
-        Share of the rows that no bag has; certainty is calibrated by them alone. Which rows these are does not depend
+        Share of the rows held out of all bags, on which certainty is calibrated. Which rows these are does not depend
         on the seed. With `group`, whole groups are in no bag. None: none.
     min_level : int, default=5
-        Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
-        levels of a node may be split off although they have fewer: as many as the number of its rows has binary digits,
-        10 for 1,000. Only of the families axis and tree.
+        Levels of a category with fewer bag rows in a node are split as one level; 1: none are. The heaviest levels of a
+        node may be split off although they have fewer: as many as the number of its rows has binary digits, 10 for
+        1,000. Only of the families axis and tree.
     keep_targets : bool, default=False
         Keep the training targets of every leaf of a regression, for quantiles.
     keep_votes : bool, default=False

@@ -113,7 +113,7 @@ def checked_sample_weight(sample_weight: Any, frame: Any) -> NDArray[np.float64]
         raise DataError(f"Sample weights must be 1D, one for each row, not of shape {weights.shape}")
     check_consistent_length(frame, weights)
     if not weights.any():
-        raise DataError("all weights in sample_weight are zero, so that no row is left; give some row a weight")
+        raise DataError("all weights in sample_weight are zero, so no row is left; give some row a weight")
     if (weights < 0.0).any():
-        raise DataError("Negative values in data passed to `sample_weight`; weights are numbers from 0 on")
+        raise DataError("Negative values in data passed to `sample_weight`; weights must be numbers, 0 or more")
     return weights

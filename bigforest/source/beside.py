@@ -111,7 +111,7 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     if isinstance(data, tuple) and len(data) == 2:
         data, labels = data
         if is_column(names["target"]):
-            raise ConfigError("the target is the second of the pair (X, y) already; drop target")
+            raise ConfigError("the target is already the second of the pair (X, y); drop target")
         columns = {"target": series_of(labels, names["target"], "y")}
     else:
         columns = {}
@@ -125,9 +125,7 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     table = data if is_sparse(data) else frame_in_memory(data)
     if table is None:
         what, kind = next(iter(columns)), type(data).__name__
-        raise ConfigError(
-            f"{what} as an array goes with a table in memory, not with {kind}; name a column of the table"
-        )
+        raise ConfigError(f"{what} as an array needs a table in memory, not {kind}; name a column of the table")
     known = set(table.columns if isinstance(table, pl.DataFrame) else numbered_names(table))
     rows = table.shape[0]
     for what, column in columns.items():

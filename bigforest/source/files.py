@@ -136,7 +136,7 @@ def find_files(path: str | Path) -> tuple[str, list[Path]]:
     try:
         return _files_of(path)
     except OSError as error:
-        raise DataError(f"{path}: {error.strerror}; check the path and who may read it") from error
+        raise DataError(f"{path}: {error.strerror}; check the path and its permissions") from error
 
 
 def _files_of(path: str | Path) -> tuple[str, list[Path]]:
@@ -207,7 +207,9 @@ def _check_filled(file: Path) -> None:
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {reason(error)}") from error
     if start == b"\0":
-        raise DataError(f"{file}: the file begins with zero bytes and is no text; check that it was written")
+        raise DataError(
+            f"{file}: the file begins with zero bytes and is not text; check that it was written completely"
+        )
 
 
 def _lazy_scan(file: Path, kind: str, scratch: Path, mark: str | None) -> pl.LazyFrame:

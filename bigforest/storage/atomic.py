@@ -88,7 +88,7 @@ def _sweep_beside(place: Path) -> None:
 
 def _check_free(out: str | Path, place: Path, *, overwrite: bool) -> None:
     if not overwrite and is_there(place):
-        raise OutputExistsError(f"{out} was created by someone else during the run; choose another output")
+        raise OutputExistsError(f"{out} was created by another process during the run; choose another output")
 
 
 def check_output(

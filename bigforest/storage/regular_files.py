@@ -48,7 +48,7 @@ def open_regular(path: Path) -> IO[bytes]:
     except OSError as error:
         what = "it is a link" if path.is_symlink() else reason(error)
         raise FormatError(f"{path} cannot be read: {what}") from error
-    raise FormatError(f"{path} cannot be read: it is no regular file")
+    raise FormatError(f"{path} cannot be read: it is not a regular file")
 
 
 def is_own_folder(path: Path) -> bool:

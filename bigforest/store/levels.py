@@ -115,11 +115,11 @@ def read_levels(path: Path, spec: DataSpec) -> Levels:
 def checked_levels(table: pa.Table, spec: DataSpec, path: Path) -> Levels:
     """The levels in a table read from the file `path`. Raises FormatError where they are not what `spec` says."""
     if not table.schema.equals(LEVELS) or any(column.null_count for column in table.columns):
-        raise FormatError(f"{path}: not the columns of levels; the file is damaged or not ours")
+        raise FormatError(f"{path}: not the columns of levels; the file is damaged or not of bigforest")
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise FormatError(f"{path}: text that is none ({error}); the file is damaged") from error
+        raise FormatError(f"{path}: invalid text ({error}); the file is damaged") from error
     wanted = np.array([feature.levels for feature in spec.features], np.int64)
     offsets = np.concatenate([[0], np.cumsum(wanted)])
     levels = Levels(offsets, pl.Series("level", table["level"], pl.String))

@@ -523,7 +523,7 @@ def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], 
     """
     store = Store.open(path, verify=False)
     if store.fingerprint != fingerprint:
-        raise FormatError(f"{path} is not the store that was handed over: it has changed, or this is another disk")
+        raise FormatError(f"{path} is not the store that was sent: it has changed, or this is another disk")
     store = replace(store, _opened=opened)
     return store if made_by is None else made_by(store)
 

@@ -75,7 +75,7 @@ def check_boosting(rows: int | None, config: TrainConfig, resources: Resources) 
         return
     if resources.cluster is not None:
         raise ConfigError(
-            f"with sampling {config.sampling!r} each tree needs those before it, so that workers of a cluster would "
+            f"with sampling {config.sampling!r} each tree needs the trees before it, so workers of a cluster would "
             "wait; drop the scheduler, or take another sampling"
         )
     if rows is not None:

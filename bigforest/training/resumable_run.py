@@ -99,7 +99,7 @@ class ResumableRun:
     def clean(self) -> None:
         """Remove what a killed process left half-written, and make the folders there must be."""
         if not is_own_folder(self.forest):
-            raise FormatError(f"{self.forest} is no folder that a run made; remove {self.folder}")
+            raise FormatError(f"{self.forest} was not made by a run; remove {self.folder}")
         remove_half_made(self.forest)
         _check_work(self.folder, self.state)
         self._leave_other()
@@ -133,7 +133,7 @@ class ResumableRun:
         if not self._lock.held():
             raise BusyError(_busy(self.out))
         if not self.state.replaces and is_there(self.place):
-            raise OutputExistsError(f"{self.out} was created by someone else during the run; move it away")
+            raise OutputExistsError(f"{self.out} was created by another process during the run; move it away")
         sync_names(self.forest)
         install(self.forest, self.place, self.folder / _REPLACED)
         self.discard()
@@ -180,7 +180,9 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
         run.discard()
         lock.close()
         if disk_full(error):
-            raise DiskFullError(f"the disk of {folder} or of {work} has no room; make room and start again") from error
+            raise DiskFullError(
+                f"the disk of {folder} or of {work} is full; free some space and start again"
+            ) from error
         raise
     return run
 
@@ -231,7 +233,7 @@ def _give_way(out: Path, place: Path, lock: Lock, *, overwrite: bool) -> None:
     dead = not (folder / "forest").is_dir()
     if not dead and not overwrite:
         raise OutputExistsError(
-            f"{folder} is an unfinished run: {go_on(out)}, or start anew with overwrite, which discards it"
+            f"{folder} is an unfinished run: {go_on(out)}, or start again with overwrite, which discards it"
         )
     aside = folder / _REPLACED
     if aside.exists() and not is_there(place):  # killed between the two renames of `install`

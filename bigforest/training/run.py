@@ -122,11 +122,11 @@ def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> 
 def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> ResumableRun | None:
     """A run that adds trees to the finished forest `out`; None when it has all the trees asked for."""
     if not is_forest(out):
-        raise ConfigError(f"{out}: there is neither an unfinished run nor a forest to go on with; check the path")
+        raise ConfigError(f"{out}: no unfinished run and no forest to go on with; check the path")
     forest = read_forest(out)
     origin, config = forest.origin, forest.config
     if origin is None:
-        raise ConfigError(f"{out} does not say which table it was grown on, so no trees can be added; train it anew")
+        raise ConfigError(f"{out} does not record its training table, so no trees can be added; train it again")
     if origin.merged:
         raise ConfigError(
             f"{out} was merged from other forests, so no trees can be added to it; train another forest with a seed of "
@@ -153,7 +153,7 @@ def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) ->
     if trees < config.trees:
         raise ConfigError(f"{out} has {config.trees} trees, more than {trees}; trees can be added but not removed")
     if trees == config.trees and task.validate is not None:
-        raise ConfigError(f"{out} is finished and has {trees} trees; judge it with validate_forest, or ask for more")
+        raise ConfigError(f"{out} is finished and has {trees} trees; evaluate it with validate_forest, or ask for more")
     if trees == config.trees:
         clock(Notice(f"{out} is finished and has {trees} trees; ask for more with trees to add some"))
         return None
@@ -234,7 +234,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
     task = TrainingJob(state.data if data is None else data, state.target, state.exclude, asdict(state.config))
     complete = run.store.exists()
     if task.data is None and not complete:
-        raise ConfigError(f"{run.out} was begun with a table in memory; give DATA again")
+        raise ConfigError(f"{run.out} was started with a table in memory; give DATA again")
     moved = data is not None and (task.location is None or task.location != state.data)
     if not complete or moved:
         with local_workdir(run.temporary) as here:

@@ -83,7 +83,7 @@ class RunState:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
             raise FormatError(
-                f"{path} is damaged ({error}): the run cannot go on; start anew with overwrite, or remove its folder"
+                f"{path} is damaged ({error}): the run cannot go on; start again with overwrite, or remove its folder"
             ) from error
 
 

@@ -99,13 +99,13 @@ def _lambdas(forest: Forest) -> tuple[float, ...]:
         )
     if forest.origin is None or forest.origin.merged or forest.revised in ("pruned", "calibrated"):
         raise ConfigError(
-            f"the forest was {forest.revised or 'merged'}, so its out-of-bag rows are not known any more; {advice}"
+            f"the forest was {forest.revised or 'merged'}, so its out-of-bag rows are not known; {advice}"
         )
     wanted = replace(forest.config, shrink="auto")
     lambdas = lambdas_to_try(wanted, forest.spec.rows, answer_width(forest.spec))
     if not lambdas:
         what = "votes are hard" if forest.config.vote == "hard" else "the table has too many rows and classes"
-        raise ConfigError(f"no lambda is chosen where {what}; {advice}")
+        raise ConfigError(f"lambda cannot be chosen where {what}; {advice}")
     return lambdas
 
 

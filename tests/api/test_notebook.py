@@ -207,7 +207,7 @@ def test_score__of_missing_and_unknown_labels() -> None:
     for y, message in (([None] * 80, "no row has a true value"), (["no"], "y has 1 rows, and the table has 80")):
         with pytest.raises(DataError, match=message):
             forest.score(CLASSES, y)
-    with pytest.raises(DataError, match="no column 'late' to score by; give y"):
+    with pytest.raises(DataError, match="no column 'late' to score against; give y"):
         forest.score(CLASSES.drop("late"))
 
 

@@ -132,7 +132,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "curve of numbers": (
         lambda: ["things.parquet", "--target", "noise", "--exclude", "target", "--validate", "things.parquet"],
-        "curves are of classes",
+        "curves are for classes",
     ),
     "scope of no means": (
         lambda: ["things.parquet", "--family", "sparse-oblique", "--mean-difference-scope", "node"],

@@ -188,7 +188,7 @@ def test_train__without_a_target_offers_near_names_and_the_last(folder: Path, ru
     things().rename({"target": "Traget"}).with_columns(last=1).write_parquet("t.parquet")
     run("train", "t.parquet")
     assert run.code == 2
-    assert "say which one is the target, such as 'Traget' or 'last': the columns are " in run.err
+    assert "name the target, such as 'Traget' or 'last': the columns are " in run.err
 
 
 def test_version__is_short_too(run: Run) -> None:
@@ -207,7 +207,7 @@ def test_completion__is_offered(run: Run) -> None:
 def test_files_that_are_not_there__are_told_in_a_line(folder: Path, run: Run) -> None:
     wrong = {
         ("train", "--config"): "nowhere.toml: there is no such file; check the path",
-        ("compare", "--candidates"): "nowhere.toml: there is no such file of candidates; check the path",
+        ("compare", "--candidates"): "nowhere.toml: no such file of candidates; check the path",
     }
     pl.DataFrame({"x": range(20), "y": [0, 1] * 10}).write_parquet("t.parquet")
     for (command, option), message in wrong.items():

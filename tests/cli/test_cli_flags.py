@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("steps is an option of the family axis", "--steps is an option of the family axis"),
         ("target 'a' has nulls; the weight of a row", "target 'a' has nulls; the weight of a row"),
         ("the table has 2 features; lower mtry, or make it all", "...; lower --mtry, or make it all"),
-        ("judge it with validate_forest", "judge it with `bigforest validate`"),
+        ("evaluate it with validate_forest", "judge it with `bigforest validate`"),
         ("use bigforest train --resume x", "use bigforest train --resume x"),
     ],
 )

@@ -158,7 +158,7 @@ def test_simulate__prints_the_bayes_error(run: Run, folder: Path, kind: str, opt
         (["images", str(DIGITS), "--out", "f", "--size", "20"], 2, "size must be"),
         (["images", str(DIGITS), "--out", "things.parquet", "--overwrite"], 2, "is not a bigforest image features"),
         (["images", str(DIGITS)], 2, "Missing option '--out'"),
-        (["simulate", "trunk", "--rows", "5"], 2, "say how many dims"),
+        (["simulate", "trunk", "--rows", "5"], 2, "give the number of dims"),
         (["simulate", "trunc", "--rows", "5"], 2, "there is no simulation 'trunc'; it is one of trunk"),
         (["simulate", "trunks", "--rows", "5", "--dims", "2"], 2, "no simulation 'trunks'"),
         (["simulate", "trunk", "--dims", "5"], 2, "Missing option '--rows'"),

@@ -230,7 +230,7 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         {},
         "more than the 65535 classes",
     ),
-    "no feature": lambda: (table(), {"exclude": ["x"]}, "no feature is left beside the target 'y'"),
+    "no feature": lambda: (table(), {"exclude": ["x"]}, "no feature is left besides the target 'y'"),
     "lists": lambda: (
         table(a=[[1], [2]], b=[{"c": b"x"}] * 2),
         {},

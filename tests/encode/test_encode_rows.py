@@ -99,10 +99,10 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "dates": (table([1, 2]).cast({"y": pl.Date}), {"task": "regression"}, "type Date"),
     "durations": (table([1, 2]).cast({"y": pl.Duration("us")}), {"task": "regression"}, "type Duration"),
     "infinite": (table([1.0, math.inf]), {"task": None}, "has values up to inf"),
-    "huge": (table([1.0, sys.float_info.max]), {"task": None}, "of which there is no variance"),
+    "huge": (table([1.0, sys.float_info.max]), {"task": None}, "too large for a variance"),
     "missing": (table([None, math.nan]), {"task": None}, "every value is missing"),
-    "stratified": (table([1.0, 2.0]), {"task": None, "sampling": "stratified"}, "which a regression has not"),
-    "class weight": (table([1.0, 2.0]), {"task": None, "class_weight": "balanced"}, "which a regression has not"),
+    "stratified": (table([1.0, 2.0]), {"task": None, "sampling": "stratified"}, "which a regression does not have"),
+    "class weight": (table([1.0, 2.0]), {"task": None, "class_weight": "balanced"}, "which a regression does not have"),
     "entropy": (table([1.0, 2.0]), {"task": None, "impurity": "entropy"}, "entropy is for classes"),
     "variance": (table([1, 2]), {"impurity": "variance"}, "variance is for regression"),
     "negative weight": (table([1, 2], w=[1, -1]), {"weight": "w"}, "'w' has 1 values such as -1"),
@@ -116,7 +116,11 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "no weight at all": (table([1, 2], w=[0, 0]), {"weight": "w"}, "every value is missing, rows of weight 0 aside"),
     "tiny weights": (table([1, 2], w=[5e-324, 1e-310]), {"weight": "w"}, "too far from 1"),
     "huge weights": (table([1, 2], w=[1e308, 1.0]), {"weight": "w", "class_weight": {1: 1e9}}, "too far from 1"),
-    "weight of no class": (table([1, 2]), {"class_weight": {3: 1.0}}, "names '3', which is no class; these are 1, 2"),
+    "weight of no class": (
+        table([1, 2]),
+        {"class_weight": {3: 1.0}},
+        "names '3', which is not a class; the classes are 1, 2",
+    ),
 }
 
 

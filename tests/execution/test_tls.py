@@ -123,7 +123,7 @@ def test_commands__without_them_or_with_others_are_refused(address: str, keys: K
         assert (run.code, run.out, run.err.count("\n")) == (2, "", 1), run.err
         return run.err
 
-    assert "needs a certificate and the authority" in refused()
+    assert "needs a certificate and the certificate authority" in refused()
     assert "check the address, and the TLS files" in refused("--tls-ca", keys.ca, "--tls-cert", keys.ca)
     assert "check the address, and the TLS files" in refused(*make_keys(folder / "others").options)
     assert "there is no file nowhere.pem of TLS" in refused("--tls-ca", "nowhere.pem")

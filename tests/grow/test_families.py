@@ -29,7 +29,7 @@ from bigforest.schema.config import TrainConfig
         ({"family": "sparse-oblique", "mean_difference": True}, "mean_difference must be one of none"),
         ({"family": "rotation", "rotation": "pca", "axes": 2}, "pca keeps as many axes as features"),
         ({"family": "rotation", "rotation": "pca-classes", "axes": 2}, "pca-classes keeps as many axes as features"),
-        ({"family": "rotation", "axis_features": 3}, "random axes are of all features; choose the rotation pca"),
+        ({"family": "rotation", "axis_features": 3}, "random axes use all features; choose the rotation pca"),
         ({"family": "rotation", "rotation": "pca", "axis_features": 0}, "axis_features must be a whole number from 1"),
         ({"family": "axis", "axis_features": 3}, "axis_features is an option of the family rotation, not of axis"),
         ({"family": "rotation", "orthogonal": 1.5}, "orthogonal must be True or False"),

@@ -325,9 +325,9 @@ def shape(**extras: Any) -> Shape:
         ({"odd": ("zip", "name")}, {"family": "rotation"}, "rotation projects numbers, .* 'zip', 'name': exclude"),
         ({"odd": ("zip",)}, {"family": "sparse-oblique"}, "or choose the family axis"),
         ({"odd": ("zip",)}, {"family": "subspace-cap"}, "missing values are in 'zip'"),
-        ({"odd": ("zip",)}, {"ranks": True}, "ranks are of numbers, .* 'zip'"),
-        ({"numbers": True}, {"family": "rotation"}, "is for classes; choose the family axis"),
-        ({"weighted": True}, {"family": "subspace-perceptron"}, "weighs all rows alike"),
+        ({"odd": ("zip",)}, {"ranks": True}, "ranks need numbers .* 'zip'"),
+        ({"numbers": True}, {"family": "rotation"}, "is for classes; use the family axis"),
+        ({"weighted": True}, {"family": "subspace-perceptron"}, "has no weights of rows"),
     ],
 )
 def test_choose_way__families_that_take_no_such_table(extras: Any, options: Any, words: str) -> None:
@@ -336,6 +336,8 @@ def test_choose_way__families_that_take_no_such_table(extras: Any, options: Any,
 
 
 def test_train__a_family_that_takes_no_category(tmp_path: Path) -> None:
-    with pytest.raises(BigForestError, match="projects numbers, and categories or missing values are in 'carrier'"):
+    with pytest.raises(
+        BigForestError, match="projects numbers, and there are categories or missing values in 'carrier'"
+    ):
         bigforest.train(table(), "kind", out=tmp_path / "f", family="sparse-oblique", exclude=["minutes"])
     assert list(tmp_path.iterdir()) == []

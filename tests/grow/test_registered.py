@@ -221,7 +221,7 @@ def test_register__refuses_names_in_use() -> None:
         register_criterion(ScoredCriterion("gini", "", hellinger_score, hellinger_value))
     with pytest.raises(ConfigError, match="a name of its own, not 'rotation'"):
         register_family(RotationFamily(), "axis")
-    with pytest.raises(ConfigError, match="the options of one of the package"):
+    with pytest.raises(ConfigError, match="the options of a family of the package"):
         register_family(PairFamily(), "nothing")
 
 

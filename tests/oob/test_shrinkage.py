@@ -280,7 +280,7 @@ def test_shrink_forest__says_what_it_cannot_choose_by(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="grown without bootstrap, so no row is out of bag to choose by; give the am"):
         bf.shrink_forest(whole, tmp_path / "y", data=frame)
     hard = bf.train(frame, "y", trees=4, vote="hard")
-    with pytest.raises(ConfigError, match="no lambda is chosen where votes are hard; give the amount"):
+    with pytest.raises(ConfigError, match="lambda cannot be chosen where votes are hard; give the amount"):
         bf.shrink_forest(hard, tmp_path / "y", data=frame)
     pruned = bf.prune_forest(memory, frame, tmp_path / "pruned")
     with pytest.raises(ConfigError, match="the forest was pruned, so its out-of-bag rows are not known any more; give"):

@@ -241,5 +241,5 @@ def test_votes__are_asked_for() -> None:
         _ = forest.oob.votes
     with pytest.raises(ConfigError, match="train it with keep_votes"):
         _ = forest.oob_votes
-    with pytest.raises(ConfigError, match="without bootstrap there are none"):
+    with pytest.raises(ConfigError, match="there are none without bootstrap"):
         bf.train(frame, "two", bootstrap=False, keep_votes=True)

@@ -217,10 +217,10 @@ def test_calibration__of_many_rows_keeps_a_sample_of_all_and_of_each_class(fores
         ("y", {"coverage": 1.0}, "coverage must be a number above 0 and below 1"),
         ("y", {"coverage": "much"}, "coverage must be a number above 0 and below 1"),
         ("kind", {"reject_above": float("nan")}, "reject_above must be a number above 0 and below 1"),
-        ("y", {"coverage": 0.9999}, "too few for a coverage of 0.9999: that takes 9999"),
-        ("kind", {"coverage": 0.9999}, "too few for a coverage of 0.9999: that takes 9999"),
-        ("kind", {"reject_above": 0.0001}, "that takes 10000; raise reject_above"),
-        ("y", {"reject_above": 0.1}, "reject_above is of classes"),
+        ("y", {"coverage": 0.9999}, "too few for a coverage of 0.9999: this needs 9999"),
+        ("kind", {"coverage": 0.9999}, "too few for a coverage of 0.9999: this needs 9999"),
+        ("kind", {"reject_above": 0.0001}, "this needs 10000; raise reject_above"),
+        ("y", {"reject_above": 0.1}, "reject_above is for classes"),
         ("kind", {"coverage": 0.9, "vote": "hard"}, "whose vote is soft; drop vote"),
         ("kind", {"reject_above": 0.1, "vote": "stochastic"}, "whose vote is soft; drop vote"),
         ("kind", {"coverage": 0.9, "trees": [0, 1]}, "drop trees"),
@@ -410,7 +410,7 @@ def test_jackknife__as_the_oracle(options: dict[str, Any]) -> None:
 def test_jackknife__refuses_a_report_of_other_trees(forests: dict[str, Forest], tmp_path: Path) -> None:
     forests["y"].write(tmp_path / "f")
     rewritten(tmp_path / "f" / "oob" / "rows.parquet", lambda rows: rows.with_columns(pl.col("trees") - 1))
-    with pytest.raises(FormatError, match="not those whose bags are without the row"):
+    with pytest.raises(FormatError, match="not those that leave out the row"):
         bigforest.read_forest(tmp_path / "f").predict(frame(3), coverage=0.9, jackknife=True)
 
 
@@ -422,7 +422,7 @@ def test_calibration__refuses_rows_that_the_table_had_not(forests: dict[str, For
         forests["y"].write(tmp_path / f"{number}")
         rewritten(tmp_path / f"{number}" / "oob" / "rows.parquet", change)
         damaged = bigforest.read_forest(tmp_path / f"{number}")
-        with pytest.raises(FormatError, match="rows that the table had not"):
+        with pytest.raises(FormatError, match="rows that the table does not have"):
             damaged.predict(frame(3), coverage=0.9, coverage_by=frame(1200)["kind"])
 
 

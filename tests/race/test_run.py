@@ -175,10 +175,10 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
         ({"candidates": {"a": {}, "b": {"mtry": -4}}}, "the candidate b: mtry"),
         ({"candidates": {"a": {}, "../b": {}}}, "cannot be the name"),
         ({"candidates": {"a": {}, "A": {"min_leaf": 2}}}, "upper and lower case"),
-        ({"candidates": {"a": {}, "b": {"family": "tree"}}}, "none is out of bag"),
+        ({"candidates": {"a": {}, "b": {"family": "tree"}}}, "no row is out of bag"),
         ({"candidates": {"a": {}, "b": {"sampling": "arc-x4"}}}, "cannot be judged by rows out of bag"),
         ({"candidates": 1}, "from 2 to 7"),
-        ({"candidates": "nowhere.toml"}, "there is no such file of candidates"),
+        ({"candidates": "nowhere.toml"}, "no such file of candidates"),
         ({"metric": "mse"}, "metric must be log_loss or error or auc"),
         ({"budget": "soon"}, "budget must be a time"),
         ({"budget": "0s"}, "budget must be a time"),
@@ -239,7 +239,7 @@ def test_compare__default_candidates_of_any_table() -> None:
     reasons = dict(found.candidates.select("candidate", "retired").iter_rows())
     assert "cannot be grown here" in reasons["rotation"]
     assert reasons["default"] is None
-    assert any("80 of 160 rows are like another" in notice for notice in notices)
+    assert any("80 of 160 rows equal another row" in notice for notice in notices)
     assert any(notice.startswith("25 trees: ") for notice in notices)
     numbers = bf.compare(table(80, regression=True), "y", options={"trees": 25}, candidates=3)
     assert numbers.candidates["candidate"].to_list() == ["default", "larger-leaves", "without-replacement"]

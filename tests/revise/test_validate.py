@@ -91,7 +91,7 @@ def test_train__a_resumed_run_validates_where_it_is_told_to(tmp_path: Path) -> N
     bf.train(tmp_path / "data.parquet", "y", trees=5, out=tmp_path / "f")
     forest = bf.train(resume=tmp_path / "f", trees=8, validate=test)
     assert forest.validation.equals(at_once.validation)
-    with pytest.raises(ConfigError, match="is finished and has 8 trees; judge it with validate_forest"):
+    with pytest.raises(ConfigError, match="is finished and has 8 trees; evaluate it with validate_forest"):
         bf.train(resume=tmp_path / "f", validate=test)
 
 

@@ -357,7 +357,7 @@ def test_families__fit_and_are_cloned(parameters: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"monotonic_cst": [0] * 6}, "monotonic_cst is not there"),
+        ({"monotonic_cst": [0] * 6}, "monotonic_cst is not supported"),
         ({"n_estimators": 0}, "n_estimators must be"),
         ({"criterion": "poisson"}, "criterion must be one of gini"),
         ({"max_features": 1.5}, "max_features must be"),

@@ -152,7 +152,7 @@ def test_train__refuses_what_does_not_fit(data: Any, target: Any, options: dict[
 def test_train__refuses_arrays_beside_files(tmp_path: Path) -> None:
     WHOLE.write_parquet(tmp_path / "t.parquet")
     for data in (tmp_path / "t.parquet", WHOLE.lazy()):
-        with pytest.raises(ConfigError, match="target as an array goes with a table in memory, not with"):
+        with pytest.raises(ConfigError, match="target as an array needs a table in memory, not"):
             bf.train(data, Y)
         with pytest.raises(ConfigError, match="weight as an array goes with a table in memory"):
             bf.train(data, "target", weight=Y)

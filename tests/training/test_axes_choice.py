@@ -164,7 +164,7 @@ def test_train__other_features_are_axes_of_their_own(rotation: Any) -> None:
     [
         (
             {"axes_from": "nothing"},
-            "'nothing' is no feature, so no axes can be made from it; leave it out of axes_from",
+            "'nothing' is not a feature, so no axes can be made from it; drop it from axes_from",
         ),
         ({"axes_from": ["a", "y"]}, "'y' is no feature"),
         ({"axes_from": ["a", "a"]}, "axes_from must be different columns"),

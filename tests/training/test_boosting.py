@@ -278,7 +278,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "weights": ({"weight": "size"}, "weights of its own"),
     "class weights": ({"class_weight": "balanced"}, "weights of its own"),
     "soft votes": ({"vote": "soft"}, "vote must be 'hard'"),
-    "stopping": ({"stop_oob": 0.1}, "stop_oob cannot go by it"),
+    "stopping": ({"stop_oob": 0.1}, "stop_oob cannot use it"),
     "choosing lambda": ({"shrink": "auto"}, "shrink cannot be chosen by it"),
     "numbers": ({"task": "regression"}, "counts wrong classes"),
     "trees": ({"trees": 100_000, "sampling": "arc-x4"}, "at most .* trees"),
@@ -359,7 +359,7 @@ def test_read_forest__refuses_votes_that_cannot_be(votes: tuple[float, ...], tmp
     write_judgements(tmp_path / "f", judged(2.0, 1.0), forest.spec, forest.config)
     bigforest.read_forest(tmp_path / "f").predict(frame())
     write_judgements(tmp_path / "f", judged(*votes), forest.spec, forest.config)
-    with pytest.raises(FormatError, match="error and a vote of each tree"):
+    with pytest.raises(FormatError, match="error and a vote for each tree"):
         bigforest.read_forest(tmp_path / "f").predict(frame())
 
 

@@ -156,7 +156,7 @@ def test_resume__a_table_in_memory_is_given_again(tmp_path: Path, expected: dict
     out = tmp_path / "f"
     interrupted(frame(), out, stage)
     if stage == "encode":
-        with pytest.raises(bigforest.ConfigError, match="begun with a table in memory; give DATA again"):
+        with pytest.raises(bigforest.ConfigError, match="started with a table in memory; give DATA again"):
             bigforest.train(resume=out)
     bigforest.train(frame().lazy(), resume=out)
     assert files(out) == expected
@@ -170,7 +170,7 @@ def test_resume__another_table_is_refused(
 ) -> None:
     out = tmp_path / "f"
     folder = interrupted(table, out)
-    with pytest.raises(bigforest.DataError, match=r"not the one that .*f was begun with"):
+    with pytest.raises(bigforest.DataError, match=r"not the one that .*f was started with"):
         bigforest.train(frame().select("size", change, "kind"), resume=out)
     assert folder.exists()
     table.rename(tmp_path / "moved.parquet")
@@ -208,9 +208,9 @@ def test_resume__scratch_holds_the_store_and_may_change(
 
 
 def test_resume__nothing_there(tmp_path: Path, table: Path) -> None:
-    with pytest.raises(bigforest.ConfigError, match="neither an unfinished run nor a forest"):
+    with pytest.raises(bigforest.ConfigError, match="no unfinished run and no forest"):
         bigforest.train(resume=tmp_path / "f")
-    with pytest.raises(bigforest.ConfigError, match="there is no table to train on"):
+    with pytest.raises(bigforest.ConfigError, match="no table to train on"):
         bigforest.train()
     (tmp_path / "f.unfinished").mkdir()
     (tmp_path / "f.unfinished/thesis").touch()
@@ -225,7 +225,7 @@ def test_train__an_unfinished_run_is_not_discarded_unasked(
 ) -> None:
     out = tmp_path / "f"
     folder = interrupted(table, out, seed=8)
-    with pytest.raises(bigforest.OutputExistsError, match=r"is an unfinished run: go on with .* or start anew with"):
+    with pytest.raises(bigforest.OutputExistsError, match=r"is an unfinished run: go on with .* or start again with"):
         bigforest.train(table, "kind", out=out, **OPTIONS)
     (folder / "thesis").touch()
     with pytest.raises(bigforest.OutputExistsError, match="holds thesis"):

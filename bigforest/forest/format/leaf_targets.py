@@ -171,7 +171,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
             code[entry : entry + codes.size], reach[entry : entry + codes.size] = codes, weights
             leaf, entry = leaf + own.size, entry + codes.size
     if leaf != leaves or not _sound(tree, start, code, reach, value, header.config.trees):
-        raise FormatError(f"{directory / FOLDER}: leaves and targets do not hold together; the forest is damaged")
+        raise FormatError(f"{directory / FOLDER}: leaves and targets do not match; the forest is damaged")
     first = np.searchsorted(tree, np.arange(header.config.trees + 1))
     return LeafTargets(first, node, start, code, reach, value)
 
@@ -196,7 +196,7 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
     for batch in _batches(path, header):
         _, ends, codes, weights = _leaves(batch, path)
         if codes.size and int(codes.max()) >= places.size:
-            raise FormatError(f"{path}: a target is none of the training table's; the forest is damaged")
+            raise FormatError(f"{path}: a target is not in the training table; the forest is damaged")
         tree = pc.add(batch.column("tree"), pa.scalar(offset, pa.uint32()))
         lists = (_lists(np.append(0, ends), some) for some in (places[codes], weights))
         yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS)
@@ -258,7 +258,7 @@ def _leaves(
     lengths = [np.diff(found) for found in offsets]
     entries = [column.flatten() for column in lists]
     if any(column.null_count for column in [*batch.columns, *entries]) or not np.array_equal(*lengths):
-        raise FormatError(f"{path}: a leaf has not a weight for each of its targets; the forest is damaged")
+        raise FormatError(f"{path}: a leaf lacks a weight for one of its targets; the forest is damaged")
     ends = np.cumsum(lengths[0]).astype(np.uint64)
     return batch.column("tree").to_numpy(), ends, entries[0].to_numpy(), entries[1].to_numpy()
 

@@ -83,5 +83,5 @@ def _parse(raw: Mapping[str, Any]) -> Origin:
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("a number is missing")
     if stop and not (isinstance(stop.tolerance, float) and type(stop.most) is int):
-        raise ValueError("what decided the number of trees is not told")
+        raise ValueError("what decided the number of trees is missing")
     return origin

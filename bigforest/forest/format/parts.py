@@ -60,7 +60,7 @@ def numbered_parts(folder: Path) -> list[Path]:
     for path in folder.glob("part-*.parquet"):
         match = _PART.fullmatch(path.name)
         if match is None or int(match[1]) in found:
-            raise FormatError(f"{path} has not the name of a part, with a number of its own; the forest is damaged")
+            raise FormatError(f"{path} is not named as a part with a number of its own; the forest is damaged")
         found[int(match[1])] = path
     return [found[first] for first in sorted(found)]
 
@@ -123,7 +123,7 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
             waiting, rest = _with_room(waiting, room), _with_room(rest, room + 1)
         yield check_batch(batch, header, span.path, state, waiting, rest)
     if done == 0:
-        raise FormatError(f"{span.path}: there are no nodes; the forest is damaged")
+        raise FormatError(f"{span.path}: no nodes; the forest is damaged")
     if done != span.stop - span.start:
         raise FormatError(f"{span.path} has fewer rows than it says; the forest is damaged")
     if state[flatten.WHOLE] == 0:

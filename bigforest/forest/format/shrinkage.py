@@ -60,11 +60,11 @@ def _parse(raw: Any) -> Shrinkage:
         raise ValueError("it has missing or unknown entries")
     tried, losses = raw["tried"], raw["losses"]
     if not isinstance(tried, list) or not isinstance(losses, list) or len(losses) not in (0, len(tried)):
-        raise ValueError("there are not as many losses as lambdas")
+        raise ValueError("the numbers of losses and lambdas differ")
     crossed = raw["cross_fitted"]
     numbers = [raw["lambda"], *tried, *losses, *([] if crossed is None else [crossed])]
     if not all(map(is_lambda, numbers)):
-        raise ValueError("a lambda or a loss is no finite number, 0 or more")
+        raise ValueError("a lambda or a loss is not a finite number, 0 or more")
     if sorted(set(tried)) != tried or (tried and raw["lambda"] not in tried) or (crossed is None) == bool(losses):
-        raise ValueError("the lambda is none of those that were tried, or these are not ascending")
+        raise ValueError("the lambda is not among those that were tried, or these are not ascending")
     return Shrinkage(float(raw["lambda"]), tuple(map(float, tried)), tuple(map(float, losses)), crossed)

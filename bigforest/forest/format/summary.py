@@ -50,7 +50,7 @@ def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
     }
     share = table["importance"].to_numpy()
     if any(table[name].to_pylist() != own for name, own in known.items()) or not ((share >= 0) & (share <= 1)).all():
-        raise FormatError(f"{path} is not of the features of the dataspec; the forest is damaged")
+        raise FormatError(f"{path} does not match the features of the dataspec; the forest is damaged")
     return table
 
 

@@ -136,7 +136,7 @@ class Loader:
             used = predictor.packed.used
             return AnswerPasses(used, [range(1)], ALL_ROWS, default_batch(used.size), lambda _: predictor)
         if rule.trees:
-            raise ConfigError("some trees of a forest answer with all of it in memory; drop memory or trees")
+            raise ConfigError("predicting with some trees needs the whole forest in memory; drop memory or trees")
         if isinstance(rule.conformal, JackknifeIntervals):
             raise ConfigError("the jackknife takes all trees at once; drop memory or jackknife")
         with self._lock:

@@ -107,9 +107,9 @@ class GroupLeafTargets(NamedTuple):
         if counts.tolist() != [*map(len, leaves)] or not np.array_equal(
             np.concatenate(leaves), targets.node[begin:end]
         ):
-            raise FormatError("there are targets of other leaves than those of the trees; the forest is damaged")
+            raise FormatError("the targets belong to other leaves than those of the trees; the forest is damaged")
         if not targets.have_means(mean, begin, step):
-            raise FormatError("the targets of a leaf do not have the mean of the leaf; the forest is damaged")
+            raise FormatError("the mean of the targets of a leaf is not the value of the leaf; the forest is damaged")
         return cls(targets, trees.start, begin)
 
 

@@ -44,7 +44,7 @@ def read_judgements(directory: Path, header: Header) -> pa.Table:
         and (header.config.weighs_trees or (vote == 1.0).all())
     )
     if not sound:
-        raise FormatError(f"{path} does not have an error and a vote of each tree, in order; the forest is damaged")
+        raise FormatError(f"{path} does not have an error and a vote for each tree, in order; the forest is damaged")
     return table
 
 

@@ -98,6 +98,6 @@ def _moved(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
     for batch in row_batches(path):
         tree = batch.column("tree")
         if batch.num_rows and pc.max(tree).as_py() >= trees:
-            raise FormatError(f"{path} has votes of a tree that is not there; the forest is damaged")
+            raise FormatError(f"{path} has votes of a tree that does not exist; the forest is damaged")
         moved = pc.add(tree, pa.scalar(offset, pa.uint32()))
         yield pa.Table.from_arrays([moved, batch.column("row"), batch.column("leaf")], schema=VOTES)

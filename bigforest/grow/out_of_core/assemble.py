@@ -106,10 +106,10 @@ def read_arrays(path: Path, types: Sequence[str]) -> list[NDArray[Any]]:
         sizes, crc = head[:-1].tolist(), int(head[-1]) if head.size else 0
         expected = head.nbytes + sum(size * np.dtype(kind).itemsize for size, kind in zip(sizes, types, strict=False))
         if head.size <= len(types) or here.stat().st_size != expected:
-            raise FormatError(f"{path}: the file is damaged; start the training anew")
+            raise FormatError(f"{path}: the file is damaged; start the training again")
         arrays = [np.fromfile(file, kind, size) for kind, size in zip(types, sizes, strict=True)]
     if _crc(arrays) != crc:
-        raise FormatError(f"{path}: the checksum differs; start the training anew")
+        raise FormatError(f"{path}: the checksum differs; start the training again")
     return arrays
 
 

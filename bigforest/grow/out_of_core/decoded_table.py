@@ -178,7 +178,7 @@ class ValueReader:
         self._crc = np.zeros((len(decoded.place), len(blocks)), "<u4")
         with here.open("rb", buffering=0) as file:
             if _read(file, layout.size, self._crc) != self._crc.nbytes:
-                raise FormatError(f"{self._path}: the file is damaged; start the training anew")
+                raise FormatError(f"{self._path}: the file is damaged; start the training again")
         self._checked = decoded.checked
         self._files = {}
         start = 0
@@ -216,7 +216,7 @@ class ValueReader:
             if self._checked[feature, block]:
                 continue
             if zlib.crc32(self._files[width].matrix[slot, :rows].data) != self._crc[feature, number]:
-                raise FormatError(f"{self._path}: the checksum differs; start the training anew")
+                raise FormatError(f"{self._path}: the checksum differs; start the training again")
             self._checked[feature, block] = True
         f32, f64, u8 = (self._files[width].matrix for width in _TYPES)
         return BlockValues(f32, f64, u8, layout.place)

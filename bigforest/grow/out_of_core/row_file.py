@@ -151,7 +151,7 @@ class RowSource:
             words = buffer[: word_count(row_bytes, rows)]
             self._read(place, words)
             if int(checksum(entry[:2], words)) != expected:
-                raise FormatError(f"{self._path}: the checksum differs; start the training anew")
+                raise FormatError(f"{self._path}: the checksum differs; start the training again")
             yield words, rows
 
     def _index_of(self, number: int) -> NDArray[np.uint64]:
@@ -182,4 +182,4 @@ class RowSource:
             raise self._damaged()
 
     def _damaged(self) -> FormatError:
-        return FormatError(f"{self._path}: the file is damaged; start the training anew")
+        return FormatError(f"{self._path}: the file is damaged; start the training again")

@@ -125,7 +125,7 @@ class RowNodes:
         return found
 
     def _damaged(self) -> FormatError:
-        return FormatError(f"{self._kept}: the file is damaged; start the training anew")
+        return FormatError(f"{self._kept}: the file is damaged; start the training again")
 
 
 def _words(nodes: int, rows: int) -> int:

@@ -125,7 +125,7 @@ def load_rows(
         sources = [stack.enter_context(RowSource(path, rows.number, block_rows)) for path in files]
         total = sum(source.rows for source in sources)
         if not 0 < total <= most:
-            raise FormatError(f"{rows.paths[0]}: the file is damaged; start the training anew")
+            raise FormatError(f"{rows.paths[0]}: the file is damaged; start the training again")
         matrices = [np.empty((count, total), kind) for kind, count in kinds]
         tags = np.empty((1, total), np.uint32)
         layout = RowLayout.of(matrices)

@@ -52,7 +52,7 @@ class AxisFamily(Family):
         """See Family."""
         if config.ranks and shape.extras.odd:
             raise ConfigError(
-                f"ranks are of numbers, and categories or missing values are in {some_names(shape.extras.odd)}: "
+                f"ranks need numbers without missing values, unlike {some_names(shape.extras.odd)}: "
                 "exclude these columns, fill or convert them, or train without ranks"
             )
 

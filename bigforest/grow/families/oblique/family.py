@@ -42,11 +42,11 @@ class ProjectionFamily(Family):
         extras = shape.extras
         if extras.odd:
             raise ConfigError(
-                f"the family {self.name} projects numbers, and categories or missing values are in "
+                f"the family {self.name} projects numbers, and there are categories or missing values in "
                 f"{some_names(extras.odd)}: exclude these columns, fill or convert them, or choose the family axis"
             )
         if extras.numbers:
-            raise ConfigError(f"the family {self.name} is for classes; choose the family axis to predict numbers")
+            raise ConfigError(f"the family {self.name} is for classes; use the family axis for regression")
 
     def grow(self, call: TreeCall, shared: Any) -> tuple[TreeArrays, None]:
         """See Family; shared has `scratch`, which gives what the kernels need for a tree."""

@@ -38,7 +38,7 @@ class SubspaceFamily(ProjectionFamily):
         """See Family."""
         super().check(shape, config)
         if shape.extras.weighted:
-            raise ConfigError(f"the family {self.name} weighs all rows alike; choose the family axis for weighted rows")
+            raise ConfigError(f"the family {self.name} has no weights of rows; use the family axis for weighted rows")
 
     def epochs(self, config: TrainConfig) -> int:
         """Passes of a perceptron over the rows of a node, at most; 0 where none is trained."""
