@@ -1,18 +1,21 @@
-"""What a stage will need, from one small model, so that a run is refused before it starts instead of killed in its
-middle. Every stage has a function beside its code that says its `MemoryEstimate` for (shape, config, resources);
-training/memory.py puts them together.
+"""What a run will need, from one small model, so that it is refused before it starts instead of killed in its middle.
+
+Every stage has an `..._estimate` beside its code that says its `MemoryEstimate`, most for (shape, config, resources).
+`add_up` makes those of a run one, which plans print, and whose `check` refuses: in one text, with the smallest budget.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from bigforest.common.sizes import over_budget
+from bigforest.common.errors import ConfigError
+from bigforest.common.sizes import megabytes
 
 # Anonymous memory of a process that has loaded everything: interpreter, libraries, kernels from their cache. Measured:
 # 140 MB after training on a small table. Compiling them takes up to 350 MB once more, which is no part of a budget.
@@ -93,13 +96,33 @@ class MemoryEstimate:
     passes: int = 1
     trees: int = 0
 
-    def check(self, budget: int | None, what: str = "") -> None:
-        """Raise ConfigError, naming the smallest budget, where it is more than `budget`; None is no limit.
-
-        what  the stage in the words of the message.
-        """
+    def check(self, budget: int | None) -> None:
+        """Raise ConfigError, naming the smallest budget, where it is more than `budget`; None is no limit."""
         if budget is not None and self.smallest > budget:
-            raise over_budget(what or f"the stage {self.stage}", self.smallest, budget)
+            raise self.refusal(budget)
+
+    def refusal(self, budget: int) -> ConfigError:
+        """The error of a budget that is too small."""
+        given = f"{budget // 10**6}MB" if budget >= 10**6 else f"{budget}B"
+        least = megabytes(self.smallest)
+        return ConfigError(
+            f"the stage {self.stage} needs at least {least} of memory and may use {given}; raise memory to that"
+        )
+
+
+def add_up(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
+    """What a run needs whose stages, these, follow one another; it is named by the one whose `smallest` is the largest.
+
+    Scratch of a stage is removed when it ends, but for what was streamed there to be read, which stays to the end.
+    """
+    streamed = sum(need.scratch for need in needs if need.stage == "read")
+    return MemoryEstimate(
+        max(needs, key=lambda need: need.smallest).stage,
+        max(need.memory for need in needs),
+        max(need.smallest for need in needs),
+        streamed + max(need.scratch for need in needs if need.stage != "read"),
+        sum(need.passes for need in needs),
+    )
 
 
 def machine_bytes() -> int | None:

@@ -44,12 +44,6 @@ def megabytes(size: int) -> str:
     return f"{-(-size // 10**6)}MB"
 
 
-def over_budget(what: str, needed: int, memory: int) -> ConfigError:
-    """The error of `memory` bytes for what needs `needed` bytes of it at least."""
-    given = f"{memory // 10**6}MB" if memory >= 10**6 else f"{memory}B"
-    return ConfigError(f"{what} needs at least {megabytes(needed)} of memory and may use {given}; raise memory to that")
-
-
 def milestones(trees: int) -> list[int]:
     """1, 2, 5, 10, 20, 50, ... up to and including all trees."""
     steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
-from bigforest.common.sizes import over_budget
 from bigforest.encode.ranks import MOST_ROWS, sort_bytes
 from bigforest.encode.sortable_keys import key_size
 from bigforest.execution.resources import Resources
@@ -110,7 +109,7 @@ def plan_encode(
         room = free // workers - WORKER_BYTES
         least = min(widest, _least_room())
         if room < least:
-            raise over_budget("encoding", _smallest(widest), resources.memory)
+            raise MemoryEstimate("encode", resources.memory, _smallest(widest)).refusal(resources.memory)
     groups = _groups(rows, value_bytes, room, alone)
     return EncodePlan(groups, int(workers), room, SLICE_ROWS, rows, dict(value_bytes))
 

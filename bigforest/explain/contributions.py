@@ -73,7 +73,7 @@ def _plan(job: ExplainJob, name: str, *, exact: bool) -> PartPlan:
     stock, rows = job.voting, job.described.rows
     how = Contributed(exact, *chosen_classes(job))
     width, step = _file_shape(job, how)
-    plan = plan_sweep(f"{name} of rows", stock, job.resources, 32 * step * (width + 8))
+    plan = plan_sweep(name, stock, job.resources, 32 * step * (width + 8))
     own = row_nanoseconds(stock, how, len(job.described.used)) + _CELL_NS * (width + 8)
     return plan._replace(nanoseconds=stock.load_nanoseconds() + rows * own)
 

@@ -92,7 +92,7 @@ def _plan(job: ExplainJob, name: str, *, local: bool) -> PartPlan:
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
     points = [math.prod(_most_values(job, name, rows) for name in own) for own in chosen]
     cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
-    plan = plan_sweep(f"the {name} of answers", stock, job.resources, 8 * max(1, cells))
+    plan = plan_sweep(name, stock, job.resources, 8 * max(1, cells))
     looked = sum(2 ** len(own) for own in chosen) if local else sum(points)
     # Rows at several values go down together until a split on the feature parts them.
     work = stock.walk_nanoseconds(rows) * (len(chosen) + looked / 4) + rows * looked * stock.tree_count * classes

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.common.events import Listener, silent
+from bigforest.common.memory_estimate import add_up
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
 from bigforest.execution.resources import Resources
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import ExplainOptions
-from bigforest.explain.plan import MAKERS, asked_parts, check_part_budgets, plan_parts
+from bigforest.explain.plan import MAKERS, asked_parts, plan_parts
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import Source, open_source
@@ -145,7 +146,7 @@ def _explained(
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         try:
             plans = plan_parts(job)
-            check_part_budgets(plans, resources.memory)
+            add_up([plan.need for plan in plans.values()]).check(resources.memory)
             for part, plan in plans.items():
                 MAKERS[part].write(job, plan)
         except BaseException:

@@ -7,7 +7,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.events import stage
-from bigforest.common.memory_estimate import BASE_BYTES
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.forest.format.summary import tree_decreases
@@ -26,7 +26,8 @@ def plan_importance(job: ExplainJob) -> PartPlan:
     """What `importance` takes: the tables, one tree after the other."""
     cells = job.forest.trees * len(job.forest.spec.features)
     memory = BASE_BYTES + LOADING_BYTES + _CELL_BYTES * cells
-    return PartPlan("the importance", memory, memory, [range(job.forest.trees)], 1, _NODE_NS * job.stock.node_count)
+    need = MemoryEstimate("importance", memory, memory)
+    return PartPlan(need, [range(job.forest.trees)], 1, _NODE_NS * job.stock.node_count)
 
 
 def write_importance(job: ExplainJob, plan: PartPlan) -> None:
@@ -87,7 +88,7 @@ def plan_unbiased(job: ExplainJob) -> PartPlan:
     """What `unbiased` takes: rows that a tree has not seen go down it once."""
     rows, stock = job.described.rows, job.stock
     unseen = job.unseen_share * rows
-    plan = plan_groups("the unbiased importance", stock, job.resources, ROW_BYTES * rows)
+    plan = plan_groups("unbiased", stock, job.resources, ROW_BYTES * rows)
     walk = stock.walk_nanoseconds(unseen) + unseen * stock.tree_count * _HELD_NS
     return plan._replace(nanoseconds=stock.load_nanoseconds() + walk)
 

@@ -44,9 +44,9 @@ def plan_interactions(job: ExplainJob) -> PartPlan:
     stock, columns, rows = job.voting, len(job.described.used), job.asked(_SAMPLE)
     how = Contributed(True, *chosen_classes(job))
     cells, step = _piece(job, how)
-    plan = plan_sweep("interactions of rows", stock, job.resources, _CELL_BYTES * step * cells)
+    plan = plan_sweep("interactions", stock, job.resources, _CELL_BYTES * step * cells, scratch=8 * rows * cells)
     work = stock.load_nanoseconds() + rows * pair_nanoseconds(stock, how, columns)
-    return plan._replace(nanoseconds=work, scratch=8 * rows * cells)
+    return plan._replace(nanoseconds=work)
 
 
 def _piece(job: ExplainJob, how: Contributed) -> tuple[int, int]:

@@ -51,7 +51,7 @@ class TreeLosses(NamedTuple):
 
 def plan_permutation(job: ExplainJob) -> PartPlan:
     """What `permutation` takes: rows go down each tree once, and from every feature on their path once more."""
-    plan = plan_groups("importance by permutation", job.stock, job.resources, _task_bytes(job))
+    plan = plan_groups("permutation", job.stock, job.resources, _task_bytes(job))
     unseen = job.unseen_share * job.described.rows
     return plan._replace(nanoseconds=_permuting_nanoseconds(job, unseen, unseen))
 
@@ -60,10 +60,10 @@ def plan_local(job: ExplainJob) -> PartPlan:
     """What `local` takes: values are drawn for all rows, and some rows go down."""
     rows, groups = job.asked(_SAMPLE), len(permuted_groups(job))
     sums = 3 * 8 * rows * groups
-    plan = plan_groups("local importance", job.stock, job.resources, _task_bytes(job) + sums, sums)
+    scratch = 8 * job.stock.tree_count * rows * groups
+    plan = plan_groups("local", job.stock, job.resources, _task_bytes(job) + sums, sums, scratch=scratch)
     unseen = job.unseen_share * job.described.rows
-    work = _permuting_nanoseconds(job, unseen, job.unseen_share * rows)
-    return plan._replace(nanoseconds=work, scratch=8 * job.stock.tree_count * rows * groups)
+    return plan._replace(nanoseconds=_permuting_nanoseconds(job, unseen, job.unseen_share * rows))
 
 
 def _task_bytes(job: ExplainJob) -> int:

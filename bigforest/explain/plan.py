@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import silent
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
+from bigforest.common.memory_estimate import add_up
 from bigforest.common.run_plan import RunPlan, StagePlan
-from bigforest.common.sizes import over_budget
 from bigforest.execution.arguments import resources_of
 from bigforest.explain.contributions import plan_path_contributions, plan_shap, write_path_contributions, write_shap
 from bigforest.explain.dependence import plan_dependence, plan_effects, write_dependence, write_effects
@@ -28,6 +27,7 @@ from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import PartPlan
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import open_source
+from bigforest.source.spool import read_estimate
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import free_bytes
 
@@ -115,13 +115,13 @@ def plan_explanation(
         folder = ExplanationFolder(work / "planned", "", "", overwrite=False)
         job = ExplainJob(forest, source, asked, resources, silent, folder, work)
         plans = plan_parts(job)
-        stages = [StagePlan(part, plan.need(part), job.seconds(plan)) for part, plan in plans.items()]
+        stages = [StagePlan(part, plan.need, job.seconds(plan)) for part, plan in plans.items()]
         stages.insert(0, _reading(job))
+        whole = add_up([stage.need for stage in stages])
         return ExplanationPlan(
             memory=resources.memory,
-            smallest=max(stage.need.smallest for stage in stages),
-            scratch=sum(stage.need.scratch for stage in stages if stage.stage == "read")
-            + max(stage.need.scratch for stage in stages if stage.stage != "read"),
+            smallest=whole.smallest,
+            scratch=whole.scratch,
             scratch_free=free_bytes(resources.scratch or Path.cwd()),
             stages=tuple(stages),
         )
@@ -134,19 +134,12 @@ def _reading(job: ExplainJob) -> StagePlan:
         described = job.described
         seconds += described.rows * (len(described.used) + 1) * _READ_NS * 1e-9
         scratch = described.file_bytes
-    return StagePlan("read", MemoryEstimate("read", BASE_BYTES, BASE_BYTES, scratch), seconds)
+    return StagePlan("read", read_estimate(0, scratch), seconds)
 
 
 def plan_parts(job: ExplainJob) -> dict[str, PartPlan]:
     """How each part that is asked for goes on. Raises ConfigError and DataError for what cannot be asked."""
     return {part: MAKERS[part].plan(job) for part in job.options.parts}
-
-
-def check_part_budgets(plans: dict[str, PartPlan], memory: int | None) -> None:
-    """Raise ConfigError, which names the smallest budget that would do for all parts, where `memory` is too little."""
-    largest = max(plans.values(), key=lambda plan: plan.smallest)
-    if memory is not None and largest.smallest > memory:
-        raise over_budget(largest.what, largest.smallest, memory)
 
 
 def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) -> tuple[str, ...]:

@@ -66,17 +66,15 @@ def plan_proximities(job: ExplainJob) -> PartPlan:
     return plan_near(job, "proximities", job.asked(_SAMPLE))
 
 
-def plan_near(job: ExplainJob, what: str, asked: int) -> PartPlan:
+def plan_near(job: ExplainJob, part: str, asked: int) -> PartPlan:
     """What it takes to list the rows of all leaves, and to look for those that are near some rows."""
     rows, stock = job.described.rows, job.stock
-    plan = plan_groups(what, stock, job.resources, 3 * ROW_BYTES * rows)
+    scratch = stock.tree_count * rows * sum(_WIDTHS.values())
+    plan = plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, scratch=scratch)
     listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
     # A leaf has as many rows of the bag as there are in the mean.
     met = asked * job.unseen_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
-    return plan._replace(
-        nanoseconds=stock.load_nanoseconds() + listing + _MEET_NS * met + asked * rows,
-        scratch=stock.tree_count * rows * sum(_WIDTHS.values()),
-    )
+    return plan._replace(nanoseconds=stock.load_nanoseconds() + listing + _MEET_NS * met + asked * rows)
 
 
 def write_proximities(job: ExplainJob, plan: PartPlan) -> None:

@@ -84,13 +84,12 @@ class Sums(NamedTuple):
 def plan_strength(job: ExplainJob) -> PartPlan:
     """What `strength` takes: rows go down trees once, and their votes are added up for each number of trees."""
     rows, stock = job.described.rows, job.stock
-    plan = plan_groups("the strength of the forest", stock, job.resources, ROW_BYTES * rows)
-    votes = rows * sum(milestones(stock.tree_count)) * _VOTE_NS
     width = VoteFile(job.work, stock.tree_count, rows, job.described.classes).dtype.itemsize
-    return plan._replace(
-        nanoseconds=stock.load_nanoseconds() + stock.walk_nanoseconds(job.unseen_share * rows) + votes,
-        scratch=stock.tree_count * rows * width,
-    )
+    scratch = stock.tree_count * rows * width
+    plan = plan_groups("strength", stock, job.resources, ROW_BYTES * rows, scratch=scratch)
+    votes = rows * sum(milestones(stock.tree_count)) * _VOTE_NS
+    walk = stock.walk_nanoseconds(job.unseen_share * rows)
+    return plan._replace(nanoseconds=stock.load_nanoseconds() + walk + votes)
 
 
 def write_strength(job: ExplainJob, plan: PartPlan) -> None:

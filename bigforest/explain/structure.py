@@ -73,7 +73,7 @@ def plan_trees(job: ExplainJob) -> PartPlan:
     stock, features = job.stock, len(job.forest.spec.features)
     sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
     tables = _FEATURE_BYTES * features + _TREE_BYTES * stock.tree_count
-    plan = plan_groups("the look of the trees", stock, job.resources, _PAIRS_BYTES, tables, sizes)
+    plan = plan_groups("trees", stock, job.resources, _PAIRS_BYTES, tables, sizes)
     return plan._replace(nanoseconds=stock.node_count * _NODE_NS)
 
 

@@ -144,40 +144,32 @@ def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
 class PartPlan(NamedTuple):
     """How a part of an explanation goes through the trees, and what that takes. No result depends on it.
 
-    what      is done, for messages.
-    memory    most bytes at the budget, and `smallest`: the smallest budget that would do.
+    need      what it takes, by the name of the part.
     groups    of trees: a task each, or for each task one after the other; none where the budget is too small.
     at_once   how many tasks of each process go on at once.
     nanoseconds  about how long it takes on one thread.
-    scratch   bytes on disk beside the rows and the tables.
     """
 
-    what: str
-    memory: int
-    smallest: int
+    need: MemoryEstimate
     groups: list[range]
     at_once: int
     nanoseconds: float = 0.0
-    scratch: int = 0
-
-    def need(self, part: str) -> MemoryEstimate:
-        """The memory of the part of this name."""
-        return MemoryEstimate(part, self.memory, self.smallest, self.scratch)
 
 
 def plan_groups(
-    what: str,
+    part: str,
     stock: TreeStock,
     resources: Resources,
     own: int,
     shared: int = 0,
     sizes: NDArray[np.int64] | None = None,
+    scratch: int = 0,
 ) -> PartPlan:
     """Groups of trees for a task each.
 
-    what    is done, for messages.
     own     bytes of a task beside its trees; shared: bytes of all together.
     sizes   int64 [trees], bytes of each tree; None for those of `load_trees`.
+    scratch  bytes on disk beside the rows and the tables.
     """
     sizes, first = stock.sizes() if sizes is None else sizes, stock.trees.first
     largest, whole = int(sizes.max()), int(sizes.sum())
@@ -186,30 +178,32 @@ def plan_groups(
     most, at_once = min(_GROUP_BYTES, -(-whole // (_PIECES * resources.workers))), resources.workers
     if resources.memory is not None:
         if resources.memory < smallest:
-            return PartPlan(what, smallest, smallest, [], 0)
+            return PartPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0)
         room = resources.memory - BASE_BYTES - shared
         at_once = min(at_once, room // (task + largest))
         most = min(most, room // at_once - task)
     most = max(most, largest)
     memory = BASE_BYTES + shared + at_once * (task + most)
-    return PartPlan(what, memory, smallest, cut(sizes, first, most, stock.tree_count), at_once)
+    need = MemoryEstimate(part, memory, smallest, scratch)
+    return PartPlan(need, cut(sizes, first, most, stock.tree_count), at_once)
 
 
-def plan_sweep(what: str, stock: TreeStock, resources: Resources, own: int) -> PartPlan:
+def plan_sweep(part: str, stock: TreeStock, resources: Resources, own: int, scratch: int = 0) -> PartPlan:
     """Groups of trees that each task loads one after the other.
 
-    own  bytes of a task beside the trees. All trees stay loaded where they fit.
+    own, scratch  as for `plan_groups`. All trees stay loaded where they fit.
     """
     sizes, first = stock.sizes(), stock.trees.first
     whole, largest = int(sizes.sum()), int(sizes.max())
     base = BASE_BYTES + LOADING_BYTES
     smallest = base + own + largest
-    everything, at_once = [range(stock.tree_count)], resources.workers
-    if resources.memory is not None:
-        room = resources.memory - base
+    groups, at_once, memory = [range(stock.tree_count)], resources.workers, resources.memory
+    if memory is not None:
+        room = memory - base
         if room < largest + own:
-            return PartPlan(what, smallest, smallest, [], 0)
+            return PartPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0)
         if room < whole + own:
-            return PartPlan(what, resources.memory, smallest, cut(sizes, first, room - own, stock.tree_count), 1)
+            groups = cut(sizes, first, room - own, stock.tree_count)
+            return PartPlan(MemoryEstimate(part, memory, smallest, scratch), groups, 1)
         at_once = min(at_once, (room - whole) // own)
-    return PartPlan(what, base + whole + at_once * own, smallest, everything, at_once)
+    return PartPlan(MemoryEstimate(part, base + whole + at_once * own, smallest, scratch), groups, at_once)

@@ -7,7 +7,6 @@ import math
 from dataclasses import dataclass, replace
 
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
-from bigforest.common.sizes import over_budget
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.schema import GROUP_NODES
 from bigforest.forest.votes.leaf_files import FILE_BYTES
@@ -88,9 +87,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
                 whole if resources.cluster is None else _spread(shape, config, resources.executor(workers).size, whole)
             )
     assert budget is not None
-    if config.boosts:  # each tree at once, as all rows are sent down it
-        raise over_budget("growing this boosted forest, whose trees grow in memory,", _smallest(shape, config), budget)
-    for workers in range(resources.workers, 0, -1):
+    for workers in range(0 if config.boosts else resources.workers, 0, -1):  # rows are sent down boosted trees at once
         limits = limits_for(shape, config, workers, budget)
         if limits is not None:
             parts = tally_of(shape).parts
@@ -100,7 +97,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)
             group = max(1, min(kept_trees(shape, config), _MOST_TREES, 2 * limits.room // root, lists))
             return GrowPlan(workers, limits, group, budget)
-    raise over_budget("growing this forest", _smallest(shape, config), budget)
+    raise MemoryEstimate("grow", budget, _smallest(shape, config)).refusal(budget)
 
 
 def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int]:

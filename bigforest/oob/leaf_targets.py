@@ -71,7 +71,7 @@ def write_residents(
 
     They do not depend on the resources. Raises ConfigError when the memory of `resources` is too little.
     """
-    leaf_targets_estimate(store.shape, config, resources).check(resources.memory, "keeping the targets of leaves")
+    leaf_targets_estimate(store.shape, config, resources).check(resources.memory)
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
     executor = resources.executor(tasks_at_once(task_bytes(store.shape, config), resources))

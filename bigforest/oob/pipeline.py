@@ -71,7 +71,7 @@ def write_oob(
     executor = resources.executor(1)  # a task uses all threads of its process
     sizes = loaded_sizes(directory, files, missing, len(tried), store, resources)
     way = choose_oob(store.shape, config, sizes, resources, len(tried))
-    way.need.check(resources.memory, "the out-of-bag report")
+    way.need.check(resources.memory)
     ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
     steps = config.trees * len(ranges) + sum(map(len, missing))
     with (

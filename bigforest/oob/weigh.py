@@ -52,7 +52,7 @@ def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 
 def check_weighing(store: Store, config: TrainConfig, resources: Resources) -> None:
     """Raise ConfigError when the memory of `resources` is too little for `weigh_parts`."""
-    weigh_estimate(store.shape, config, resources).check(resources.memory, "weighing what nodes hold")
+    weigh_estimate(store.shape, config, resources).check(resources.memory)
 
 
 def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:

@@ -15,8 +15,7 @@ import numpy as np
 
 from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError, shown
 from bigforest.common.events import Listener, Notice
-from bigforest.common.memory_estimate import BASE_BYTES
-from bigforest.common.sizes import over_budget
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import replace_file
 from bigforest.forest.format.summary import write_run
@@ -203,8 +202,7 @@ def _settings(race: Race, store: Store) -> RaceState:
 def _rows_of(store: Store, state: RaceState, resources: Resources) -> Rows:
     """Weights and groups of the rows. Raises ConfigError where what is compared does not fit in memory."""
     needed = BASE_BYTES + ROW_BYTES * store.rows * (len(state.racing) + 4)
-    if resources.memory is not None and needed > resources.memory:
-        raise over_budget(f"comparing {len(state.racing)} candidates", needed, resources.memory)
+    MemoryEstimate("compare", needed, needed).check(resources.memory)
     return Rows.of(store)
 
 

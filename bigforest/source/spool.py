@@ -9,8 +9,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.common.errors import ConfigError, DataError, reason
-from bigforest.common.memory_estimate import BASE_BYTES
-from bigforest.common.sizes import over_budget
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.source.source import check_names
 from bigforest.storage.paths import write_atomically
 
@@ -34,10 +33,16 @@ def spool_bytes(size: int) -> int:
 def check_spool(size: int, memory: int | None, where: str) -> None:
     """Raise ConfigError, naming `where`, when a budget is too small to stream a table of this many bytes into
     scratch."""
-    needed = BASE_BYTES + spool_bytes(size)
-    if memory is not None and memory < needed:
-        what = f"{where}: streaming a table that is not Parquet into the scratch folder"
-        raise ConfigError(f"{over_budget(what, needed, memory)}, or write the table as Parquet first")
+    try:
+        read_estimate(spool_bytes(size)).check(memory)
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}, or write the table as Parquet first, which is not streamed") from None
+
+
+def read_estimate(spooled: int, scratch: int = 0) -> MemoryEstimate:
+    """What streaming a table into scratch needs; spooled: bytes of memory for that (Source.spooled)."""
+    memory = BASE_BYTES + spooled
+    return MemoryEstimate("read", memory, memory, scratch)
 
 
 def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from bigforest.common.errors import ConfigError
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape, machine_bytes
+from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_up, machine_bytes
 from bigforest.common.sizes import megabytes
 from bigforest.encode.memory import encode_estimate
 from bigforest.encode.table_shape import shape_of
@@ -18,6 +18,7 @@ from bigforest.oob.weigh import weigh_estimate
 from bigforest.sampling.boosting import check_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
+from bigforest.source.spool import read_estimate
 from bigforest.store.store import Store
 from bigforest.training.choose import choose_estimate, chooses, most_of
 
@@ -47,8 +48,7 @@ def estimates(table: Source | Store, shape: Shape, config: TrainConfig, resource
         skipped.add("weigh")
     needs = [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
     if isinstance(table, Source) and table.spooled:
-        memory = BASE_BYTES + table.spooled
-        needs.insert(0, MemoryEstimate("read", memory, memory, sum(file.stat().st_size for file in table.files)))
+        needs.insert(0, read_estimate(table.spooled, sum(file.stat().st_size for file in table.files)))
     return needs
 
 
@@ -57,11 +57,6 @@ def _may_be_wide(table: Source | Store, config: TrainConfig) -> bool:
     if isinstance(table, Store):
         return table.spec.wide_weights
     return config.weight is not None or config.class_weight is not None
-
-
-def most_needed(needs: Iterable[MemoryEstimate]) -> MemoryEstimate:
-    """The stage whose smallest budget is the largest: that of the run."""
-    return max(needs, key=lambda need: need.smallest)
 
 
 def settled_for(shape: Shape, config: TrainConfig) -> TrainConfig:
@@ -98,7 +93,7 @@ def check_budget(
     needs = estimates(table, shape, settled_for(shape, config), resources)
     if not isinstance(table, Store):  # whether weights are wide is known once they are read: then this is asked again
         needs = [need for need in needs if need.stage != "weigh"]
-    most_needed(needs).check(resources.memory)
+    add_up(needs).check(resources.memory)
 
 
 def check_machine(store: Store, config: TrainConfig, resources: Resources, machine: int | None = None) -> None:
@@ -109,7 +104,7 @@ def check_machine(store: Store, config: TrainConfig, resources: Resources, machi
     machine = machine_bytes() if machine is None else machine
     if resources.memory is not None or resources.cluster is not None or machine is None:
         return
-    worst = most_needed(estimates(store, store.shape, config, resources))
+    worst = add_up(estimates(store, store.shape, config, resources))
     if worst.smallest > machine:
         raise ConfigError(
             f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for {store.rows} rows, "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.memory_estimate import MemoryEstimate, Shape
+from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_up
 from bigforest.common.run_plan import RunPlan, StagePlan
 from bigforest.encode.table_shape import shape_of
 from bigforest.execution.compiling import ENCODING, is_compiled
@@ -21,7 +21,7 @@ from bigforest.source import Source
 from bigforest.storage.paths import free_bytes
 from bigforest.store.store import Store
 from bigforest.training.choose import visits_to_choose
-from bigforest.training.memory import check_boosting, estimates, most_needed, settled_for
+from bigforest.training.memory import check_boosting, estimates, settled_for
 from bigforest.training.projection import MEASURED, Machines, Projection, project
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
@@ -91,6 +91,7 @@ def make_plan(
     config = settled_for(shape, config)
     check_boosting(shape.rows, config, resources)
     needs = {need.stage: need for need in estimates(table, shape, config, resources)}
+    run = add_up(needs.values())
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
     found = needs["grow"].passes == 1
@@ -104,11 +105,11 @@ def make_plan(
         classes=shape.classes,
         widths={width: shape.widths.count(width) for width in (1, 2, 4)},
         store=store,
-        scratch=store + _most_scratch(needs.values()),
+        scratch=store + run.scratch,
         scratch_free=free_bytes(resources.scratch or home),
         output_free=free_bytes(home),
         memory=resources.memory,
-        smallest=most_needed(needs.values()).smallest,
+        smallest=run.smallest,
         stages=stages,
         compiling=sum(kind.seconds for kind in kinds if not is_compiled(kind)),
         cluster=None if machines is None else project(shape, config, machines, MEASURED),
@@ -123,13 +124,6 @@ def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> i
     target = 2 if shape.classes > 1 else 8
     cells = shape.rows * (shape.row_bytes + target + (8 if weighted else 0))
     return cells + shape.codes * (16 if binned else 8) + (shape.features + 1) * block_count(shape.rows) * 4
-
-
-def _most_scratch(needs: Collection[MemoryEstimate]) -> int:
-    """Scratch besides the store; what was streamed there stays as long as the run."""
-    return sum(need.scratch for need in needs if need.stage == "read") + max(
-        need.scratch for need in needs if need.stage != "read"
-    )
 
 
 def _seconds(shape: Shape, config: TrainConfig, resources: Resources, found: bool) -> dict[str, float]:

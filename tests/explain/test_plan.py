@@ -72,7 +72,7 @@ def test_explain__is_refused_before_anything_is_done(monkeypatch: pytest.MonkeyP
     case = grown_case(200)
     small = bf.plan_explanation(case.forest, case.frame, parts="importance").smallest
     monkeypatch.setattr("bigforest.explain.job.write_rows", lambda *_: pytest.fail("the rows were read"))
-    with pytest.raises(ConfigError, match="importance by permutation needs at least"):
+    with pytest.raises(ConfigError, match="the stage permutation needs at least"):
         case.forest.explain(case.frame, parts=["importance", "permutation"], memory=small)
 
 

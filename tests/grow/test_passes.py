@@ -254,7 +254,7 @@ def test_choose_way__too_little_names_the_smallest() -> None:
     config = TrainConfig(trees=4)
     smallest = grow_estimate(SHAPE, config, Resources(memory=10**12)).smallest
     for memory in (1, BASE_BYTES, smallest - (4 << 20)):
-        with pytest.raises(ConfigError, match=f"growing this forest needs at least {megabytes(smallest)} of memory"):
+        with pytest.raises(ConfigError, match=f"the stage grow needs at least {megabytes(smallest)} of memory"):
             choose_grow_plan(SHAPE, config, Resources(threads=2, memory=memory))
     choose_grow_plan(SHAPE, config, Resources(threads=2, memory=smallest))
 

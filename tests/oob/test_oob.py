@@ -234,7 +234,7 @@ def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: py
 def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:
     store, made = store_of(data(60), tmp_path), trees(2)
     config = forest_in(tmp_path / "f", store, made, [])
-    with pytest.raises(ConfigError, match=r"the out-of-bag report needs at least \d+MB of memory and may use 1B"):
+    with pytest.raises(ConfigError, match=r"the stage oob needs at least \d+MB of memory and may use 1B"):
         write_oob(store, config, tmp_path / "f", resources=Resources(threads=1, memory=1), listener=silent)
 
 

@@ -214,7 +214,7 @@ def test_predict__quantiles_within_a_budget(forest: Forest, tmp_path: Path) -> N
         """Megabytes that the message about a smaller budget names."""
         with pytest.raises(ConfigError) as caught:
             forest.predict(new, **options, memory="201MB", threads=1)
-        found = re.search(r"predicting needs at least (\d+)MB", str(caught.value))
+        found = re.search(r"the stage predict needs at least (\d+)MB", str(caught.value))
         assert found is not None
         return int(found[1])
 

@@ -101,7 +101,7 @@ def test_validate_forest__any_budget(tmp_path: Path) -> None:
     forest = forest_of(tmp_path / "f", trees, spec_of(3, CLASSES))
     data = rows(9000)
     expected = bf.validate_forest(forest, data)
-    with pytest.raises(ConfigError, match=r"predicting needs at least (\S+) of memory") as error:
+    with pytest.raises(ConfigError, match=r"the stage predict needs at least (\S+) of memory") as error:
         bf.validate_forest(forest, data, memory=1, threads=1)
     smallest = str(error.value).split("at least ")[1].split(" ")[0]
     sizes = survey(tmp_path / "f", 1).sizes()

@@ -161,7 +161,7 @@ def test_open_source__files_that_take_more_memory_to_stream_than_there_is(tmp_pa
     frame = pl.DataFrame({"a": range(1000)})
     frame.write_csv(tmp_path / "t.csv")
     frame.write_parquet(tmp_path / "t.parquet")
-    with pytest.raises(ConfigError, match=r"t\.csv: streaming .* needs at least 23\dMB of memory.*raise memory"):
+    with pytest.raises(ConfigError, match=r"t\.csv: the stage read needs at least 23\dMB of memory.*raise memory"):
         open_source(tmp_path / "t.csv", scratch=tmp_path, memory=200_000_000)
     assert open_source(tmp_path / "t.csv", scratch=tmp_path, memory=240_000_000).spooled > 0
     assert open_source(tmp_path / "t.parquet", scratch=tmp_path, memory=1).spooled == 0

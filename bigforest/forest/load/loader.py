@@ -103,8 +103,7 @@ class Loader:
             workers = resources.workers
             held = 0 if targets is None else targets.nbytes
             held += rule.conformal.nbytes if isinstance(rule.conformal, JackknifeIntervals) else 0
-            need = whole_estimate(self._survey(workers), workers, held)
-            need.check(resources.memory, "a lazy query with the whole forest")
+            whole_estimate(self._survey(workers), workers, held).check(resources.memory)
         packed = self.whole()
         group_leaf_targets = None
         if targets is not None:

@@ -118,7 +118,7 @@ def choose_passes(
     """
     sizes = trees.sizes() + (8 * trees.nodes if spread else 0)  # what leaves predict as grown
     passes, need = plan_passes(shape, resources, sizes, trees.first, held, quantiles, spread)
-    need.check(resources.memory, "predicting")
+    need.check(resources.memory)
     assert trees.used is not None
     return passes._replace(used=trees.used, load=load)
 
