@@ -1,6 +1,7 @@
-"""Give the levels of a category in a node slots, and sum what the rows of each hold. Scratch: ordering.py Levels.
+"""Give the levels of a category in a node slots, and sum the statistics of the rows of each. Scratch: ordering.py
+LevelOrder.
 
-No loop over rows branches on whether a level is new, which is hard to predict.
+No loop over rows branches on whether a level is new, which the processor cannot predict.
 
 Oracle: tests/naive/levels.py.
 """
@@ -12,7 +13,7 @@ import numpy as np
 from bigforest.kernels.common.node_scan import BITS16, ONE, TWO, ZERO, ZERO_I64, class_of
 from bigforest.kernels.compiler.jit import inlined
 
-# Up to this many codes are counted in several tables, and levels looked for by code and not by row.
+# Up to this many codes are counted in several tables, and levels are found by scanning codes, not rows.
 CLOSE = 128
 _LOG_HALF = np.uint64(5)
 _BITS = np.int64(32)
@@ -23,7 +24,7 @@ _TABLES = np.uint64(3)
 
 @inlined
 def level_weights(item):
-    """Its multiplicity, in the upper half for an odd class: of two classes the weights of both, int64."""
+    """Its multiplicity, in the upper half for an odd class: for two classes a sum holds both weights, int64."""
     return np.int64((item & BITS16) << ((class_of(item) & ONE) << _LOG_HALF))
 
 
@@ -40,7 +41,7 @@ def put_level(found, code, both, levels):
 
 @inlined
 def count_close(codes, low, span, items, levels, sums):
-    """take_slots where all codes are from `low` on within `span` (uint64), CLOSE at most. Slots ascend by code."""
+    """take_slots where all codes are in low..low + span (uint64), span at most CLOSE. Slots ascend by code."""
     held = levels.held
     for entry in range(span << TWO):
         held[entry] = ZERO_I64
@@ -72,7 +73,8 @@ def count_close(codes, low, span, items, levels, sums):
 def take_slots(codes, low, high, items, levels, sums):
     """Give every level among the rows, from code `low` to `high`, a slot. Returns their number (uint64).
 
-    levels.sum becomes that of the numbers, or of odd classes, which is what two of them are ordered by.
+    levels.sum becomes the sum of the targets, or for classes the weight of odd classes, by which two classes are
+    ordered.
     """
     span = np.uint64(high - low) + ONE
     if span <= np.uint64(CLOSE) and span <= np.uint64(items.size) << TWO:
@@ -86,7 +88,7 @@ def take_slots(codes, low, high, items, levels, sums):
             tally[at + at] += sums.rows[i, ZERO]
             tally[at + at + ONE] += sums.rows[i, ONE]
     found = ZERO
-    for i in range(np.uint64(items.size)):  # a level is taken with its first row, and nothing is left for the others
+    for i in range(np.uint64(items.size)):  # the first row of a level takes its sums, so later rows find zeros
         at = np.uint64(codes[i])
         if sums is None:
             found_weight = put_level(found, codes[i], tally[at], levels)

@@ -1,4 +1,4 @@
-"""The order of the levels of a category (ordering.py) from what the rows of each hold, where the rows are not at hand.
+"""The order of the levels of a category (ordering.py) from what the rows of each hold, where only these sums are known.
 
 Oracle: tests/naive/levels.py, through grow/out_of_core/levels.py.
 """
@@ -28,13 +28,13 @@ def _take_cells(counts, classes, levels):
 
 @kernel
 def order_counted(counts, total, numbers, least, levels, places):
-    """Put levels in order: places uint32 [levels], out, gets the place of each, which those taken together share.
+    """Put levels in order: places uint32 [levels], out: the place of each level; grouped levels share one.
 
-    counts   int64 [levels, parts], what the rows of each hold (grow/out_of_core/node_stats.py); none weighs nothing
+    counts   int64 [levels, parts], statistics of the rows of each (grow/out_of_core/node_stats.py); no weight is 0
     total    int64 [judged], what all hold together
-    numbers  whether numbers are predicted
+    numbers  whether the target is a regression
     least    Rules.min_level
-    levels   Levels with room for all of these, and for as many cells as there are weights above 0 in counts
+    levels   LevelOrder with room for all of these, and for as many cells as there are weights above 0 in counts
     """
     found = np.uint64(counts.shape[0])
     classes = ONE if numbers else np.uint64(total.size)

@@ -1,15 +1,15 @@
 """The order in which the levels of a category are split, node by node. Oracle: tests/naive/levels.py.
 
 Once its levels are in order, a category is scanned like a number: the place of a row's level stands for its code. For
-two classes the order is that of the share of the second class, for numbers to predict that of their mean: the best of
+two classes the order is that of the share of the second class, for regression that of their mean: the best of
 all subsets is a prefix of it (Fisher 1958; Breiman et al. 1984, theorem 4.5). For more classes it is that of the first
 principal component of their shares (principal.py). Equal levels are ordered by code.
 
 Everything is in whole numbers, so the order of the rows changes nothing. The work is in proportion to the rows of the
 node and the levels among them, never to all levels of the feature.
 
-Levels of few rows have means that say little, and subsets of them fit anything, so those too light for their node are
-taken together as one (`lightest_alone`).
+Means of levels with few rows are noise, and subsets of such levels fit anything, so levels too
+light for their node are grouped into one (`lightest_alone`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO, ZERO_I64
 from bigforest.kernels.common.rng import level_number
 from bigforest.kernels.compiler.jit import helper, inlined
 
-# Up to this many levels an insertion sort beats one by digits, for which means are divided, too.
+# Up to this many levels an insertion sort is faster than a radix sort, for which means must also be divided.
 _FEW = np.uint64(48)
 _DIGIT_BITS = np.uint64(8)
 _DIGIT = np.uint64(0xFF)
@@ -40,22 +40,22 @@ class LevelOrder(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
     slot       uint32 [codes of the largest category], group or place of each level of the node
-    tally      int64 [codes], what the rows of each level hold, of classes as in `held`; of numbers [2 * codes], weight
-               and sum by turns. 0 between nodes
-    held       int64 [4 * CLOSE], of the rows of close codes: two tables of weight and sum by turns, of classes four of
-               both in one
-    code       uint32 [most + 1], the level in each slot; the last may be written and means nothing
-    group      uint32 [most], the group of each slot: the level by itself, or all that are taken together
+    tally      int64 [codes], statistics of each level, for classes as in `held`; for regression [2 * codes], weight
+               and sum alternating. 0 between nodes
+    held       int64 [4 * CLOSE], of the rows of close codes: two tables of weight and sum alternating, for classes
+               four tables with both in one number
+    code       uint32 [most + 1], the level in each slot; the last is scratch
+    group      uint32 [most], the group of each slot: a single level, or all light levels
     first      uint32 [most], the lowest level of each group
     weight     int64 [most + 1], of the rows in each group; the last as of code
-    sum        int64 [most + 1], their sum of what is averaged; the last as of code
+    sum        int64 [most + 1], their sum of the averaged quantity; the last as of code
     whole      uint64 [most], of many groups: the mean rounded down, plus 2**63
-    fraction   uint64 [most], what that is short of the mean, in units of 2**-62: means that differ do so by more. Of
-               a random order what decides it
+    fraction   uint64 [most], the rest of the mean, in units of 2**-62: different means differ by more. For a
+               random order the numbers to order by
     order      uint32 [most], groups in their order
     rank       uint32 [most], place of each group in that order; scratch while sorting
     digits     uint32 [256], scratch while sorting
-    direction  int64 [classes], of more than two classes: what each counts for in a level's mean
+    direction  int64 [classes], for more than two classes: the coefficient of each in a level's mean
     turned     int64 [classes], scratch
     cell       uint64 [rows], group << 16 | class: rows, or all of a group and class together; none up to two classes
     cells      uint32 [rows], weights of these
@@ -81,7 +81,7 @@ class LevelOrder(NamedTuple):
 
 
 def make_levels(codes: int, rows: int, classes: int) -> LevelOrder:
-    """Levels for nodes of up to `rows` rows, of categories of up to `codes` levels; classes 1: numbers to predict."""
+    """LevelOrder for nodes of up to `rows` rows, of categories of up to `codes` levels; classes 1: regression."""
     most = min(max(rows, CLOSE), codes)
     shared = rows if classes > 2 and codes else 0
     return LevelOrder(
@@ -112,18 +112,19 @@ def levels_bytes(codes: int, rows: int, classes: int) -> int:
 
 @inlined
 def lightest_alone(found, weight, least, levels):
-    """The least weight of a level in a slot that is split by itself, int64; the node's is `weight`.
+    """The least weight of a level that is not grouped with others, int64; the node's weight is `weight`.
 
-    It is `least`, or less, as long as no more levels have it than the node's weight has binary digits: then the sets of
-    levels are about as many as the thresholds of a number may be.
+    It is at most `least`, and lower while no more levels reach it than the node's weight has binary digits: then there
+    are about as many sets of levels as a number has thresholds.
     """
     low = np.int64(1)
-    if found < _BITS and (weight << low) >> np.int64(found) > ZERO_I64:  # no more levels than digits, as in most nodes
+    # No more levels than binary digits, as in most nodes.
+    if found < _BITS and (weight << low) >> np.int64(found) > ZERO_I64:
         return low
     room = ZERO
     while weight >> np.int64(room) > ZERO_I64:
         room += ONE
-    high = min(np.int64(least), weight // np.int64(room + ONE) + 1)  # so heavy are `room` levels at most
+    high = min(np.int64(least), weight // np.int64(room + ONE) + 1)  # at most `room` levels weigh this much
     while low < high:
         middle = (low + high) >> np.int64(1)
         heavy = ZERO
@@ -138,10 +139,11 @@ def lightest_alone(found, weight, least, levels):
 
 @inlined
 def form_groups(found, least, levels):
-    """Give every level in a slot that weighs `least` a group, and all others one; returns the number of groups.
+    """Give every level that weighs at least `least` a group of its own, and all others one together; returns the number
+    of groups.
 
-    levels.weight and levels.sum become those of the groups: they are numbered as they are found, so none is written
-    before it is read.
+    levels.weight and levels.sum become those of the groups. Groups are numbered as they are found, so no entry is
+    overwritten before it is read.
     """
     weight, total = levels.weight, levels.sum
     groups = ZERO
@@ -191,7 +193,7 @@ def comes_before(levels, one, two):
 
 @helper
 def sort_by_number(numbers, order, spare, digits):
-    """Order slots or groups by their numbers (unsigned), equal ones as they stand: many by digits, from the lowest."""
+    """Order slots or groups by their numbers (unsigned), stably: a radix sort if there are many."""
     size = np.uint64(order.size)
     if size <= _FEW:
         for i in range(size):
@@ -260,7 +262,7 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
 
     codes uint32 [>= rows], the levels of the rows, from `low` to `high`; node Node; sums: kernels/scan/target.py.
     least:
-    Rules.min_level. dictionary: None; otherwise the order is random, by rng.split_state, and every level a group.
+    Rules.min_level. dictionary: None, or, for a random order by rng.split_state, with each level a group, not None.
     Returns the number of groups, and of levels.
     """
     found = take_slots(codes, low, high, node.items, levels, sums)

@@ -1,4 +1,4 @@
-"""What each class counts for when levels are put in order: the first principal component of their class shares.
+"""The coefficient of each class for ordering levels: the first principal component of their class shares.
 
 Coppersmith, Hong and Hosking (1999), levels weighted by their rows. Power iteration in whole numbers, so that the order
 of the rows changes nothing. Oracle: tests/naive/levels.py.
@@ -12,8 +12,8 @@ from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT16, ZERO, ZERO_
 from bigforest.kernels.common.rng import mix
 from bigforest.kernels.compiler.jit import helper, inlined
 
-# Bits of an entry of the component besides its sign, of a level's deviation from the mean besides these, and most steps
-# of the power iteration.
+# Bits of an entry of the component without its sign, further bits of a level's deviation from the mean, and the most
+# steps of the power iteration.
 DIRECTION_BITS = 16
 DEVIATION_BITS = 14
 STEPS = 10

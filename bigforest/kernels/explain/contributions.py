@@ -1,4 +1,4 @@
-"""What each feature adds to the answers on single rows: along the path, and Shapley values.
+"""Contributions of each feature to the predictions of single rows: along the path, and Shapley values.
 
 Shapley values are those of the game in which a coalition of features is known: other nodes go both ways, by the weight
 of their bags (Lundberg, Erion and Lee 2018). A leaf with the answer v, met on conditions on d different features, plays
@@ -41,7 +41,7 @@ _NONE = np.int64(-1)
 
 
 class TreeEdges(NamedTuple):
-    """The edge above every node of a tree; the root has none, and what stands there is not looked at.
+    """The edge above every node of a tree; the entry of the root is not used.
 
     depth     uint32 [nodes]
     feature   uint32 [nodes], column of the feature that the parent looks at
@@ -58,7 +58,7 @@ class TreeEdges(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Where the integrals are taken: float64 [points] in (0, 1), and their weights."""
+    """Points and weights of the integrals: float64 [points] in (0, 1)."""
 
     t: NDArray[np.float64]
     weight: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Missing values of rows, filled by the rows that trees which have not seen them put into the same leaves."""
+"""Missing values of rows, filled from rows in the same leaves of trees that these rows are out of bag for."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@ In the game of kernels/explain/contributions.py a leaf gives the features i and 
 
     v (o_i - z_i) (o_j - z_j) integral over t of the product over the others of (o t + z (1 - t))
 
-beyond what it gives each alone (Fujimoto, Kojadinovic and Marichal 2006; Lundberg, Erion and Lee 2018, who give half of
-it to (i, j) and half to (j, i)). (o - z) / (o t + z (1 - t)) of a feature at a leaf is the sum, over the edges on the
-feature above the leaf, of what each edge changes it by. So a pair is a sum over pairs of edges on the same path: the
-lower edge is charged with the leaves below it, once for each edge above it.
+in addition to what it gives each alone (Fujimoto, Kojadinovic and Marichal 2006; Lundberg, Erion and Lee 2018, who give
+half of it to (i, j) and half to (j, i)). (o - z) / (o t + z (1 - t)) of a feature at a leaf is the sum, over the edges
+on the feature above the leaf, of what each edge changes it by. So a pair is a sum over pairs of edges on the same path:
+the lower edge is charged with the leaves below it, once for each edge above it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _change_at(scratch, points, edges, depth):
 
 @inlined
 def _close(scratch, points, edges, depth, out):
-    """Charge the edge above the open node of a level, alone and with each edge above it; hand what is below it on."""
+    """Charge the edge above the open node of a level, alone and with each edge above it; pass what is below it up."""
     size, above = np.uint64(points.t.size), depth - _ONE
     place = np.uint64(edges.feature[scratch.node[depth]])
     for c in range(np.uint64(scratch.below.shape[1])):

@@ -1,4 +1,4 @@
-"""Rows that end in the same leaves as a row: RF-GAP proximities (Rhodes, Cutler and Moon 2023)."""
+"""Rows that end in the same leaves: RF-GAP proximities (Rhodes, Cutler and Moon 2023)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LeafRows(NamedTuple):
 
     leaf     uint32 [trees, rows], rank of the leaf of each row among the leaves of the tree
     bag      uint16 [trees, rows], how often the row is in the bag
-    members  uint32 [trees, rows], rows of the bag, by leaf, then by number; what is beyond them is not looked at
+    members  uint32 [trees, rows], rows of the bag, by leaf, then by number; entries beyond these are not used
     begin    int64 [trees + 1], where the leaves of a tree begin in `start`, which has one entry more than leaves
     start    uint32, where the rows of a leaf begin among the members of its tree
     weight   float64 [rows]; None where all weigh 1
@@ -42,7 +42,7 @@ class Shares(NamedTuple):
 
 @inlined
 def mean_leaf_share(row, known, weight, share, touched):
-    """Fill in the proximities of a row; returns how many rows have one, which are the first of `touched`."""
+    """Compute the proximities of a row; returns how many rows have one, which are listed in `touched`."""
     reached, voters = _ZERO, _ZERO
     for t in range(np.uint64(known.leaf.shape[0])):
         tree = np.uint64(t)
@@ -68,7 +68,7 @@ def mean_leaf_share(row, known, weight, share, touched):
 
 @inlined
 def _keep(place, found, i, row, value):
-    """Put a row among the nearest of row i if it is one of them."""
+    """Insert a row among the nearest of row i if it is one of them."""
     last = np.uint64(found.shape[1]) - _ONE
     lower = found[i, last] == value and place[i, last] > row
     if not (value > found[i, last] or lower):

@@ -1,9 +1,9 @@
-"""Importance by permuting the values of a feature among the rows that a tree has not seen (Breiman 2001, section 10).
+"""Importance by permuting the values of a feature among the out-of-bag rows of a tree (Breiman 2001, section 10).
 
-A row is sent down once. At each node it is asked, for every feature that the node looks at, whether the permuted value
-would send it the other way; the first time one would, the row goes on from there with that value, and what its leaf
-says is compared. So features that a path does not meet cost nothing, and those that it meets only what is below the
-node at which they part.
+A row is routed once. At each node, for every feature of the split, it is checked whether the permuted value would go to
+the other child; the first time it does, the row is routed on from there with that value, and the losses of the two
+leaves are compared. So features that are not on the path cost nothing, and the others only the part of the path below
+the node where the two separate.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from bigforest.kernels.explain.step import (
 _ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 
-# Keeps the streams of permutations apart from those of kernels/common/rng.py.
+# Separates the streams of permutations from those of kernels/common/rng.py.
 PURPOSE_PERMUTE = np.uint64(101)
 
 
 class Judged(NamedTuple):
-    """What leaves lose on rows.
+    """The losses of leaves on rows.
 
-    truth   uint16 [all rows], the class of each; float64 of numbers
+    truth   uint16 [all rows], the class of each; float64 for regression
     weight  float64 [all rows]; None where all weigh 1
     begin   uint64, position of the root: the first node of the tree
-    loss    float64 [nodes of the tree, classes], what a leaf loses on a row of each class; of numbers [nodes, 1], what
-            it answers
+    loss    float64 [nodes of the tree, classes], the loss of a leaf on a row of each class; for regression [nodes, 1],
+            its prediction
     """
 
     truth: NDArray[Any]
@@ -51,7 +51,7 @@ class Judged(NamedTuple):
 
 
 class Parted(NamedTuple):
-    """Scratch: which groups sent a row another way, and to which node.
+    """Scratch: which groups send a row to the other child, and to which node.
 
     seen   uint32 [groups], zeros
     group  int32 [groups]
@@ -64,11 +64,11 @@ class Parted(NamedTuple):
 
 
 class Losses(NamedTuple):
-    """What rows lose, by class of the rows, or, of numbers, in one column; or by row.
+    """Losses on rows, by class of the rows, or, for regression, in one column; or by row.
 
-    change  float64 [groups, columns], added to: what they lose more when a group is permuted
-    loss    float64 [columns], added to: what they lose as they are
-    weight  float64 [columns], added to: what they weigh
+    change  float64 [groups, columns], added to: increase of the loss when a group is permuted
+    loss    float64 [columns], added to: loss without permutation
+    weight  float64 [columns], added to: weights of the rows
     """
 
     change: NDArray[np.float64]
@@ -174,20 +174,20 @@ def _permute(trees, directions, sets, replaced, rows, judged, lose, of, parted, 
 
 @kernel
 def permute_classes(trees, replaced, rows, judged, parted, sums):
-    """By how much the loss of a tree grows when the values of each group of features are those drawn.
+    """By how much the loss of a tree increases when the values of each group of features are the permuted ones.
 
     rows    uint32 [rows]: row i has the values of column i of `replaced.drawn`
     sums    Losses by class
 
-    Cost: two visits per row and level, and one walk from where they part per row and feature that parts. Oracle:
-    tests/naive/explain.py permuted_change.
+    Cost: two visits per row and level, and one walk from the node of separation per row and feature that separates.
+    Oracle: tests/naive/explain.py permuted_change.
     """
     _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, _class_of, parted, sums)
 
 
 @kernel
 def permute_numbers(trees, replaced, rows, judged, parted, sums):
-    """`permute_classes` for numbers and squared errors, all in one column."""
+    """`permute_classes` for regression and squared errors, all in one column."""
     _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, _class_of, parted, sums)
 
 
@@ -209,7 +209,7 @@ def decreases(trees, begin, end, answer, held, out):
 
     begin, end  of the tree among the nodes, uint64
     answer      float64 [nodes of the tree, classes], means of nodes over the bag; of numbers [nodes, 1]
-    held        float64 [nodes of the tree, classes], the labels of the rows in each leaf, added up; inner nodes are set
+    held        float64 [nodes of the tree, classes], the labels of the rows in each leaf, summed; inner nodes are set
     out         float64 [columns], added to: the sum over the rows in a node of label * (answer of the child they go to
                 - that of the node). A node of several features gives each the same share
 

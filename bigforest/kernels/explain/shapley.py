@@ -1,7 +1,7 @@
 """Shapley values of single rows, LANES at a time: kernels/explain/contributions.py has the formula.
 
-Rows go through a tree side by side, so that what an edge is multiplied by is found once for all of them: whether a row
-meets the conditions decides between two numbers.
+Rows go through a tree side by side, so that the factors of an edge are computed once for all of them: whether a row
+meets the conditions selects one of two factors.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _open_edge(scratch, points, edges, node, depth):
 
 @inlined
 def _close_edge(scratch, points, edges, depth, classes):
-    """Charge the edge above the open node of a level with what is below it, and hand that on."""
+    """Charge the edge above the open node of a level with what is below it, and pass that up."""
     node = scratch.node[depth]
     size = np.uint64(points.t.size) * _ROWS
     here, own = depth * classes * size, np.uint64(edges.feature[node]) * classes * _ROWS
@@ -124,7 +124,7 @@ def _some_rows(trees, sets, begin, answer, values, first, start, edges, points, 
             scale(scratch.below, scratch.product, held, size, (depth * classes + np.uint64(k)) * size, depth * size)
         if inner:
             for r in range(_ROWS):
-                row = first + min(start + r, last)  # behind the last row it is taken again
+                row = first + min(start + r, last)  # after the last row, that row is repeated
                 left = row_goes_left(own_value, values, row, _ZERO, _NONE, trees, None, sets, at)
                 scratch.left[depth * _ROWS + r] = 1.0 if left else 0.0
         top = depth

@@ -1,8 +1,7 @@
-"""What kernels/explain/shapley.py does for LANES rows at once, at all points of the integrals.
+"""The inner loops of kernels/explain/shapley.py, for LANES rows at once, at all points of the integrals.
 
-Numbers of a level are points times rows, row by row within a point, and levels stand one after the other in an array of
-one dimension: `here` and the like are where a level begins. As plain Python the functions are what they are when
-compiled, and their oracle.
+A level has points times rows numbers, row by row within a point, and levels follow each other in a one-dimensional
+array: `here` and the like are where a level begins. The plain-Python bodies are the oracle of the compiled versions.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from bigforest.kernels.compiler.jit import compiled_as
 
 
 def extend_products(product, inverse, met, factors, size, level, before):
-    """Multiply the products of a level by what the edge is for each row.
+    """Multiply the products of a level by the factor of the edge for each row.
 
     product, inverse  float64 [levels * size]: those of `level`, set, of the level above, and of the level `before` of
-                      the last edge on the same feature, which is taken out again
+                      the last edge on the same feature, whose factor is divided out
     met      float64 [levels * LANES]: 1 for each row that meets all conditions on the feature, else 0
     factors  float64 [4 * points]: for each point the factor where they are met and where not, and the inverses of both
     size     points * LANES
@@ -101,7 +100,7 @@ def _compiled_scale(below, product, value, size, here, level):
 
 
 def charge(below, inverse, gain, total, size, here, above, edge, before, own):
-    """Charge an edge with what is below it, and hand that on to the level above.
+    """Charge an edge with the sums below it, and add these to the level above.
 
     below    float64: of the levels `here` and `above`, added to
     inverse  float64 [levels * size]; gain: float64 [levels * LANES], of each row met - share: of the edge, which is of

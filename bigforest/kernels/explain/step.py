@@ -1,8 +1,8 @@
-"""One row at one node, where rows stand one after the other and single values of a row may be replaced.
+"""One row at one node, with rows in row-major order and single values of a row possibly replaced.
 
-Explanations ask for the same row again and again with other values, and for one row at a time; tiles
-(kernels/predict/flat_tree.py) are for many rows that go down together. The nodes are the same. Missing values are NaN,
-as in tiles, and the columns are the used features with a column of zeros behind them, which directions refer to.
+Explanations route the same row many times with other values, one row at a time; tiles
+(kernels/predict/flat_tree.py) are for many rows that are routed together. The nodes are the same. Missing values are
+NaN, as in tiles, and the columns are the used features with a column of zeros behind them, which directions refer to.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LAST = np.uint64(2 * TERMS - 2)
 
 
 class WalkedTrees(NamedTuple):
-    """Trees as kernels/predict/flat_tree.py describes them: of RouteInputs, what is not of the rows."""
+    """Trees as kernels/predict/flat_tree.py describes them: the fields of RouteInputs that do not depend on rows."""
 
     layout: NodeLayout
     directions: Directions | None
@@ -46,7 +46,7 @@ class Replaced(NamedTuple):
 
 @inlined
 def link_of(layout, node):
-    """What says where the children of a node are; 0 in a leaf."""
+    """The link to the children of a node; 0 in a leaf."""
     return np.uint64(layout.links[node + node + _ONE])
 
 
@@ -74,14 +74,14 @@ def replaced_value(state, row, other, group, place):
 def row_goes_left(look, state, row, other, group, trees, directions, sets, node):
     """Whether a row goes left at an inner node; look(state, row, other, group, place) gives its values.
 
-    directions and sets are those of the trees: what is None is compiled apart.
+    directions and sets are those of the trees: compiled separately for None.
     """
     if sets is None:
         return _is_up_to(look, state, row, other, group, trees.layout, directions, node)
     else:  # noqa: RET505, only this form is dropped when sets is None
         layout = trees.layout
         link = link_of(layout, node)
-        category = (link >> layout.shift) - sets.features  # of a feature that is a category; wraps round below
+        category = (link >> layout.shift) - sets.features  # place of a category; wraps round for other features
         if category >= sets.features:
             return _is_up_to(look, state, row, other, group, layout, directions, node)
         code = np.uint64(look(state, row, other, group, category))
@@ -158,7 +158,7 @@ def _feature_at(directions, place, term):
 
 @inlined
 def is_term(layout, directions, sets, node, term):
-    """Whether the feature number `term` counts at a node: what fills up the last block has the weight 0."""
+    """Whether the feature number `term` counts at a node: padding of the last block has the weight 0."""
     if directions is None:
         return True
     else:  # noqa: RET505, only this form is dropped when directions is None
@@ -168,7 +168,7 @@ def is_term(layout, directions, sets, node, term):
 
 @inlined
 def leaf_from(look, state, row, other, group, trees, directions, sets, node):
-    """The leaf in which a row ends that stands at `node`."""
+    """The leaf in which a row at `node` ends."""
     while link_of(trees.layout, node) != _ZERO:
         if row_goes_left(look, state, row, other, group, trees, directions, sets, node):
             node = node + _ONE
@@ -199,7 +199,7 @@ def node_answers(layout, begin, end, mixed, weight, answer):
     """Write down what every node of a tree answers: a leaf its ballot, an inner node the mean over its bag.
 
     begin, end  of the tree among the nodes, uint64
-    mixed       float64 [ballots, classes], those that are not for one class alone (flat_tree.py)
+    mixed       float64 [ballots, classes], those for more than one class (flat_tree.py)
     weight      float64 [nodes of the tree], of the bag rows in each
     answer      float64 [nodes of the tree, classes], set; of numbers [nodes, 1]
     """

@@ -1,4 +1,4 @@
-"""What trees answer on a row when some of its values are replaced by each of a list of others."""
+"""Predictions of trees for a row with some of its values replaced by each of a list of others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _VARIED = np.int64(0)
 
 
 class VaryScratch(NamedTuple):
-    """Points of a row that are still to be sent on, in ranges, each from a node: uint32 [points] each.
+    """Points of a row that are still to be routed, in ranges, each from a node: uint32 [points] each.
 
     order  the numbers of the points; spare: likewise
     node, begin, end  of the ranges that wait
@@ -49,8 +49,8 @@ def vary(trees, begin, answer, replaced, rows, points, scratch, out):
     points    uint32 [rows, points of a row]; or [1, points], the same for all rows
     out       float64 [rows, points of a row, classes], added to
 
-    All points go down together, and part only at nodes that look at what is varied. Cost: a visit per level and range
-    of points. Oracle: tests/naive/predict.py find_leaf.
+    All points are routed together, and separate only at nodes that split on a varied feature. Cost: a visit per level
+    and range of points. Oracle: tests/naive/predict.py find_leaf.
     """
     _vary(trees, trees.directions, trees.sets, begin, answer, replaced, rows, points, scratch, out)
 

@@ -1,4 +1,4 @@
-"""What a node of the sparse-oblique family looks at: directions drawn by its key. Oracle: tests/naive/directions.py.
+"""Directions of a node of the sparse-oblique family, drawn by its key. Oracle: tests/naive/directions.py.
 
 Randomer forests (Tomita et al., section 2): the cells of a matrix of features by columns get weights, and each column
 that is not empty is a direction. Cell c is that of feature c % features in column c // features.
@@ -18,10 +18,10 @@ from bigforest.kernels.common.rng import GOLDEN, PLACES, WEIGHTS, mix
 from bigforest.kernels.common.sort import insertion_sort, sort_many
 from bigforest.kernels.compiler.jit import inlined
 
-# How the cells that have a weight are chosen, and what it is.
+# How nonzero cells are chosen, and their weights.
 PLACED, CHANCE, NORMAL = 0, 1, 2
 
-# Weights of normal distribution are rounded to this step, so that the last bit of the platform's log does not matter.
+# Normal weights are rounded to this step, so that the last bit of the platform's log does not matter.
 NORMAL_STEP = 2.0**-20
 _BITS11 = np.uint64(11)
 _UNIT = 2.0**-53
@@ -30,12 +30,12 @@ _UNIT = 2.0**-53
 class Sparse(NamedTuple):
     """How directions are drawn.
 
-    way       PLACED: `cells` cells have a weight of +-1. CHANCE: each cell has one with a chance. NORMAL: alike, with
-              normal weights.
+    way       PLACED: `cells` cells have a weight of +-1. CHANCE: each cell has one with probability `chance`. NORMAL:
+              likewise, with normal weights.
     columns   uint64, at least 1
     cells     uint64, of all features * columns; 0 unless PLACED
-    chance    uint64, of 2**53: of a cell to have a weight; not used with PLACED
-    scale     float64 [features], what a weight is multiplied by, finite; 0 leaves the feature out
+    chance    uint64, probability of a nonzero cell times 2**53; not used with PLACED
+    scale     float64 [features], factor of a weight, finite; 0 leaves the feature out
     """
 
     way: int
@@ -86,7 +86,7 @@ def draw_cells(sparse, key, cells):
                 cells[have] = cell
                 have += ONE
         return
-    while have < wanted:  # as many as are missing; those drawn twice are missing again
+    while have < wanted:  # draw the missing ones, drop duplicates, repeat
         for place in range(have, wanted):
             state += GOLDEN
             random = mix(state)
@@ -114,7 +114,7 @@ def weight_of(sparse, key, cell):
 
 @inlined
 def normal_of(random):
-    """A number of normal distribution from a random uint64: Box and Muller 1958, rounded to NORMAL_STEP."""
+    """A normally distributed number from a random uint64: Box and Muller 1958, rounded to NORMAL_STEP."""
     one = (np.float64(random >> _BITS11) + 1.0) * _UNIT
     two = np.float64(mix(random + GOLDEN) >> _BITS11) * _UNIT
     normal = np.sqrt(-2.0 * np.log(one)) * np.cos(2.0 * np.pi * two)

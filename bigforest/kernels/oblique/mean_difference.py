@@ -1,7 +1,7 @@
 """Differences of class means as directions. Oracle: tests/naive/means.py.
 
-Sums run over whole numbers, so they do not depend on the order of the rows or on how these come in pieces: a value is
-counted in steps of 2**-30 of its column's range from the smallest on, or in units where all are whole numbers.
+Sums are of whole numbers, so they do not depend on the order of the rows or on batches: a value is counted in steps of
+2**-30 of its column's range from the smallest value, or in units where all values are whole.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ STEPS = 2.0**30
 
 
 class Means(NamedTuple):
-    """What class means need of the table, and scratch of one growing tree.
+    """Class means: what they need of the table, and scratch of one growing tree.
 
     pairing  NO_PAIRS, CONSECUTIVE, LARGEST_CLASS or ALL
-    by_node  whether means are of the node; else they are of the tree, whose pairs, terms and projections are here
-    step     uint32 [codes], the steps of each code, in the order of Values.low
-    unit     float64 [features], what a step is worth; 0 leaves the feature out
+    by_node  whether means are those of the node; else they are those of the tree, with pairs, terms and projections
+             here
+    step     uint32 [codes], the steps of each code, in the order of CodeValues.low
+    unit     float64 [features], size of a step; 0 leaves the feature out
     sums     int64 [features, classes], scratch: steps by class
     pairs    int64 [1], number of pairs
     pair     int64 [most pairs, 2], pairs of classes; the direction is the mean of the second less that of the first
@@ -127,7 +128,7 @@ def sum_steps(codes, by_row, values, items, means, gathered):
 def difference(means, scale, total, first, second, feature, weight):
     """Write the mean of class `second` less that of `first` as terms; returns their number (uint64).
 
-    A weight of scaled features is worth its scale once for the mean and once for the value.
+    With scaled features a weight has the scale twice, once of the mean and once of the value.
     """
     size = ZERO
     for f in range(np.uint64(means.unit.size)):
@@ -143,7 +144,7 @@ def difference(means, scale, total, first, second, feature, weight):
 
 @kernel
 def find_differences(means, scale, total):
-    """Work out the differences of a tree, means.size, feature and weight, from means.sums; total int64 [classes]."""
+    """Compute the differences of a tree, means.size, feature and weight, from means.sums; total int64 [classes]."""
     count = choose_pairs(means.pairing, total, means.pair)
     means.pairs[0] = count
     for j in range(np.uint64(count)):
@@ -162,7 +163,7 @@ def project_differences(codes, by_row, values, items, means, value):
 
 @kernel
 def prepare_tree(codes, by_row, values, scale, items, total, means, gathered, value):
-    """Work out the differences of a tree from the items of its root, and the projections of these.
+    """Compute the differences of a tree from the items of its root, and the projections of these.
 
     total int64 [classes], gathered uint32 [>= n] and value float64 [>= n] are scratch.
     """

@@ -16,8 +16,8 @@ from bigforest.kernels.oblique.directions import NORMAL_STEP, normal_of
 def draw_axes(key, orthogonal, axes):
     """Fill axes float64 [axes, features] with Gaussian directions of length 1 from the stream `key`.
 
-    orthogonal: each is made orthogonal to those before (Gram and Schmidt, modified), as far as there is room: as many
-    as features are, and the next ones to each other again. A direction that is nearly lost in this is drawn anew.
+    orthogonal: each is made orthogonal to those before (Gram and Schmidt, modified), in groups of
+    as many as there are features. A direction that nearly vanishes in this is drawn again.
     """
     features = axes.shape[1]
     drawn = np.uint64(0)

@@ -1,11 +1,11 @@
-"""Best threshold on the projections of a node: the scans of codes, on codes made for the occasion.
+"""Best threshold on the projections of a node: by the scans of codes, on codes made from the projections.
 
 Few rows are ordered by projection, and a row's code is the place of the first with its projection. Many are counted
 into buckets of equal width, whose numbers, shifted, are the codes; the scan of codes then scores the edges and opens
-what could hide better, and there the projections are ordered and the rows get codes of their own from the bucket's on.
-So two rows share a code where it matters only if their projections are equal to the last bit. Nodes of two classes that
-are small enough to compare all pairs take buckets so narrow that rows mostly stand alone, and are ordered where they
-do not. Whole numbers are codes as they are. Oracle: tests/naive/split.py on the projections.
+what could hold a better split, and there the projections are ordered and the rows get codes of their own from the
+bucket's on. So where it matters two rows share a code only if their projections are equal to the last bit. Nodes of two
+classes that are small enough to compare all pairs take buckets so narrow that rows mostly stand alone, and are ordered
+where they do not. Whole numbers are codes as they are. Oracle: tests/naive/split.py on the projections.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NARROW = 1 << 31
 def codes_of_whole(low, high, n, projected, work):
     """work.codes[:n] = projections less the smallest, where all are whole numbers and high - low < MOST_CODES.
 
-    Returns the largest. These codes go the way of a feature's; cut_after_code says what the best split means.
+    Returns the largest. These codes are scanned like those of a feature; cut_after_code says what the best split means.
     """
     for i in range(n):
         work.codes[i] = np.uint32(np.int64(projected.value[i] - low))
@@ -72,8 +72,8 @@ def scan_projection(rules, table, low, high, node, number, best, work, projected
 
 @inlined
 def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected):
-    """scan_projection by pairs (kernels/scan/two_class.py), where no two rows share a bucket; else nothing is done, and
-    False."""
+    """scan_projection by pairs (kernels/scan/two_class.py), where no two rows share a bucket; else False, and
+    nothing is done."""
     n = np.uint64(node.items.size)
     slope = slope_for(low, high, _NARROW)
     last = np.float64(_NARROW - 1)

@@ -1,9 +1,9 @@
 """Find the best split of a node among directions. Oracle: tests/naive/oblique.py.
 
-Directions are looked at in the order they are drawn in; their number decides between equal splits. A direction of one
-feature is that feature: its codes are scanned, and its weight is forgotten. If no direction tells any two rows apart,
+Directions are scanned in the order in which they are drawn; among equal splits the lowest number wins. A direction of
+one feature is that feature: its codes are scanned, and its weight is dropped. If all directions are constant,
 features are drawn as the axis family draws them until one does; only where all are constant is the node a leaf. A
-direction is passed over where one of its projections is not finite.
+direction with a projection that is not finite is skipped.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Oblique(NamedTuple):
     values     of the codes
     local      a copy of the rows of a small subtree
     drawn      scratch of the directions
-    projected  scratch of the projections; its `value` is not used, but a row of `value`
+    projected  scratch of the projections; its `value` is not used; a row of `value` is
     value      float64 [2, rows], projections on the current direction and on the best
     """
 
@@ -65,9 +65,9 @@ class Oblique(NamedTuple):
 
 
 class DirectionExtras(NamedTuple):
-    """What oblique nodes have beside CodeTree, in the order of the nodes.
+    """What oblique nodes have besides CodeTree, in the order of the nodes.
 
-    threshold  float64 [nodes], on the projection; anything in other nodes
+    threshold  float64 [nodes], on the projection; arbitrary in other nodes
     size       uint32 [nodes], number of terms; 0 in other nodes
     feature    int32 [room], the terms of all nodes
     weight     float64 [room]
@@ -103,7 +103,7 @@ def smallest(codes: Codes, rows: int) -> Oblique:
     """An Oblique to compile with, for a table whose features have a single value."""
     features = codes.place.shape[0]
     low = np.zeros(features)
-    low.flags.writeable = False  # as in a store; other flags would be compiled apart
+    low.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     values = CodeValues(np.arange(features + 1), low, np.ones(features, np.bool_), no_decoded_columns(features))
     means = make_means(NO_PAIRS, False, np.zeros(features, np.uint32), np.zeros(features), 2, rows)
     return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), means, codes, values, rows)
@@ -140,7 +140,7 @@ def is_whole(oblique, which, size):
 def look_nearby(codes, by_row, items, begin, end, oblique):
     """The codes that the items begin..end number rows of: all, or a copy, which is made if they are few enough.
 
-    Returns Codes, Rows of the same, and whether it is the copy.
+    Returns Codes, RowMajorCodes of the same, and whether it is the copy.
     """
     if take_near(by_row, oblique.values, oblique.means, items, begin, end, oblique.local):
         return oblique.local.near.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), True
@@ -149,7 +149,7 @@ def look_nearby(codes, by_row, items, begin, end, oblique):
 
 @inlined
 def find_direction(codes, by_row, node, local, key, rules, table, scratch, oblique):
-    """Look at the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
+    """Scan the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
 
     local  whether items number rows of oblique.local, as codes then do.
 
@@ -218,7 +218,7 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
 def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
     """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that of oblique.value.
 
-    known  whether that is difference `pair` of the tree's class means, whose projections are there already.
+    known  whether that is difference `pair` of the tree's class means, whose projections are known already.
 
     Returns the smallest and the largest projection; (0, 0) where one is not finite.
     """

@@ -1,7 +1,7 @@
 """Quantiles of the training targets in the leaves that a row ends in. Oracle: tests/naive/quantile.py.
 
-Quantile regression forests (Meinshausen 2006, section 3): a training row of weight w in a leaf of weight W has, for a
-row that ends there, w / W by this tree; all trees together give the row the distribution of their mean.
+Quantile regression forests (Meinshausen 2006, section 3): in a tree, a training row of
+weight w in a leaf of weight W has the share w / W of a row that ends there; the distribution is the mean over trees.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from bigforest.kernels.compiler.jit import inlined, kernel
 
-# Shares of a tree's leaf are counted in steps of 1 / UNIT, so that sums over 2**20 trees fit 63 bits and are exact.
+# Shares are counted in steps of 1 / UNIT, so that sums over 2**20 trees fit 63 bits and are exact.
 UNIT = 2.0**42
 
 _ONE = np.uint64(1)
@@ -18,11 +18,11 @@ _ONE = np.uint64(1)
 
 @kernel
 def add_up_leaves(start, code, reach, codes):
-    """Make the weights of the targets of each leaf those up to them; whether the leaves are sound.
+    """Replace the weights of the targets of each leaf by cumulative weights; returns whether the leaves are valid.
 
     start  uint64 [leaves + 1], ascending from 0: the targets of leaf i are entries start[i] to before start[i + 1]
-    code   uint32 [entries], places of the targets among all, to be ascending within a leaf and below `codes`
-    reach  uint32 [entries], weights, to be at least 1 and below 2**32 together in a leaf; changed
+    code   uint32 [entries], numbers of the targets, which must ascend within a leaf and be below `codes`
+    reach  uint32 [entries], weights, which must be at least 1 and sum to less than 2**32 in a leaf; changed
 
     Safe for any `code` and `reach`.
     """
@@ -69,8 +69,8 @@ def find_quantiles(leaves, start, code, reach, value, wanted, out):
     wanted  float64 [quantiles], from 0 to 1
     out     float64 [rows, quantiles]
 
-    A sum of shares that is short by less than a step per tree, by which roundings may differ, reaches it; a target
-    that has no share never does. Cost: about trees * log2(codes) * log2(targets of a leaf) for each.
+    A sum of shares counts as reaching it if it is short by less than a step per tree, the largest rounding error; a
+    target without a share never does. Cost: about trees * log2(codes) * log2(targets of a leaf) for each.
     """
     trees = np.uint64(leaves.shape[1])
     for row in range(np.uint64(leaves.shape[0])):

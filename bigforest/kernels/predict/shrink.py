@@ -1,6 +1,6 @@
 """Values of leaves shrunk towards those of the nodes above them (Agarwal et al. 2022, the node-based form).
 
-With the values v_0, ..., v_L of the nodes on the way to a leaf, and what they weigh, N_0, ..., N_L,
+With the values v_0, ..., v_L of the nodes on the way to a leaf, and their weights N_0, ..., N_L,
 
     f = v_0 + sum over l from 1 to L of (v_l - v_(l-1)) / (1 + lambda / N_(l-1))
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import kernel
 
-# Where `shrink_leaves` stands, places in its state: nodes whose right child is still to come, what the next node is.
+# The state of `shrink_leaves` between calls, by place: nodes whose right child has not come yet, role of the next node.
 OPEN = 0
 SIDE = 1
 # Values of the last.
@@ -59,7 +59,7 @@ def shrink_leaves(feature, weight, value, lambdas, state, above, kept, leaves):
     for i in range(feature.size):
         side = state[SIDE]
         top = state[OPEN] - 1
-        # A right child takes the place of its parent, which waits for it no more.
+        # A right child takes the place of its parent, which no longer waits.
         own = top if side == RIGHT_CHILD else top + 1
         of_parent = kept[top] if side != ROOT else 0.0
         for j in range(lambdas.size):

@@ -1,4 +1,4 @@
-"""The two ways between the rows of a column and buckets of its offsets on disk, a slice of rows at a time.
+"""Conversions between the rows of a column and buckets of its offsets on disk, a slice of rows at a time.
 
 A bucket is a range of offsets (ranking.py): first[bucket] is its smallest, uint64 [buckets], ascending from 0.
 Oracle: the presort in memory, in tests/encode/test_external.py.
@@ -35,7 +35,7 @@ def split_slice(keys, low, shift, first, of_row, counts, place, grouped):
     of_row        uint32 [rows], set: the bucket of each row
     counts        uint64 [buckets], set: rows of the slice in each bucket
     place         uint64 [buckets], scratch
-    grouped       uint32 or uint64 [rows], set: the offsets, one bucket after the other; of no rows: only count
+    grouped       uint32 or uint64 [rows], set: the offsets, one bucket after the other; empty to count only
     """
     for b in range(np.uint64(counts.size)):
         counts[b] = ZERO

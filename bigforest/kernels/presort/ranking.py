@@ -26,7 +26,7 @@ LOW, HIGH, VARYING, FIRST = range(4)
 
 
 class OffsetCells(NamedTuple):
-    """How offsets are cut: cell = offset >> cell_shift, and its bucket is of_cell[cell].
+    """How offsets are divided: cell = offset >> cell_shift, and its bucket is of_cell[cell].
 
     of_cell  uint32 [cells]
     start    uint64 [buckets + 1 or more], first item of each bucket, and the number of items
@@ -43,7 +43,7 @@ class OffsetCells(NamedTuple):
 
 
 class Bins(NamedTuple):
-    """The bins of at most `last.size` codes a column is cut into by `note_run`, and the state between runs.
+    """The bins, at most `last.size`, into which `note_run` divides a column, and the state between runs.
 
     rows   uint64, rows of the column
     state  uint64 [2], number of bins begun, and the stretch of the last one
@@ -207,10 +207,10 @@ def _lost(bits):
 def rank_items(keys, low, shift, buckets, cells, items, before, bins, scratch):
     """Sort the items of every bucket, replace every row's key by its rank. Returns the number of ranks.
 
-    items   uint64 [rows], as `spread` left them; items[rank] is afterwards the offset of that rank.
+    items   uint64 [rows], as `spread_rows` left them; items[rank] is afterwards the offset of that rank.
     before  uint64 [2], rows and ranks of the column with smaller keys than these.
 
-    The place items[rank] has been consumed when it is written: there are no more ranks than rows before it.
+    items[rank] has been read before it is written: there are no more ranks than rows before it.
     """
     rank = ZERO
     for bucket in range(buckets):

@@ -1,6 +1,6 @@
-"""Tables of zeros and ones as bits, 64 columns to a word: counted and weighed a word at a time.
+"""Tables of zeros and ones as bits, 64 columns per word: counted and weighted a word at a time.
 
-Column c is bit c % 64 of word c // 64. Oracle: tests/naive/subspace.py, which knows no bits.
+Column c is bit c % 64 of word c // 64. Oracle: tests/naive/subspace.py, without bits.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bigforest.kernels.common.node_scan import ONE, TWO, ZERO
 from bigforest.kernels.compiler.jit import compiled_as, inlined, kernel
 
 WORD = 64
-# Rows that are packed together, so that a word of each stays in the first cache.
+# Rows that are packed at a time, so that a word of each stays in the first-level cache.
 PACKED_ROWS = 512
-# Bits that a counter of rows may have, and those of them that are kept in registers.
+# Bits of a counter of rows, and how many of them are kept in registers.
 PLANES = 40
 _LOW_PLANES = np.uint64(3)
 _EIGHT = np.uint64(8)
@@ -171,8 +171,8 @@ def count_word(bits, rows, number, planes, count):
     rows    uint32 [n], n below 2**31
     planes  uint64 [2, PLANES], scratch
 
-    Adds words as a column of binary digits (Harley and Seal; Warren, Hacker's Delight, 5-1): `planes[0, i]` are the
-    digits of 2**i so far, and `planes[1, i]` is a word of such digits that waits for another. Five operations a row.
+    Adds words bit by bit (Harley and Seal; Warren, Hacker's Delight, 5-1): `planes[0, i]` are the digits of 2**i so
+    far, and `planes[1, i]` is a word of such digits that waits for another. Five operations per row.
     """
     n = np.uint64(rows.size)
     digit, waiting = planes[ZERO], planes[ONE]
@@ -205,7 +205,7 @@ def count_word(bits, rows, number, planes, count):
         ones ^= carry
         four = twos & two
         twos ^= two
-        eights |= fours & four  # seven rows on top of seven carry once at most
+        eights |= fours & four  # seven rows plus seven carry at most once
         fours ^= four
     digit[ZERO] = ones
     digit[ONE] = twos

@@ -1,4 +1,5 @@
-"""Central axis projection (Ho 1995, section 2.1): a stop on the way between the two class means farthest apart.
+"""Central axis projection (Ho 1995, section 2.1): a cut at one of several stops between the two class means farthest
+apart.
 
 Oracle: tests/naive/subspace.py.
 """
@@ -12,16 +13,16 @@ from bigforest.kernels.common.node_scan import ONE, ZERO, class_of
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.subspace.columns import has_bits, weigh_rows
 
-# What the weights of bits add up to at most: whole numbers of 32 bits, whose sums are exact in any order.
+# Largest sum of the weights of bits: whole numbers of 32 bits, whose sums are exact in any order.
 MOST_WEIGHT = 2.0**30
 
 
 @inlined
 def aim_axis(subspace, first, second):
-    """Make the difference of two class means the current direction: that of `second` less that of `first`.
+    """Set the current direction to the difference of two class means: that of `second` minus that of `first`.
 
-    Between bits the weights are whole numbers: the difference times the power of two that makes the largest, times the
-    number of columns, at most MOST_WEIGHT and more than half of it; rounded.
+    For bits the weights are whole numbers: the difference times a power of two, rounded. The power is such that the
+    largest weight times the number of columns is at most MOST_WEIGHT and more than half of it.
     """
     mean, weight = subspace.mean, subspace.weight
     most = 0.0
@@ -74,7 +75,7 @@ def count_stops(subspace, items, begin, end):
     last = np.float64(steps - ONE)
     for i in range(np.uint64(items.size)):
         value = subspace.value[i]
-        j = np.uint64(np.int64(min(max((value - begin) * slope, 0.0), last))) + ONE  # nearly; rounding may be one off
+        j = np.uint64(np.int64(min(max((value - begin) * slope, 0.0), last))) + ONE  # rounding may be off by one
         while value > stop[j]:
             j += ONE
         while value <= stop[j - ONE]:
@@ -84,9 +85,9 @@ def count_stops(subspace, items, begin, end):
 
 @inlined
 def best_stop(subspace, total, size, min_leaf):
-    """The stop with the smallest error, the first of equals; 0 where none leaves both sides min_leaf rows.
+    """The stop with the smallest error, the first among ties; 0 if none leaves both sides min_leaf rows.
 
-    The error is the sum over the classes of the rows on the side where fewer of them are.
+    The error is the sum over classes of the rows on the side that has fewer of them.
     """
     left, hist = subspace.left, subspace.hist
     for k in range(np.uint64(total.size)):

@@ -1,6 +1,6 @@
-"""The columns that a tree of a subspace sees, row by row, and what their splits are found with.
+"""The columns of a tree in a subspace, row by row, and scratch to find splits.
 
-Ho 1995, section 2. Every statistic is a sum of whole numbers: rows that have a bit set, or steps of a value's range.
+Ho 1995, section 2. All statistics are sums of whole numbers: rows with a bit set, or steps of a value's range.
 Oracle: tests/naive/subspace.py.
 """
 
@@ -20,14 +20,14 @@ STEPS = 2.0**22
 
 
 class SubspaceColumns(NamedTuple):
-    """The columns: as bits where all of them hold zeros and ones only, else as values.
+    """The columns: as bits if all of them are 0 or 1, else as values.
 
     feature   int32 [columns], their features, ascending
     bits      uint64 [rows of the table, words], see bits.py; no words where there are values
     value     float64 [rows of the table, columns]; no rows where there are bits
     low       float64 [columns], the smallest value
-    per_step  float64 [columns], steps to a unit of the value
-    unit      float64 [columns], what a step is worth; 0 leaves the column out, whose values are 0 here
+    per_step  float64 [columns], steps per unit of the value
+    unit      float64 [columns], size of a step; 0 leaves the column out, with values 0 here
     """
 
     feature: NDArray[np.int32]
@@ -42,17 +42,17 @@ class Subspace(NamedTuple):
     """A family of splits in a subspace, and scratch of one growing tree. `width`: columns, or the bits of all words.
 
     space    the columns of the tree
-    drawn    uint64, columns that a node draws from them; all of them are always the same
-    size     uint64 [1], columns of the current node: `drawn`, or all where these cannot split it
-    steps    into which the way from mean to mean is divided (`cut_axis`)
+    drawn    uint64, columns that a node draws from them; if all, no draw is needed
+    size     uint64 [1], columns of the current node: `drawn`, or all if these cannot split it
+    steps    number of steps from mean to mean (`cut_axis`)
     epochs   of a perceptron (perceptron.py); 0 for none
     column   uint32 [columns], those of the node: the first `size`, ascending
     mask     uint64 [words], a bit for each of these
     start    int64 [classes + 1], where the rows of a class begin in `order`
     order    uint32 [rows], rows of the table, by class
-    mean     float64 [classes, width], means of the classes less `low`
+    mean     float64 [classes, width], means of the classes minus `low`
     weight   float64 [width], of the current direction; undefined for other columns
-    whole    int32 [width], the same where there are bits; of other columns 0
+    whole    int32 [width], the same for bits; 0 for other columns
     kept     float64 [width], weights of the best perceptron so far
     value    float64 [rows], projections, in the order of the items
     stop     float64 [steps + 1]
@@ -138,14 +138,14 @@ def group_by_class(items, total, start, order):
         k = class_of(items[i])
         order[np.uint64(start[k])] = np.uint32(items[i] >> SHIFT32)
         start[k] += 1
-    for k in range(np.uint64(total.size)):  # where each ends, is where the next begins
+    for k in range(np.uint64(total.size)):  # the end of each is the begin of the next
         start[k] -= total[k]
     start[np.uint64(total.size)] = begin
 
 
 @inlined
 def find_class_means(subspace, total):
-    """Fill `mean` for the classes with a total, int64 [classes]; after group_by_class."""
+    """Fill `mean` for the classes with positive total, int64 [classes]; after group_by_class."""
     space, mean = subspace.space, subspace.mean
     for k in range(np.uint64(total.size)):
         if total[k] == 0:
@@ -185,7 +185,7 @@ def distance(subspace, one, two):
 
 @inlined
 def farthest_classes(subspace, total):
-    """The two classes (uint64) whose means are farthest apart, the lowest of equals; twice 0 where all are one."""
+    """The two classes (uint64) whose means are farthest apart, the lowest among ties; 0 and 0 if all are equal."""
     first, second = ZERO, ZERO
     most = 0.0
     for one in range(np.uint64(total.size)):

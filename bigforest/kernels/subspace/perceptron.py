@@ -16,7 +16,8 @@ from bigforest.kernels.subspace.columns import distance, has_bits, weigh_row, we
 
 @inlined
 def choose_sides(subspace, total, first, second):
-    """far[k] = whether the mean of class k is nearer to that of `second`; the two themselves are on their own sides."""
+    """far[k] = whether the mean of class k is nearer to that of `second`; `first` and `second` are on their own
+    sides."""
     for k in range(np.uint64(total.size)):
         subspace.far[k] = k == second
         if total[k] > 0 and k != first and k != second:
@@ -49,7 +50,7 @@ def learn_row(subspace, row, far, cut):
 
 @inlined
 def count_errors(subspace, items, cut):
-    """Rows that the current direction sends to the other side than that of their class."""
+    """Number of rows that the current direction sends to the wrong side."""
     errors = ZERO
     for i in range(np.uint64(items.size)):
         errors += np.uint64((weigh_row(subspace, items[i] >> SHIFT32) > cut) != subspace.far[class_of(items[i])])
@@ -58,7 +59,7 @@ def count_errors(subspace, items, cut):
 
 @inlined
 def keep_direction(subspace):
-    """Remember the current direction."""
+    """Save the current direction."""
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         subspace.kept[c] = np.float64(subspace.whole[c]) if has_bits(subspace) else subspace.weight[c]
@@ -66,7 +67,7 @@ def keep_direction(subspace):
 
 @inlined
 def take_kept(subspace):
-    """Make the remembered direction the current one."""
+    """Restore the saved direction."""
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         subspace.weight[c] = subspace.kept[c]
@@ -76,10 +77,10 @@ def take_kept(subspace):
 
 @inlined
 def train_perceptron(subspace, items):
-    """Learn which rows are on the far side; the best direction becomes the current one, and its cut is returned.
+    """Train on which rows are on the far side; the best direction becomes the current one, and its cut is returned.
 
-    Stops after a pass that leaves no error, or `epochs` passes. The best has the fewest errors after a pass, the
-    first of equals.
+    Stops after a pass without error, or after `epochs` passes. The best direction has the fewest errors after a pass,
+    the first among ties.
     """
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
@@ -115,7 +116,7 @@ def count_left(subspace, items, cut):
 
 @inlined
 def tells_apart(left, total, size, min_leaf):
-    """Whether both sides have min_leaf rows, and not all classes their majority on the same one.
+    """Whether both sides have min_leaf rows, and not all classes have their majority on the same side.
 
     left, total  int64 [classes], of the left side and of both; size int64, of both
     """
@@ -131,7 +132,8 @@ def tells_apart(left, total, size, min_leaf):
 
 @inlined
 def cut_perceptron(subspace, node, min_leaf, first, second):
-    """Train a perceptron to tell the classes near `first` from those near `second`; returns its cut, and if it does.
+    """Train a perceptron to separate the classes near `first` from those near `second`; returns its cut, and whether it
+    does.
 
     A projection of at most the cut goes left; the projections are in subspace.value.
     """

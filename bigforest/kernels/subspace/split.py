@@ -1,6 +1,6 @@
 """Split a node of a tree in a subspace (Ho 1995): by a perceptron, or by central axis projection.
 
-A node may draw columns of its own, and takes all there are where these cannot split it.
+A node may draw columns of its own, and uses all columns if these cannot split it.
 Oracle: tests/naive/subspace.py.
 """
 
@@ -60,7 +60,7 @@ def draw_columns(subspace, key, wanted):
 
 @inlined
 def find_cut(subspace, node, min_leaf):
-    """Aim at a split of the node in its columns; returns the cut of the projections, and whether there is one."""
+    """Find a split of the node in its columns; returns the cut of the projections, and whether there is one."""
     find_class_means(subspace, node.total)
     first, second = farthest_classes(subspace, node.total)
     cut, found = 0.0, False
