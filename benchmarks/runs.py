@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -114,13 +114,14 @@ def store(data: Dataset, folder: Path) -> Path:
 
 
 def environment(threads: int) -> dict[str, str]:
-    """The environment of a worker: no library may use more threads than it is told."""
+    """The environment of a worker: no library may use more threads than it is told, and ours keeps its bytecode, as one
+    that is installed has it."""
     limit = str(threads)
     names = ("POLARS_MAX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS")
-    return {**os.environ, **dict.fromkeys(names, limit)}
+    return {**os.environ, **dict.fromkeys(names, limit), "PYTHONDONTWRITEBYTECODE": ""}
 
 
-def machine() -> str:
+def machine(packages: Sequence[str] = ("numpy", "numba", "polars", "scikit-learn", "ydf")) -> str:
     """One line about the processor and the versions, for the head of a table."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
@@ -128,7 +129,7 @@ def machine() -> str:
         models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
         model = models[0] if models else model
     found = [f"Python {platform.python_version()}", f"bigforest {bigforest.__version__}"]
-    for package in ("numpy", "numba", "polars", "scikit-learn", "ydf"):
+    for package in packages:
         try:
             found.append(f"{package} {version(package)}")
         except PackageNotFoundError:
