@@ -116,7 +116,7 @@ def main() -> None:
     """Run the command line; being asked to end by a signal removes temporary files as any error does."""
     sys.unraisablehook = _signal_again
     for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)  # Windows lacks the second; nohup ignores it and must go on doing so
+        number = getattr(signal, name, None)  # Windows lacks the second; nohup ignores it and must continue doing so
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
     try:

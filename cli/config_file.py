@@ -63,5 +63,5 @@ def _written(value: Any) -> str:
         return "{ " + ", ".join(f"{json.dumps(name)} = {_written(one)}" for name, one in value.items()) + " }"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_written, value))}]"
-    # Texts, numbers and booleans are written alike in JSON, but for the characters JSON may leave as they are.
+    # Texts, numbers and booleans are written alike in JSON, except for the characters JSON may leave as they are.
     return json.dumps(value).replace("\x7f", "\\u007f")

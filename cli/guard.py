@@ -61,7 +61,7 @@ class GuardedCommand(TyperCommand):
             raise  # the reader of our output went away, and typer ends quietly; it shows the usage; a command has ended
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             message, code = _explain(error)
-            # A note says how to go on with an interrupted run.
+            # A note says how to continue with an interrupted run.
             message = "; ".join([message, *getattr(error, "__notes__", [])])
             message = in_flags(message, ctx.command)
             if ctx.find_root().params.get("debug"):

@@ -88,7 +88,7 @@ def _draw(console: Console, facts: Facts) -> None:
 
 
 def _run_options(forest: Forest) -> dict[str, Any]:
-    """What `train --config` needs to grow the forest again, but for its table."""
+    """What `train --config` needs to grow the forest again, except for its table."""
     from dataclasses import asdict
 
     config = asdict(forest.config)

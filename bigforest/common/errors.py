@@ -36,7 +36,7 @@ class FormatError(BigForestError):
 
 
 class OutputExistsError(BigForestError):
-    """The output is already there and overwriting it was not asked for."""
+    """The output is already there and overwriting it was not requested."""
 
 
 class DiskFullError(BigForestError):

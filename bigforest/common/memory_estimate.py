@@ -32,7 +32,7 @@ class Extras(NamedTuple):
 
     odd       features that are categories or have missing values.
     category  codes of the largest category at most; 0 without one.
-    numbers   whether numbers are predicted.
+    numbers   whether the target is a regression.
     weighted  whether rows have weights.
     """
 
@@ -54,7 +54,7 @@ class Shape:
     codes    distinct values of all features together.
     classes  classes of the target.
     sizes    bytes of a value of each feature in the table that is presorted; empty where that is done.
-    bits     whether all values are known to be 0 or 1, but for features of a single value.
+    bits     whether all values are known to be 0 or 1, except for features of a single value.
     extras   what needs more memory than numbers and classes do, as far as it is known.
     """
 
@@ -113,7 +113,7 @@ class MemoryEstimate:
 def add_up(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
     """What a run needs whose stages, these, follow one another; it is named by the one whose `smallest` is the largest.
 
-    Scratch of a stage is removed when it ends, but for what was streamed there to be read, which stays to the end.
+    Scratch of a stage is removed when it ends, except for what was streamed there to be read, which stays to the end.
     """
     streamed = sum(need.scratch for need in needs if need.stage == "read")
     return MemoryEstimate(
@@ -151,7 +151,7 @@ def release_freed() -> None:
 
 
 def keep_freed() -> None:
-    """Keep freed memory for the next tree, up to 16 MB in each thread, but for that of large arrays as above.
+    """Keep freed memory for the next tree, up to 16 MB in each thread, except for that of large arrays as above.
 
     Left to itself, the C library gives back what the arrays of a tree took once they are freed, and the system makes
     pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Does nothing where the

@@ -1,1 +1,1 @@
-"""Why a forest answers as it does, in tables."""
+"""Explanations of forests, as tables."""

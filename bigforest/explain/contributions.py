@@ -1,4 +1,4 @@
-"""What each feature adds to the answer on every row: along the path, or as Shapley values."""
+"""Contributions of features to the prediction of each row: along the path, or as Shapley values."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     from bigforest.kernels.explain.contributions import Points, TreeEdges
     from bigforest.kernels.explain.shapley import ShapleyScratch
 
-# Numbers in a file, and rows: files are cut by the forest alone, so that a run goes on within another budget.
+# Numbers in a file, and rows: files are cut by the forest alone, so that a run can be resumed with another budget.
 _PART_CELLS = 1 << 21
 _PART_ROWS = 1 << 16
-# Seconds on one thread that a file should take at most.
+# Most seconds on one thread for a file.
 _PART_SECONDS = 20.0
-# Classes that an error names.
+# Classes named in an error.
 _NAMED = 10
-# Nanoseconds on one thread of a node on the path, and of a node of the tree for each point and class. Measured.
+# Nanoseconds on one thread for a node on the path, and for a node of the tree per point and class. Measured.
 _PATH_NS = 15.0
 _POINT_NS = 1.0
-# Nanoseconds of a number that is written. Measured.
+# Nanoseconds for writing a number. Measured.
 _CELL_NS = 100.0
 
 
 class Contributed(NamedTuple):
     """How rows are explained.
 
-    exact    by Shapley values, else along the path.
-    chosen   classes that are explained, by their codes; (0,) of numbers.
-    labels   of these; None of numbers.
+    exact    Shapley values; else contributions along the path.
+    chosen   classes that are explained, by their codes; (0,) for regression.
+    labels   of these; None for regression.
     """
 
     exact: bool
@@ -50,7 +50,7 @@ class Contributed(NamedTuple):
 
 
 def plan_path_contributions(job: ExplainJob) -> PartPlan:
-    """What `contributions` takes."""
+    """The plan of `contributions`."""
     return _plan(job, "contributions", exact=False)
 
 
@@ -60,7 +60,7 @@ def write_path_contributions(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def plan_shap(job: ExplainJob) -> PartPlan:
-    """What `shap` takes."""
+    """The plan of `shap`."""
     return _plan(job, "shap", exact=True)
 
 
@@ -88,8 +88,8 @@ def _file_shape(job: ExplainJob, how: Contributed) -> tuple[int, int]:
 def _write(job: ExplainJob, plan: PartPlan, name: str, *, exact: bool) -> None:
     """A row per row and class: its number, the class, `base`, a column c_<feature> each, and `prediction`.
 
-    base        what the forest answers before it knows anything: the mean over the trees of the answer of the root.
-    prediction  what it answers; base and all contributions add up to it.
+    base        the prediction without features: the mean over the trees of the value of the root.
+    prediction  the prediction: the sum of base and all contributions.
     """
     stock, table = job.voting, job.table
     how = Contributed(exact, *chosen_classes(job))
@@ -114,7 +114,8 @@ def part_name(name: str, begin: int) -> str:
 
 
 def chosen_classes(job: ExplainJob) -> tuple[tuple[int, ...], tuple[Any, ...] | None]:
-    """Codes and labels of the classes to explain: those asked for, of two the second, else all. Raises ConfigError."""
+    """Codes and labels of the classes to explain: those requested; else the second of two, or all. Raises
+    ConfigError."""
     classes = job.forest.classes
     if not classes:
         return (0,), None
@@ -133,7 +134,7 @@ def chosen_classes(job: ExplainJob) -> tuple[tuple[int, ...], tuple[Any, ...] | 
 
 
 def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
-    """About how long a row takes on one thread."""
+    """Estimated time of a row on one thread."""
     nodes, depth = stock.trees.nodes.astype(np.float64), stock.depths()
     if not how.exact:
         return float((depth * (_PATH_NS + len(how.chosen))).sum()) + 1.0
@@ -146,7 +147,7 @@ _kept: dict[str, list[LoadedTree]] = {}
 
 
 def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[LoadedTree]:
-    """All trees in their order; where they are one group, they stay loaded until `forget_trees`."""
+    """All trees in their order; if they are one group, they stay loaded until `forget_trees`."""
     if len(groups) > 1:
         for entries in groups:
             yield from load_trees(stock, table, entries)
@@ -160,7 +161,7 @@ def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> It
 
 
 def forget_trees(key: str) -> None:
-    """Give the memory of the trees back that `trees_in_order` keeps."""
+    """Free the trees that `trees_in_order` keeps."""
     _kept.pop(key, None)
 
 
@@ -175,7 +176,7 @@ def explain_rows(
     begin: int,
     end: int,
 ) -> int:
-    """Task: write the contributions of the rows from `begin` to before `end`; how many there are."""
+    """Task: write the contributions of the rows from `begin` to before `end`; returns their number."""
     base, votes, found = contributions(stock, table, how, groups, begin, end)
     folder.write(part_name(name, begin), _table(stock, table, how, (base, votes, found), begin), settings)
     return end - begin
@@ -184,7 +185,7 @@ def explain_rows(
 def contributions(
     stock: TreeStock, table: RowTable, how: Contributed, groups: list[range], begin: int, end: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Base, float64 [classes], answers [rows, classes] and contributions [rows, columns, classes] of some rows."""
+    """Base, float64 [classes], predictions [rows, classes] and contributions [rows, columns, classes] of some rows."""
     from bigforest.kernels.explain.contributions import path_contributions
 
     values, classes = table.values(), len(how.chosen)

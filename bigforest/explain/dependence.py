@@ -1,10 +1,10 @@
-"""How answers depend on one feature or two: partial dependence, individual curves, accumulated local effects.
+"""Dependence on one feature or two: partial dependence, individual curves, accumulated local effects.
 
-partial dependence   mean over rows of the answer when the feature has a value (Friedman 2001, section 8.2)
+partial dependence   mean over rows of the prediction when the feature has a value (Friedman 2001, section 8.2)
 individual curves    the same of single rows (Goldstein and others 2015)
-local effects        mean over the rows between two neighbouring values of the change of the answer from the one to
-                     the other, added up and centred (Apley and Zhu 2020): no row is moved far, so that features
-                     which go together do not mislead. Of two features the second-order effect: beyond both alone
+local effects        mean over the rows between two neighbouring values of the change of the prediction from the one to
+                     the other, added up and centred (Apley and Zhu 2020): no row is moved far, so correlated
+                     features do not mislead. For two features the second-order effect, beyond both main effects
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep
 
-# Rows of a sample, and features, unless given.
+# Default number of rows of a sample, and of features.
 _SAMPLE = 1000
 _FEATURES = 10
-# Answers that a task holds, and rows: sums are over such pieces, whoever adds them up.
+# Predictions and rows of a task: sums are over such pieces, so the order of tasks does not matter.
 _PIECE_CELLS = 1 << 19
 _PIECE_ROWS = 256
 
 
 class Curve(NamedTuple):
-    """What is varied.
+    """The features that are varied.
 
-    name    of the feature, or of both.
+    names   of the feature, or of both.
     places  positions in the dataspec.
     grids   ascending values of each, as the table has them.
-    local   whether local effects are asked for.
+    local   whether local effects are requested.
     """
 
     names: tuple[str, ...]
@@ -55,9 +55,9 @@ class Curve(NamedTuple):
 class CurveSums(NamedTuple):
     """Of some rows.
 
-    total  float64 [points, classes]: sums of answers, or by cell of local effects
+    total  float64 [points, classes]: sums of predictions, or by cell of local effects
     rows   int64 [points], how many rows were added
-    own    float64 [rows, points, classes] of the first rows, where individual curves are asked for
+    own    float64 [rows, points, classes] of the first rows, where individual curves are requested
     """
 
     total: NDArray[np.float64]
@@ -66,7 +66,7 @@ class CurveSums(NamedTuple):
 
 
 def plan_dependence(job: ExplainJob) -> PartPlan:
-    """What `dependence` takes."""
+    """The plan of `dependence`."""
     return _plan(job, "dependence", local=False)
 
 
@@ -76,7 +76,7 @@ def write_dependence(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def plan_effects(job: ExplainJob) -> PartPlan:
-    """What `effects` takes."""
+    """The plan of `effects`."""
     return _plan(job, "effects", local=True)
 
 
@@ -86,7 +86,7 @@ def write_effects(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def _plan(job: ExplainJob, name: str, *, local: bool) -> PartPlan:
-    """With as many values of each feature as there may be."""
+    """A plan for the most values that each feature may have."""
     stock, chosen = job.voting, _chosen(job, local)
     classes = len(chosen_classes(job)[0])
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
@@ -94,7 +94,7 @@ def _plan(job: ExplainJob, name: str, *, local: bool) -> PartPlan:
     cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
     plan = plan_sweep(name, stock, job.resources, 8 * max(1, cells))
     looked = sum(2 ** len(own) for own in chosen) if local else sum(points)
-    # Rows at several values go down together until a split on the feature parts them.
+    # A row with several values is routed once until a split on the feature separates them.
     work = stock.walk_nanoseconds(rows) * (len(chosen) + looked / 4) + rows * looked * stock.tree_count * classes
     return plan._replace(nanoseconds=stock.load_nanoseconds() + work)
 
@@ -140,7 +140,7 @@ def _write(job: ExplainJob, plan: PartPlan, name: str, *, local: bool) -> None:
 
 
 def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
-    """The features and pairs asked for, or the most important features. Raises ConfigError."""
+    """The features and pairs requested, or the most important features. Raises ConfigError."""
     spec = job.forest.spec
     numeric = {feature.name for feature in spec.features if feature.kind == "numeric"}
     if job.options.features is None:
@@ -168,7 +168,7 @@ def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], lo
 
 
 def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Values of a feature among the rows: all, or as many quantiles as asked for, each of them a value; all
+    """Values of a feature among the rows: all, or as many quantiles as requested, each of them a value; all
     levels that the rows have."""
     feature = job.forest.spec.features[place]
     if place not in table.used:
@@ -239,7 +239,8 @@ def vary_rows(
 
 
 def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Which points each row is asked at, uint32 [rows or 1, points]; of local effects the corners of its cell."""
+    """The points at which each row is evaluated, uint32 [rows or 1, points]; for local effects the corners of its
+    cell."""
     if not curve.local:
         return np.arange(len(curve.points), dtype=np.uint32)[None]
     corners = np.zeros((rows.size, 1), np.int64)
@@ -298,7 +299,7 @@ def _summed(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64]
 
 
 def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
-    """Names of features, and values: of numbers as they are, of categories their levels."""
+    """Names of features, and values: numbers as they are, categories as their levels."""
     spec, points = job.forest.spec, curve.points
     columns: dict[str, Any] = {}
     ends = [""] if len(curve.places) == 1 else ["_a", "_b"]
@@ -352,7 +353,7 @@ def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: tuple[Any, 
 
 
 def _centred(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """With a mean of 0 over the rows, each of which counts as the middle of its interval."""
+    """Centred to mean 0 over the rows, each of which counts at the middle of its interval."""
     if effect.shape[0] < 2 or not rows.sum():
         return np.zeros(effect.shape)
     middle = (effect[1:] + effect[:-1]) / 2
@@ -361,7 +362,7 @@ def _centred(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np
 
 
 def _without_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Without what each of the two features does alone, and with a mean of 0 over the rows."""
+    """Without the main effects of the two features, centred to mean 0 over the rows."""
     inner = rows[1:, 1:, None]
     if not inner.size or not inner.sum():
         return np.zeros(effect.shape)

@@ -49,46 +49,46 @@ def explain_forest(
     listener: Listener = silent,
     scheduler: Any = None,
 ) -> Explanation:
-    """Why a forest answers as it does, as tables in the folder `out`.
+    """Explain the predictions of a forest, as tables in the folder `out`.
 
-    Threads, memory and workers change no number.
+    Results do not depend on threads, memory and workers.
 
     Parameters
     ----------
     forest : Forest, str or Path
         A Forest or the path of one.
     data : table or path, default=None
-        Rows to explain by, a table as for `train`. For importance by rows out of bag (unbiased, permutation, local,
-        strength, proximities, filling) it is the table the forest was grown on, with the target.
+        Rows to explain, a table as for `train`. Parts that are out of bag (unbiased, permutation, local, strength,
+        proximities, filling) need the training table, with the target.
     out : str, Path or None, default=None
-        Folder of the tables, each a Parquet file that appears when it is complete. One that is there already, of
-        the same forest, data and options, is kept, so that an interrupted run goes on. None keeps the tables in a
-        temporary folder as long as the Explanation lives.
+        Folder of the tables, each a Parquet file that appears when it is complete. A table of the same forest, data
+        and options that exists already is kept, so an interrupted run can be repeated. None keeps the tables in a
+        temporary folder for the lifetime of the Explanation.
     parts : iterable of str, str or None, default=None
-        What to explain, PARTS of bigforest/explain/options.py; None for what takes little time.
+        Parts of the explanation, PARTS of bigforest/explain/options.py; None for those that take little time.
     loss : str or None, default=None
-        What permuting is judged by: "error" or "log_loss" of classes, "mse" of numbers.
+        Loss that permuting raises: "error" or "log_loss", "mse" for regression.
     groups : mapping or None, default=None
-        Features that are permuted together, besides each by itself: lists of names, by the name of the group.
+        Features to permute together, besides each alone: lists of names, by the name of the group.
     new_rows : bool, default=False
-        No tree has seen any of the rows: all are out of bag.
+        The rows are not those of training: all are out of bag.
     classes : sequence or None, default=None
-        Classes to explain by contributions and dependence; None for all, or of two the second.
+        Classes to explain in contributions and dependence; None for all, or for the second of two.
     features : sequence or None, default=None
-        Features whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.
+        Features for dependence and effects: names, and pairs of names; None for the 10 that decrease impurity most.
     grid : int, default=20
-        Values of a feature at which dependence is asked for, at most; of a category all levels of the rows.
+        Most values of a feature at which dependence is evaluated; for a category all levels of the rows.
     individual : int, default=0
-        Rows of the sample whose own curves are kept.
+        Rows of the sample whose individual curves are kept.
     sample : int or None, default=None
-        Rows over which dependence is a mean, or which are explained by local, interactions, proximities and
-        filling, drawn by the seed; None for 1,000, 1,000, 100, 10,000 and all that lack a value.
+        Rows to draw for the mean of dependence, and for local, interactions, proximities and filling; None for 1,000,
+        1,000, 100, 10,000 and all that lack a value.
     rows : sequence of int, default=()
-        Numbers of the rows that local, interactions, proximities and filling explain, instead of a sample.
+        Rows that local, interactions, proximities and filling explain, instead of a sample.
     neighbors : int, default=10
-        Rows of largest proximity that are kept of each.
+        Rows of largest proximity to keep for each row.
     rules : int, default=20
-        Leaves that are told as text, those that say most.
+        Leaves to show as rules in text, the most informative ones.
     seed : int, default=0
         Seed of permutations and samples.
     overwrite, threads, scratch, memory, listener, scheduler
@@ -133,7 +133,7 @@ def _explained(
     listener: Listener,
     scheduler: Any,
 ) -> Explanation:
-    """Make the parts, one after the other, if there is memory enough for all."""
+    """Make the parts, one after the other, if there is enough memory for all."""
     holding = TemporaryFolder(resources.scratch) if out is None else None
     place = out if holding is None else holding.path / "explanation"
     assert place is not None
@@ -156,7 +156,7 @@ def _explained(
 
 
 def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:
-    """What tells a forest, and a table, from others."""
+    """A digest of a forest, and of a table."""
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in forest.part_files]
     return digest(forest.identity, stamps), digest(None if source is None else _rows_of(source))
 

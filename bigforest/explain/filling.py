@@ -1,4 +1,4 @@
-"""Missing values of training rows, filled by the rows that the forest takes for alike."""
+"""Missing values of training rows, filled by proximity-weighted rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from bigforest.explain.proximity import LeafFiles, leaf_rows, leaf_scratch, plan
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import PartPlan
 
-# Rows of a task, and cells that are looked through together for missing values.
+# Rows of a task, and cells that are scanned together for missing values.
 _PIECE_ROWS = 500
 _PIECE_CELLS = 1 << 20
 
 
 class Filled(NamedTuple):
-    """What may be filled: features that the trees look at and that some rows lack.
+    """Columns to fill: features used by the trees, of which some rows lack the value.
 
     columns   uint32, of the RowTable
-    codes     int64, of a category, whose code 0 is missing; 0 of a number
+    codes     int64, of a category, whose code 0 is missing; 0 for a number
     """
 
     columns: NDArray[np.uint32]
@@ -35,18 +35,18 @@ class Filled(NamedTuple):
 
 
 def plan_filling(job: ExplainJob) -> PartPlan:
-    """What `filling` takes, if all rows asked for lack a value, where there were any that did in training."""
+    """The plan of `filling`, assuming that all requested rows lack a value, if any did in training."""
     lacking = any(feature.missing for feature in job.forest.spec.features)
     return plan_near(job, "filling", job.asked(job.described.rows) if lacking else 0)
 
 
 def write_filling(job: ExplainJob, plan: PartPlan) -> None:
-    """`filling`: a row per missing value of a training row, of features that the trees look at.
+    """`filling`: a row per missing value of a training row, of features used by the trees.
 
     number  of numbers: the mean over the rows that have the value, weighted by their RF-GAP proximity to the row.
-    level   of categories: the level of the largest sum of proximities, the first in order of equals.
-    known   what the proximities to rows that have the value come to: 1 where all have it. Where it is 0, nothing
-            is filled.
+    level   of categories: the level of the largest sum of proximities, the first among ties.
+    known   sum of the proximities to rows that have the value: 1 if all have it. If it is 0, nothing is
+            filled.
     """
     options = job.options
     if options.new_rows:
@@ -84,7 +84,7 @@ def _gaps(values: NDArray[np.float64], what: Filled) -> NDArray[np.bool_]:
 
 
 def _rows_with_gaps(job: ExplainJob, judged: JudgedRows, what: Filled) -> NDArray[np.uint32]:
-    """Those of the kept rows that lack a value, by their places: of the rows asked for, else a sample, else all."""
+    """Those of the kept rows that lack a value, by their places: of the rows requested, else a sample, else all."""
     table, kept = judged.table, judged.table.kept()
     rows = job.chosen(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _PIECE_CELLS // (len(table.used) + 1))

@@ -1,4 +1,4 @@
-"""Importance of features by the decrease of impurity: by the rows of the bags, and by those out of bag."""
+"""Importance of features by the decrease of impurity: on the rows of the bags, and on out-of-bag rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_
 from bigforest.forest.format.summary import tree_decreases
 from bigforest.forest.load.load_plan import LOADING_BYTES
 
-# Bytes of a row while a tree is walked: its number, leaf, and times in the bag.
+# Bytes of a row while it is routed: its number, leaf, and count in the bag.
 ROW_BYTES = 16
 # Bytes of a feature in a tree: its decrease and its share, and its line of a table, before and while it is written.
 _CELL_BYTES = 16 + 2 * 32
@@ -23,7 +23,7 @@ _HELD_NS = 20.0
 
 
 def plan_importance(job: ExplainJob) -> PartPlan:
-    """What `importance` takes: the tables, one tree after the other."""
+    """The plan of `importance`: the tables, one tree after the other."""
     cells = job.forest.trees * len(job.forest.spec.features)
     memory = BASE_BYTES + LOADING_BYTES + _CELL_BYTES * cells
     need = MemoryEstimate("importance", memory, memory)
@@ -33,15 +33,15 @@ def plan_importance(job: ExplainJob) -> PartPlan:
 def write_importance(job: ExplainJob, plan: PartPlan) -> None:
     """`importance`: the mean decrease of impurity, by feature, and `importance-trees`, by tree.
 
-    decrease    share of the feature in all decrease of impurity: forest/format/schema.py FEATURES.
+    decrease    share of the feature in the total decrease of impurity: forest/format/schema.py FEATURES.
     importance  mean over the trees of its share in the tree's decrease, as scikit-learn has it (trees of a single leaf
                 count as 0), and its standard error.
     """
     if job.folder.has_all(["importance", "importance-trees"]):
         return
-    del plan  # it is done here, at once
+    del plan  # it runs here, at once
     spec, trees = job.forest.spec, job.forest.trees
-    directory = job.stock.trees.directory  # it has checked the parts, which is trusted here
+    directory = job.stock.trees.directory  # it has checked the parts
     own = np.zeros((trees, len(spec.features)))
     with stage("importance", trees, "trees", job.listener) as progress:
         for tree, decrease in tree_decreases(directory, spec):
@@ -64,7 +64,7 @@ def write_importance(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of the mean over the trees, values [trees, ...]; nan of one tree alone."""
+    """Standard error of the mean over the trees, values [trees, ...]; nan for a single tree."""
     trees = len(values)
     if trees < 2:
         return np.full(values.shape[1:], np.nan)
@@ -85,7 +85,7 @@ def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:
 
 
 def plan_unbiased(job: ExplainJob) -> PartPlan:
-    """What `unbiased` takes: rows that a tree has not seen go down it once."""
+    """The plan of `unbiased`: out-of-bag rows are routed once through each tree."""
     rows, stock = job.described.rows, job.stock
     unseen = job.unseen_share * rows
     plan = plan_groups("unbiased", stock, job.resources, ROW_BYTES * rows)
@@ -94,10 +94,10 @@ def plan_unbiased(job: ExplainJob) -> PartPlan:
 
 
 def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
-    """`unbiased`: the decrease of impurity by rows that the trees have not seen, and `unbiased-trees`, by tree.
+    """`unbiased`: the decrease of impurity by rows that are out of bag, and `unbiased-trees`, by tree.
 
-    MDI-oob of Li, Wang, Basu, Kumbier and Yu 2019: features that do not matter get 0 in the mean, whatever their number
-    of values and however deep the trees.
+    MDI-oob of Li, Wang, Basu, Kumbier and Yu 2019: irrelevant features get 0 on average, for any number of values and
+    any depth.
     """
     settings = repr(job.options.new_rows)
     if job.folder.has_all(["unbiased", "unbiased-trees"], settings):
@@ -130,7 +130,7 @@ def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def oob_decreases(stock: TreeStock, judged: JudgedRows, entries: range) -> NDArray[np.float64]:
-    """Task: MDI-oob of each tree of some entries, float64 [trees, features]; nan of trees that have seen all rows."""
+    """Task: MDI-oob of each tree of some entries, float64 [trees, features]; nan of trees that leave out no row."""
     features = len(stock.trees.header.spec.features)
     found = []
     for tree in load_trees(stock, judged.table, entries):

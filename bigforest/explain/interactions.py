@@ -1,4 +1,4 @@
-"""What pairs of features add together to the answers on chosen rows: Shapley interaction values."""
+"""Shapley interaction values: what pairs of features add to the predictions of chosen rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bigforest.explain.tree_groups import PartPlan, TreeStock, plan_sweep
 if TYPE_CHECKING:
     from bigforest.kernels.explain.interactions import PairScratch
 
-# Rows of a sample, unless some are named; rows of a task, and numbers that it holds.
+# Default number of rows of a sample; rows of a task, and numbers that it holds.
 _SAMPLE = 100
 _PIECE_ROWS = 16
 _PIECE_CELLS = 1 << 21
@@ -40,7 +40,7 @@ _PAIR_NS = 1.0
 
 
 def plan_interactions(job: ExplainJob) -> PartPlan:
-    """What `interactions` takes."""
+    """The plan of `interactions`."""
     stock, columns, rows = job.voting, len(job.described.used), job.asked(_SAMPLE)
     how = Contributed(True, *chosen_classes(job))
     cells, step = _piece(job, how)
@@ -59,8 +59,8 @@ def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
     """`interactions` and `interaction-pairs`. Raises ConfigError for oblique forests, and for rows that are not there.
 
     interactions  a row per row, class and pair of features on a common path: `interaction` of the pair, both halves of
-                  Lundberg's symmetric matrix; of a feature with itself what it adds beside its pairs (its Shapley value
-                  less half of its pairs). base + all interactions of a row and class add up to the prediction.
+                  Lundberg's symmetric matrix; of a feature with itself its main effect (its Shapley value minus half of
+                  its pairs). base + all interactions of a row and class add up to the prediction.
     interaction-pairs  the mean over the rows of |interaction|, by class and pair.
     """
     stock, table = job.voting, job.table
@@ -84,7 +84,7 @@ def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
-    """Numbers of the rows asked for, ascending; else of a sample. Raises ConfigError and DataError."""
+    """Numbers of the rows requested, ascending; else of a sample. Raises ConfigError and DataError."""
     if not rows:
         raise DataError("the table has no rows; there is nothing to explain")
     if not job.options.rows:
@@ -97,7 +97,7 @@ def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
 
 
 def pair_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
-    """About how long a row takes on one thread."""
+    """Estimated time of a row on one thread."""
     nodes, depth = stock.trees.nodes.astype(np.float64), stock.depths()
     points = (np.minimum(depth, columns) + 1) / 2
     return float((nodes * depth * points).sum() * len(how.chosen) * _PAIR_NS) + 1.0
@@ -116,9 +116,9 @@ def explain_pairs(
 def pair_values(
     stock: TreeStock, table: RowTable, how: Contributed, groups: list[range], rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Base, float64 [classes], answers [rows, classes] and interactions [rows, columns, columns, classes].
+    """Base, float64 [classes], predictions [rows, classes] and interactions [rows, columns, columns, classes].
 
-    Of the interactions those of i <= j are set; what a feature adds alone is at i = j.
+    Interactions are set for i <= j; main effects are at i = j.
     """
     from bigforest.kernels.explain.interactions import interactions
 

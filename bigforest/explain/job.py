@@ -1,4 +1,4 @@
-"""What the parts of an explanation share: the forest, the rows, and how they are worked on."""
+"""What the parts of an explanation share: the forest, the rows, and how tasks run."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from bigforest.source import Source
 
 
 class JudgedRows(NamedTuple):
-    """Rows with their targets, and which of them each tree has not seen.
+    """Rows with their targets, and which of them are out of the bag of each tree.
 
-    bags  None where no tree has seen any of them.
+    bags  None if all rows are out of bag of all trees.
     """
 
     table: RowTable
     bags: TreeBags | None
 
     def unseen(self, tree: int) -> NDArray[np.uint32]:
-        """Numbers of the rows that the tree has not seen, ascending."""
+        """Numbers of the out-of-bag rows of the tree, ascending."""
         kept = self.table.kept()
         return kept if self.bags is None else np.ascontiguousarray(kept[self.bags.bag(tree) == 0])
 
 
 @dataclass(frozen=True)
 class ExplainJob:
-    """One call of `explain`. What parts need is made when the first of them asks for it."""
+    """One call of `explain`. Data that parts need is made when the first of them uses it."""
 
     forest: Forest
     source: Source | None
@@ -59,7 +59,7 @@ class ExplainJob:
 
     @cached_property
     def stock(self) -> TreeStock:
-        """The trees as they are grown, whose leaves answer with shares of classes."""
+        """The trees as grown, whose leaves predict shares of classes."""
         directory = self.forest.directory
         if self.resources.cluster is not None and self.forest.is_temporary:
             directory = self.work / "forest"
@@ -67,19 +67,19 @@ class ExplainJob:
         votes = self.forest.tree_votes()
         factors = None if votes is None else votes * (votes.size / math.fsum(votes.tolist()))
         workers = self.resources.workers
-        if self.resources.memory is not None:  # each part says what it needs at least
+        if self.resources.memory is not None:  # each part names its smallest budget
             workers = min(workers, max(1, (self.resources.memory - BASE_BYTES) // LOADING_BYTES))
         return TreeStock(survey(directory, workers), True, factors)
 
     @property
     def shrunk(self) -> TreeStock:
-        """The trees, whose leaves answer with shares of classes, shrunk as the forest is."""
+        """The trees, whose leaves predict shares of classes, shrunk as the forest is."""
         amount = self.forest.shrinkage.amount
         return self.stock._replace(trees=self.stock.trees._replace(lambdas=(amount,))) if amount else self.stock
 
     @property
     def voting(self) -> TreeStock:
-        """The trees, whose leaves answer as the forest votes."""
+        """The trees, whose leaves predict as the forest votes."""
         return self.shrunk._replace(soft=self.forest.is_regression or self.forest.config.vote != "hard")
 
     @cached_property
@@ -93,21 +93,21 @@ class ExplainJob:
 
     @cached_property
     def table(self) -> RowTable:
-        """The rows, read when this is first asked for. Raises as `described`, and DataError."""
+        """The rows, read when this is first requested. Raises as `described`, and DataError."""
         described = self.described
         assert self.source is not None
         return write_row_table(self.forest, self.source, described, self.listener)
 
     @property
     def unseen_share(self) -> float:
-        """About which share of the rows a tree has not seen."""
+        """The approximate share of out-of-bag rows of a tree."""
         config = self.forest.config
         if self.options.new_rows or not config.bootstrap:
             return 1.0
         return math.exp(-config.sample_fraction) if config.replace else 1.0 - config.sample_fraction
 
     def asked(self, most: int) -> int:
-        """How many rows are asked for, at most; else of a sample of `most`."""
+        """How many rows are requested, at most; else of a sample of `most`."""
         wanted = len(set(self.options.rows)) or self.options.sample or most
         return min(wanted, self.described.rows)
 
@@ -138,7 +138,7 @@ class ExplainJob:
         return JudgedRows(table, TreeBags(self.forest, BagInputs(spec, classes, codes)))
 
     def chosen(self, most: int) -> NDArray[np.uint32]:
-        """Which of the rows with a target are asked for, by their places among these; else a sample of `most`.
+        """Which of the rows with a target are requested, by their places among these; else a sample of `most`.
 
         Raises ConfigError for rows that are not among them.
         """
@@ -158,7 +158,7 @@ class ExplainJob:
         return [] if self.source is None else list(self.source.schema)
 
     def seconds(self, plan: PartPlan) -> float:
-        """About how long a part takes."""
+        """Estimated time of a part."""
         return plan.nanoseconds * 1e-9 / self.resources.executor().size
 
     def run(
@@ -169,12 +169,12 @@ class ExplainJob:
         shared: tuple[Any, ...],
         at_once: int,
     ) -> None:
-        """Do tasks on threads or workers."""
+        """Run tasks on threads or workers."""
         self.resources.executor(at_once).run(function, arguments, on_result, shared)
 
 
 def _check_training(forest: Forest, table: RowTable) -> None:
-    """Raise DataError unless the rows are those that the forest was grown on, as far as can be told."""
+    """Raise DataError if the rows are recognisably not those that the forest was grown on."""
     spec = forest.spec
     kept = table.kept()
     advice = "give the table the forest was grown on, or, for other rows, say new_rows"

@@ -1,4 +1,4 @@
-"""What is to be explained, and how: the options of `explain`."""
+"""The options of `explain`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class ExplainOptions:
             raise ConfigError(f"sample must be a number of rows from 1 on, not {shown(self.sample)}")
 
     def loss_for(self, spec: DataSpec) -> str:
-        """What permuting is judged by. Raises ConfigError."""
+        """The loss that permuting raises. Raises ConfigError."""
         numbers = spec.target.task == "regression"
         if self.loss is None:
             return "mse" if numbers else "error"

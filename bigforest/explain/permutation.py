@@ -1,4 +1,4 @@
-"""Importance of features, and of groups of them, by permuting their values among the rows that a tree has not seen."""
+"""Importance of features, and of groups of them, by permuting their values among out-of-bag rows."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 
-# Rows of a sample whose own importance is found.
+# Rows of a sample for local importance.
 _SAMPLE = 1000
 # Bytes of permuted values that a task holds at a time.
 _DRAWN_BYTES = 32 << 20
-# Shares are no smaller and no larger than this and 1 less this, so that logarithms are finite.
+# Shares are clipped to this and 1 minus this, so that logarithms are finite.
 _LEAST_SHARE = float(np.finfo(np.float64).eps)
-# Nanoseconds on one thread of a value that is drawn. Measured.
+# Nanoseconds on one thread for drawing a value. Measured.
 _DRAW_NS = 3.0
 
 
 class PermutedGroup(NamedTuple):
     """Features that are permuted together.
 
-    stream  what keys the order, beside seed and tree: the position of a single feature, and for groups numbers behind.
+    stream  the key of the order, with seed and tree: the position of a single feature, and for groups the numbers
+            after.
     places  positions in the dataspec.
     """
 
@@ -38,10 +39,10 @@ class PermutedGroup(NamedTuple):
 
 
 class TreeLosses(NamedTuple):
-    """Of some trees: what the rows that they have not seen lose, by class of the rows, or of numbers in one sum.
+    """Losses of some trees on their out-of-bag rows, by class of the rows, or, for regression, in one sum.
 
-    change  float64 [trees, groups, classes], what more they lose when the group is permuted
-    loss    float64 [trees, classes]; weight: float64 [trees, classes], what the rows weigh
+    change  float64 [trees, groups, classes], increase of the loss when the group is permuted
+    loss    float64 [trees, classes]; weight: float64 [trees, classes], weight of the rows
     """
 
     change: NDArray[np.float64]
@@ -50,14 +51,14 @@ class TreeLosses(NamedTuple):
 
 
 def plan_permutation(job: ExplainJob) -> PartPlan:
-    """What `permutation` takes: rows go down each tree once, and from every feature on their path once more."""
+    """The plan of `permutation`: rows are routed once through each tree, and again from every feature on their path."""
     plan = plan_groups("permutation", job.stock, job.resources, _task_bytes(job))
     unseen = job.unseen_share * job.described.rows
     return plan._replace(nanoseconds=_permuting_nanoseconds(job, unseen, unseen))
 
 
 def plan_local(job: ExplainJob) -> PartPlan:
-    """What `local` takes: values are drawn for all rows, and some rows go down."""
+    """The plan of `local`: values are drawn for all rows, and some rows are routed."""
     rows, groups = job.asked(_SAMPLE), len(permuted_groups(job))
     sums = 3 * 8 * rows * groups
     scratch = 8 * job.stock.tree_count * rows * groups
@@ -67,15 +68,15 @@ def plan_local(job: ExplainJob) -> PartPlan:
 
 
 def _task_bytes(job: ExplainJob) -> int:
-    """Bytes of a task beside its trees: rows, and values that are drawn."""
+    """Bytes of a task besides its trees: rows, and values that are drawn."""
     rows, widest = job.described.rows, max(len(group.places) for group in permuted_groups(job))
     return ROW_BYTES * rows + max(_DRAWN_BYTES, 8 * widest * rows)
 
 
 def _permuting_nanoseconds(job: ExplainJob, drawn: float, walked: float) -> float:
-    """Of values drawn for rows, and of rows that go down the trees once more from each feature on their path."""
+    """Time of drawing values for rows, and of routing rows again from each feature on their path."""
     stock, features = job.stock, len(job.described.used)
-    again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the ways are short
+    again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the paths are short
     walk = stock.walk_nanoseconds(walked) * (1.0 + again)
     return stock.load_nanoseconds() + drawn * stock.tree_count * features * _DRAW_NS + walk
 
@@ -83,8 +84,8 @@ def _permuting_nanoseconds(job: ExplainJob, drawn: float, walked: float) -> floa
 def write_permutation(job: ExplainJob, plan: PartPlan) -> None:
     """`permutation`, `permutation-classes` and `permutation-trees`.
 
-    importance  mean over the trees of what more a tree loses, per row it has not seen, when the feature is permuted
-                among these (Breiman 2001, section 10): the drop in accuracy, or the rise of log loss or squared error.
+    importance  mean over the trees of the increase of the loss per out-of-bag row when the feature is permuted among
+                these (Breiman 2001, section 10): the drop in accuracy, or the rise of log loss or squared error.
     scaled      the same over its standard error.
     """
     options, spec = job.options, job.forest.spec
@@ -101,9 +102,9 @@ def write_permutation(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def write_local(job: ExplainJob, plan: PartPlan) -> None:
-    """`local`: what more trees lose on a row when a feature is permuted, the mean over those that have not seen it.
+    """`local`: increase of the loss on a row when a feature is permuted, mean over the trees that leave the row out.
 
-    A row per row and feature or group: `importance`, and `trees` that have not seen the row; null where there are
+    A row per row and feature or group: `importance`, and `trees` that leave out the row; null where there are
     none. The orders are those of `permutation`. (Breiman and Cutler's local importance; ranger divides by all trees.)
     """
     options, judged, stock = job.options, job.judged, job.shrunk
@@ -137,7 +138,7 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def local_file(folder: Path, tree: int) -> Path:
-    """Where a task leaves what the chosen rows lose more in a tree."""
+    """The file of a task with the increase of the loss of the chosen rows in a tree."""
     return folder / f"local-{tree}.npy"
 
 
@@ -151,7 +152,7 @@ def permute_rows(
     folder: Path,
     entries: range,
 ) -> int:
-    """Task: what the chosen rows lose more, float64 [rows, groups], by tree; nan where it has seen them."""
+    """Task: increase of the loss of the chosen rows, float64 [rows, groups], by tree; nan for rows in the bag."""
     for tree in load_trees(stock, judged.table, entries):
         unseen = judged.unseen(tree.number)
         here = np.isin(rows, unseen)
@@ -169,7 +170,8 @@ def _permute_chosen(
     seed: int,
     rows: tuple[NDArray[np.uint32], NDArray[np.uint32]],
 ) -> NDArray[np.float64]:
-    """What some of the rows that a tree has not seen lose more, [rows, groups]; rows are all of these, and the some."""
+    """Increase of the loss of some out-of-bag rows of a tree, [rows, groups]; rows: all of these, and the chosen
+    ones."""
     from bigforest.kernels.explain import permute
 
     table, (unseen, chosen) = judged.table, rows
@@ -201,7 +203,7 @@ def _sums(groups: int, columns: int) -> Any:
 
 
 def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
-    """All features, each by itself, and the groups that were asked for. Raises ConfigError."""
+    """All features, each alone, and the requested groups. Raises ConfigError."""
     spec = job.forest.spec
     single = [PermutedGroup(feature.name, place, (place,)) for place, feature in enumerate(spec.features)]
     several = [
@@ -255,12 +257,12 @@ def _permute_tree(
         replaced = _drawn(values, rows, table.used, [groups[number] for number in some], seed, tree.number)
         sums = _sums(len(some), width)
         kernel(tree.walked, replaced, rows, labels, _parted(len(some)), sums)
-        change[some], loss_sum, weight = sums  # what rows lose as they are is the same each time
+        change[some], loss_sum, weight = sums  # the loss without permutation is the same each time
     return change, loss_sum, weight
 
 
 def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
-    """What each node loses on a row of each class, float64 [nodes, classes]; of numbers what it answers."""
+    """The loss of each node on a row of each class, float64 [nodes, classes]; for regression its prediction."""
     if loss == "mse":
         return answer
     if loss == "log_loss":
@@ -272,9 +274,9 @@ def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
 
 
 def _together(groups: list[PermutedGroup], used: tuple[int, ...], most: int) -> list[list[int]]:
-    """Which groups are permuted at the same time: no feature is in two, and they have `most` used features at most.
+    """Groups to permute at the same time: no feature is in two, and they have `most` used features at most.
 
-    Groups without a used feature are left out, as permuting them changes nothing; the first list may be empty for it.
+    Groups without a used feature are left out, because permuting them changes nothing; the first list may be empty.
     """
     found: list[list[int]] = [[]]
     known, taken = set(used), set[int]()
@@ -298,7 +300,7 @@ def _drawn(
     seed: int,
     tree: int,
 ) -> Any:
-    """The rows with the values of each group in an order of its own."""
+    """The rows with the values of each group in random order."""
     from bigforest.kernels.common.rng import stream_key
     from bigforest.kernels.explain.permute import PURPOSE_PERMUTE, shuffle_columns
     from bigforest.kernels.explain.step import Replaced
@@ -310,7 +312,7 @@ def _drawn(
     ]
     keys, places = np.empty(len(wanted), np.uint64), np.array([place for _, place in wanted], np.uint64)
     drawn = np.empty((len(wanted), rows.size), values.dtype)
-    with np.errstate(over="ignore"):  # without compilation, numpy reports that hashes wrap around
+    with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
         for at, (number, place) in enumerate(wanted):
             keys[at] = stream_key(np.uint64(seed), PURPOSE_PERMUTE, np.uint64(tree), np.uint64(groups[number].stream))
             column[place], member[place] = at, number
@@ -347,6 +349,6 @@ def permutation_tables(found: TreeLosses, names: list[str], classes: pl.Series |
 
 
 def _mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean over the trees, values [trees, groups], and its standard error; nan where there is no tree."""
+    """Mean over the trees, values [trees, groups], and its standard error; nan without trees."""
     mean = values.mean(axis=0) if len(values) else np.full(values.shape[1], np.nan)
     return mean, error_over_trees(values)

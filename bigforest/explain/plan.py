@@ -1,4 +1,4 @@
-"""`bigforest.plan_explanation`: the parts of an explanation, and what each will take, said before anything is read."""
+"""`bigforest.plan_explanation`: the parts of an explanation, and what each needs, before anything is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bigforest.storage.paths import free_bytes
 # Nanoseconds of a node that is checked, and of a value that is read and written for the tasks. Measured.
 _CHECK_NS = 500.0
 _READ_NS = 40.0
-# What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
+# Default parts for a forest alone, for its training table, and for other rows.
 _WITHOUT_ROWS = ("importance", "trees")
 _WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
 
@@ -42,7 +42,7 @@ _WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
 class PartMaker(NamedTuple):
     """How a part is planned, and made as planned.
 
-    judged  whether it judges trees by the rows that each has not seen.
+    judged  whether it evaluates trees on their out-of-bag rows.
     """
 
     plan: Callable[[ExplainJob], PartPlan]
@@ -69,7 +69,8 @@ MAKERS: dict[str, PartMaker] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplanationPlan(RunPlan):
-    """What an explanation will take, at most unless said otherwise; its stages are reading the rows, and the parts."""
+    """What an explanation needs, as upper bounds unless said otherwise; its stages are reading the rows, and the
+    parts."""
 
     def _repr_html_(self) -> str:
         return self._html("Plan of an explanation", {})
@@ -85,7 +86,7 @@ def plan_explanation(
     memory: str | int | None = None,
     **options: Any,
 ) -> ExplanationPlan:
-    """What `explain_forest` would take: memory, scratch and time of each part. No row is read but to count them.
+    """Memory, scratch and time that each part of `explain_forest` needs. Rows are only counted, not read.
 
     Times are estimates, within a factor of two or three.
 
@@ -94,14 +95,14 @@ def plan_explanation(
     forest, data, parts, threads, scratch, memory
         As for `explain_forest`.
     **options
-        Others of `explain_forest` that say what to explain: loss, groups, new_rows, classes, features, grid,
+        Other options of `explain_forest` that decide what to explain: loss, groups, new_rows, classes, features, grid,
         individual, sample, rows, neighbors, rules, seed.
 
     Returns
     -------
     ExplanationPlan
-        Its `fits` says whether memory and scratch suffice, `seconds` about how long all of it takes, `stages` the same
-        of each part.
+        Its `fits` says whether memory and scratch suffice, `seconds` the estimated time in all, `stages` the same
+        for each part.
 
     Raises
     ------
@@ -138,7 +139,7 @@ def _reading(job: ExplainJob) -> StagePlan:
 
 
 def plan_parts(job: ExplainJob) -> dict[str, PartPlan]:
-    """How each part that is asked for goes on. Raises ConfigError and DataError for what cannot be asked."""
+    """How each requested part runs. Raises ConfigError and DataError for what cannot be requested."""
     return {part: MAKERS[part].plan(job) for part in job.options.parts}
 
 
@@ -156,7 +157,7 @@ def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) ->
 
 
 def _check_boosting(forest: Forest, parts: Sequence[str]) -> None:
-    """Raise ConfigError for parts that judge the trees of a boosted forest one by one, and alike."""
+    """Raise ConfigError for parts that evaluate the trees of a boosted forest one by one."""
     for part in parts:
         if MAKERS[part].judged:
             others = ", ".join(name for name in PARTS if not MAKERS[name].judged)

@@ -1,4 +1,4 @@
-"""Which training rows the forest takes for alike: nearest rows, outliers, prototypes; never a matrix of all pairs."""
+"""Proximities of training rows: nearest rows, outliers, prototypes; never a matrix of all pairs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SAMPLE = 10_000
 _PIECE_ROWS = 500
 # Prototypes of a class, at most.
 _PROTOTYPES = 5
-# Nanoseconds on one thread of a row that is put to its leaf in a tree, and of one that is met there. Measured.
+# Nanoseconds on one thread for sorting a row into its leaf in a tree, and for visiting one there. Measured.
 _LIST_NS = 100.0
 _MEET_NS = 5.0
 
@@ -45,7 +45,7 @@ class LeafFiles(NamedTuple):
             os.truncate(self.folder / name, self.trees * self.rows * width)
 
     def put(self, name: str, tree: int, values: NDArray[Any]) -> None:
-        """Write what belongs to a tree; there may be less than a number for each row."""
+        """Write the data of a tree; it may be shorter than the number of rows."""
         data = values.astype(f"u{_WIDTHS[name]}", copy=False).data.cast("B")
         with (self.folder / name).open("r+b", buffering=0) as file:
             file.seek(tree * self.rows * _WIDTHS[name])
@@ -62,12 +62,12 @@ _WIDTHS = {"leaf": 4, "bag": 2, "members": 4}
 
 
 def plan_proximities(job: ExplainJob) -> PartPlan:
-    """What `proximities` takes."""
+    """The plan of `proximities`."""
     return plan_near(job, "proximities", job.asked(_SAMPLE))
 
 
 def plan_near(job: ExplainJob, part: str, asked: int) -> PartPlan:
-    """What it takes to list the rows of all leaves, and to look for those that are near some rows."""
+    """The plan of listing the rows of all leaves, and of finding the nearest of some rows."""
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * sum(_WIDTHS.values())
     plan = plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, scratch=scratch)
@@ -80,12 +80,12 @@ def plan_near(job: ExplainJob, part: str, asked: int) -> PartPlan:
 def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     """`neighbors`, `proximity-classes`, `outliers` and, of classes, `prototypes`.
 
-    neighbors  of each row the rows of largest proximity p (RF-GAP: kernels/explain/neighbors.py), the nearest first.
-    proximity-classes  p summed over the rows of each class: what the forest answers out of bag, before shrinkage.
+    neighbors  for each row the rows of largest proximity p (RF-GAP: kernels/explain/neighbors.py), the nearest first.
+    proximity-classes  p summed over the rows of each class: the out-of-bag prediction, before shrinkage.
     outliers   rows of the class / the sum of p^2 over the rows of the class, less its median over the class, in units
                of the mean absolute deviation from that (Breiman and Cutler): large for rows unlike all others.
-    prototypes  of each class rows among whose neighbors the class weighs most; the next is the best by those neighbors
-               that the ones before do not have.
+    prototypes  for each class rows among whose neighbors the class weighs most; each next one is the best by neighbors
+               that the earlier ones do not have.
     """
     options, spec = job.options, job.forest.spec
     if options.new_rows:
@@ -129,7 +129,7 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
 def leaf_rows(
     job: ExplainJob, judged: JudgedRows, plan: PartPlan
 ) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
-    """The files, where the leaves of each tree begin, and where their rows do."""
+    """The files, where the leaves of each tree begin, and where the rows of each leaf begin."""
     stock, rows = job.stock, judged.table.kept().size
     files = LeafFiles(job.work, stock.tree_count, rows)
     files.make()
@@ -172,7 +172,7 @@ def near_rows(
     width: int,
     rows: NDArray[np.uint32],
 ) -> tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
-    """Task: what `find_neighbors` says of some of the kept rows."""
+    """Task: the result of `find_neighbors` for some of the kept rows."""
     from bigforest.kernels.explain.neighbors import find_neighbors
 
     table = judged.table
@@ -219,11 +219,11 @@ def _outlier_table(
     own, size = truth[chosen], np.bincount(truth)
     squares = sums[np.arange(chosen.size), own, 1]
     with np.errstate(divide="ignore"):
-        raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[own] / squares, np.nan)  # nan where no tree has not seen it
+        raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[own] / squares, np.nan)  # nan where it is out of no bag
     score = np.full(chosen.size, np.nan)
     for k in range(size.size):
         here = (own == k) & ~np.isnan(raw)
-        # Rows without a neighbor of their class are infinitely far out: they do not decide what is far.
+        # Rows without a neighbor of their class are infinitely far: they do not count in the median.
         finite = raw[here & np.isfinite(raw)]
         if finite.size:
             middle = np.median(finite)

@@ -1,6 +1,6 @@
 """The rows to explain, in a file that every task maps: explanations look at single rows, again and again.
 
-A file is no anonymous memory, so a table may be larger than the budget; the system keeps of it what there is room for.
+A mapped file is not anonymous memory, so a table may be larger than the budget; the system caches what fits.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _FILES = ("values", "target", "weight", "kept")
 
 
 class RowTable(NamedTuple):
-    """Rows as the trees look at them. Handed to other processes as its place.
+    """Rows in the form that trees read. Sent to other processes as its path.
 
     folder   with the files `values`, and where the table has the target `target`, `weight` and `kept`.
-    rows     how many there are.
+    rows     number of rows.
     used     positions in the dataspec of the features, which are the columns; a column of zeros comes last.
     narrow   whether the values are float32, else float64.
     missing  features that have missing values here.
@@ -65,7 +65,7 @@ class RowTable(NamedTuple):
         return found.reshape(self.rows, len(self.used) + 1)
 
     def target(self) -> NDArray[Any]:
-        """uint16 [rows], the class of each, or float64 of numbers; anything in rows that are not `kept`."""
+        """uint16 [rows], the class of each, or float64 for regression; arbitrary in rows that are not `kept`."""
         return _mapped(self.folder / "target", "u2" if self.classes else "f8")
 
     def weight(self) -> NDArray[np.float64] | None:
@@ -119,7 +119,7 @@ def _weight_column(spec: DataSpec, source: Source) -> str | None:
 
 
 def write_row_table(forest: GrownForest, source: Source, table: RowTable, listener: Listener) -> RowTable:
-    """Read a table once, into the files of what `describe_rows` told, and with its target if it has one.
+    """Read a table once, into the files that `describe_rows` describes, with its target if it has one.
 
     Raises DataError where it has labels that the forest does not know.
     """
@@ -217,7 +217,7 @@ def row_ranges(rows: int, step: int) -> Iterator[tuple[int, int]]:
 
 
 def sampled(rows: int, most: int, seed: int) -> NDArray[np.uint32]:
-    """All rows, or as many as asked for, drawn without replacement, ascending."""
+    """All rows, or as many as requested, drawn without replacement, ascending."""
     if rows <= most:
         return np.arange(rows, dtype=np.uint32)
     random = np.random.Generator(np.random.Philox(seed % 2**64))

@@ -1,17 +1,17 @@
-"""Strength and correlation of a forest, and what they say its error is at most, beside the error out of bag.
+"""Strength and correlation of a forest, and the bound on its error from them, beside the out-of-bag error.
 
-Breiman 2001, appendix II. Q(x, j) is the share of the trees that have not seen row x which vote for class j. With y the
-class of the row, and j^ the other class of most votes (the lowest of equals):
+Breiman 2001, appendix II. Q(x, j) is the share of votes for class j among the trees that row x is out of bag for. With
+y the class of the row, and j^ the other class of most votes (the lowest among ties):
 
     margin       mr = Q(x, y) - Q(x, j^)
     strength     s = mean mr
-    deviation    of a tree: sd = sqrt(p1 + p2 - (p1 - p2)^2), p1 and p2 the shares of the rows it has not seen for
+    deviation    of a tree: sd = sqrt(p1 + p2 - (p1 - p2)^2), p1 and p2 the shares of its out-of-bag rows for
                  which it votes y, and j^
     correlation  rho = var(mr) / (mean sd)^2
     bound        of the error: rho (1 - s^2) / s^2; it holds where s > 0
 
-The variance of what is 1, -1 or 0 has the minus; the paper prints a plus. Of numbers (section 11 there): rho = MSE of
-the forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the mean MSE of the trees.
+The variance of what is 1, -1 or 0 has the minus; the paper prints a plus. For regression (section 11 there): rho = MSE
+of the forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the mean MSE of the trees.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 
-# What stands for the vote of a tree that has seen the row.
+# In place of the vote of a tree with the row in its bag.
 _SEEN = 65_535
-# Votes that are looked at together: a sum over rows is one over such pieces, whoever adds them up.
+# Votes that are read together: sums are over such pieces of rows, so the order of tasks does not matter.
 _PIECE_CELLS = 1 << 23
 _PIECE_ROWS = 1 << 16
 # Nanoseconds on one thread of a vote that is added up, at each number of trees. Measured.
@@ -42,7 +42,8 @@ _VOTE_NS = 15.0
 
 
 class VoteFile(NamedTuple):
-    """What each tree says of each kept row: uint16 [trees, rows], _SEEN where it has seen it; numbers float64, nan."""
+    """The vote of each tree on each kept row: uint16 [trees, rows], _SEEN for rows in its bag; for regression float64,
+    nan."""
 
     path: Path
     trees: int
@@ -71,9 +72,10 @@ class VoteFile(NamedTuple):
 class Sums(NamedTuple):
     """Sums by weight over rows, first by the number of trees (milestones), then by class of the row.
 
-    rows     int64 [steps, classes], rows that one of these trees at least has not seen
-    moments  float64 [4, steps, classes]: their weight, mr, mr^2 and wrong votes; of numbers weight and squared errors
-    trees    float64 [3, steps, trees, classes]: weight, p1 and p2; of numbers weight and squared errors
+    rows     int64 [steps, classes], rows that are out of bag for at least one of these trees
+    moments  float64 [4, steps, classes]: their weight, mr, mr^2 and wrong votes; for regression weight and squared
+             errors
+    trees    float64 [3, steps, trees, classes]: weight, p1 and p2; for regression weight and squared errors
     """
 
     rows: NDArray[np.int64]
@@ -82,7 +84,7 @@ class Sums(NamedTuple):
 
 
 def plan_strength(job: ExplainJob) -> PartPlan:
-    """What `strength` takes: rows go down trees once, and their votes are added up for each number of trees."""
+    """The plan of `strength`: rows are routed once, and votes are added up for each number of trees."""
     rows, stock = job.described.rows, job.stock
     width = VoteFile(job.work, stock.tree_count, rows, job.described.classes).dtype.itemsize
     scratch = stock.tree_count * rows * width
@@ -131,7 +133,7 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def cast_votes(stock: TreeStock, judged: JudgedRows, votes: VoteFile, entries: range) -> None:
-    """Task: write down what the trees of some entries say of the rows they have not seen."""
+    """Task: write the votes of the trees of some entries on their out-of-bag rows."""
     kept = judged.table.kept()
     for tree in load_trees(stock, judged.table, entries):
         unseen = judged.unseen(tree.number)
@@ -253,7 +255,7 @@ def _number_table(total: Sums, steps: list[int]) -> pl.DataFrame:
 
 
 def _mean_of_trees(values: NDArray[np.float64], heard: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean over the trees that have rows to be judged by, values [steps, trees]."""
+    """The mean over the trees that have out-of-bag rows, values [steps, trees]."""
     there = heard > 0
     mean: NDArray[np.float64] = np.where(there, values, 0.0).sum(axis=1) / there.sum(axis=1)
     return mean

@@ -1,4 +1,4 @@
-"""What the trees look like: depth, sizes, features and who follows whom, and the most telling leaves as text."""
+"""The shape of the trees: depth, sizes, which features follow which, and the most informative leaves as text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bigforest.store.levels import Levels
 
 # Levels of a category, and terms of a projection, that a rule names.
 _NAMED = 6
-# Pairs of features that are looked at together, and bytes that they take at most.
+# Pairs of features that are counted together, and the most bytes that they need.
 _MOST_PAIRS = 1 << 18
 _PAIRS_BYTES = 64 * _MOST_PAIRS
 # Bytes of a node besides those of loading it, and of a number of its answer; of a feature, and a tree, in the tables.
@@ -30,7 +30,7 @@ _NODE_BYTES = 160
 _ANSWER_BYTES = 24
 _FEATURE_BYTES = 300
 _TREE_BYTES = 120
-# Nanoseconds on one thread of a node. Measured.
+# Nanoseconds on one thread for a node. Measured.
 _NODE_NS = 500.0
 
 
@@ -38,10 +38,10 @@ class TreeShapes(NamedTuple):
     """Of some trees.
 
     lines    of `trees`, by column.
-    splits   int64 [features, 4]: nodes that look at each feature, what the bag weighs in them, the sum of their levels,
-             and trees that look at it.
+    splits   int64 [features, 4]: nodes that split on each feature, the bag weight in them, the sum of their levels,
+             and trees that split on it.
     follows  nodes on a second feature right below one on a first.
-    leaves   the most telling, the first of them first.
+    leaves   the most informative, in order.
     """
 
     lines: dict[str, NDArray[Any]]
@@ -58,7 +58,7 @@ class Pairs(NamedTuple):
 
 
 class TellingLeaf(NamedTuple):
-    """A leaf, how much it says, its rule, what the bag weighs in it, and its answer: shares of classes, or a number."""
+    """A leaf, its score, its rule, the bag weight in it, and its prediction: shares of classes, or a number."""
 
     interest: float
     tree: int
@@ -69,7 +69,7 @@ class TellingLeaf(NamedTuple):
 
 
 def plan_trees(job: ExplainJob) -> PartPlan:
-    """What `trees` takes."""
+    """The plan of `trees`."""
     stock, features = job.stock, len(job.forest.spec.features)
     sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
     tables = _FEATURE_BYTES * features + _TREE_BYTES * stock.tree_count
@@ -81,10 +81,10 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
     """`trees`, `tree-features`, `tree-pairs` and `rules`.
 
     trees          nodes, leaves, depth, mean depth of the leaves by weight, and rows of the largest leaf.
-    tree-features  nodes that look at a feature, trees that do, their mean level and what the bag weighs in them.
-    tree-pairs     nodes on the feature `below` whose parent looks at `above`.
-    rules          the leaves that say most: weight * how far their answer is from that of the root (for classes the sum
-                   of squared differences of shares, for numbers the squared difference), with their conditions.
+    tree-features  nodes that split on a feature, trees that do, their mean level and the bag weight in them.
+    tree-pairs     nodes on the feature `below` whose parent splits on `above`.
+    rules          the most informative leaves: weight * squared distance of their value from that of the root (for
+                   classes the sum over shares), with their conditions.
     """
     names = ["trees", "tree-features", "tree-pairs", "rules"]
     settings = repr(job.options.rules)
@@ -116,7 +116,7 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
 
 
 def _pair_table(pairs: Pairs, features: list[str]) -> pl.DataFrame:
-    """The most frequent pairs first, of equals the one of the first features."""
+    """The most frequent pairs first, among ties the one of the first features."""
     order = np.argsort(-pairs.times, kind="stable")
     above, below = np.divmod(pairs.key[order].astype(np.int64), len(features))
     names = pl.Series(features, dtype=pl.String)
@@ -124,7 +124,7 @@ def _pair_table(pairs: Pairs, features: list[str]) -> pl.DataFrame:
 
 
 def _rules(leaves: list[TellingLeaf], job: ExplainJob) -> pl.DataFrame:
-    """The most telling of some leaves; of equals the first tree and node."""
+    """The most informative of some leaves; among ties the first tree and node."""
     leaves = sorted(leaves, key=_first_telling)[: job.options.rules]
     step = 1.0 if job.forest.spec.weight is None else job.forest.spec.weight.step
     columns: dict[str, Any] = {
@@ -148,7 +148,7 @@ def _first_telling(leaf: TellingLeaf) -> tuple[float, int, int]:
 
 
 def describe_group(trees: Trees, levels: Levels, rules: int, group: range) -> TreeShapes:
-    """Task: what the trees of a group look like."""
+    """Task: the shapes of the trees of a group."""
     nodes = join_nodes([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
     ways = _ways(nodes)
@@ -186,7 +186,7 @@ def _ways(nodes: Nodes) -> _Ways:
 
 
 class _Looks(NamedTuple):
-    """Which nodes look at which features: int64, by node; those of node n are from start[n] to before start[n + 1]."""
+    """Which nodes split on which features: int64, by node; those of node n are from start[n] to before start[n + 1]."""
 
     node: NDArray[np.int64]
     feature: NDArray[np.int64]
@@ -252,7 +252,7 @@ def _lines(nodes: Nodes, level: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
 def _telling(
     nodes: Nodes, ways: _Ways, tree: NDArray[np.int64], rules: int, header: Header, levels: Levels
 ) -> list[TellingLeaf]:
-    """The leaves that say most; of equals the first tree and node."""
+    """The most informative leaves; among ties the first tree and node."""
     answers, weight = _answers(nodes), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
     root = ways.begin[leaf]
@@ -309,7 +309,7 @@ def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header, 
 
 
 def _interval(name: str, low: float | None, high: float | None, missing: bool) -> str:
-    """Bounds of a number; a missing value passes the last of its conditions or it does not."""
+    """Bounds of a number, and whether a missing value passes the last of its conditions."""
     if low is None:
         text = f"{name} <= {high!r}"
     elif high is None:

@@ -1,4 +1,4 @@
-"""The folder of an explanation: Parquet files, each whole or not there, which say what they were made of."""
+"""The folder of an explanation: Parquet files, each complete or absent, with a digest of what they were made from."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from bigforest.storage.paths import as_path, is_folder, is_remote, readable, rem
 
 KIND = "explanation"
 VERSION = 1
-# Columns of a table that a notebook names.
+# Columns of a table that a notebook shows.
 _SHOWN_COLUMNS = 12
-# Tables that say nothing of rows.
+# Tables that do not depend on rows.
 _OF_FOREST = frozenset({"importance", "importance-trees", "trees", "tree-features", "tree-pairs", "rules"})
 
 
 def digest(*facts: Any) -> str:
-    """A short name of what something was made of."""
+    """A short digest of inputs."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
 
 
 class ExplanationFolder:
     """Where the tables of an explanation are written.
 
-    A table that is there already and was made of the same forest, data and options is kept: a run that was interrupted
-    goes on where it was.
+    A table that exists already and was made from the same forest, data and options is kept, so an interrupted run
+    continues where it stopped.
     """
 
     def __init__(self, path: str | Path, forest: str, rows: str, *, overwrite: bool) -> None:
-        """Make the folder; what tells the forest and the rows from others. Raises ConfigError and OutputExistsError."""
+        """Make the folder; forest, rows: digests. Raises ConfigError and OutputExistsError."""
         self.path = as_path(path)
         self._forest = forest
         self._rows = rows
@@ -59,10 +59,10 @@ class ExplanationFolder:
         """Remove the folder if it was made here and nothing has been written."""
         if self._made:
             with suppress(OSError):
-                self.path.rmdir()  # only ever an empty one
+                self.path.rmdir()  # only if it is empty
 
     def has(self, name: str, options: str = "") -> bool:
-        """Whether the table is there. Raises OutputExistsError where another is in its place."""
+        """Whether the table exists. Raises OutputExistsError for another one in its place."""
         path = self.file(name)
         if not path.exists():
             return False
@@ -76,7 +76,7 @@ class ExplanationFolder:
         )
 
     def has_all(self, names: Iterable[str], options: str = "") -> bool:
-        """Whether all of these are there; every one is looked at. Raises OutputExistsError."""
+        """Whether all of these exist; each is checked. Raises OutputExistsError."""
         there = [self.has(name, options) for name in names]
         return all(there)
 
@@ -114,7 +114,7 @@ class ExplanationFolder:
 
 
 def _mark_of(path: Path) -> Any:
-    """What a file says it was made of; None where it is no table of an explanation."""
+    """The digest in a file; None if it is not a table of an explanation."""
     try:
         return json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])
     except FAULTS:

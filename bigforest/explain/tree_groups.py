@@ -1,4 +1,4 @@
-"""Trees with what every node of them answers, loaded a group at a time; which groups, how many at once, how long."""
+"""Trees with the value of every node, loaded in groups; the plan of groups, concurrency and time."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from bigforest.forest.load.vote_rule import answer_width
 if TYPE_CHECKING:
     from bigforest.kernels.explain.step import WalkedTrees
 
-# Groups of trees for each that is worked on at once, so that those who are held up leave work to the others.
+# Groups of trees per concurrent task, so that slow tasks leave work to the others.
 _PIECES = 4
 # Bytes of a group where memory is not limited.
 _GROUP_BYTES = 256 << 20
-# Bytes of a node besides those of forest/load/load_plan.py, and of what it answers for a class.
+# Bytes of a node besides those of forest/load/load_plan.py, and of its value for a class.
 _NODE_BYTES = 16
 _ANSWER_BYTES = 16
-# Nanoseconds on one thread of a tree and a node that are loaded, of a number that it answers, and of a step of a row
-# down a tree. Measured on 2 cores of an AMD EPYC; other processors differ by a factor of two and more.
+# Nanoseconds on one thread for loading a tree and a node, for a number of its value, and for a step of a row down a
+# tree. Measured on 2 cores of an AMD EPYC; other processors differ by a factor of two and more.
 _TREE_NS = 500_000.0
 _LOAD_NS = 400.0
 _ANSWER_NS = 50.0
@@ -40,9 +40,9 @@ class TreeStock(NamedTuple):
     """Where trees are loaded from.
 
     trees  one entry per tree.
-    soft   whether leaves answer with shares of classes; else with the most frequent one.
-    factors  float64 [trees], by what answers are multiplied so that their mean is that of the forest, where votes have
-             weights; None where all trees vote alike.
+    soft   whether leaves predict shares of classes; else the most frequent class.
+    factors  float64 [trees], factors of the values, so that their mean is that of the forest, where votes have
+             weights; None if all votes have the same weight.
     """
 
     trees: Trees
@@ -51,7 +51,7 @@ class TreeStock(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Numbers of an answer."""
+        """Numbers per prediction."""
         return answer_width(self.trees.header.spec)
 
     @property
@@ -70,16 +70,16 @@ class TreeStock(NamedTuple):
         return own
 
     def depths(self) -> NDArray[np.float64]:
-        """About how long the path of a row is in each tree."""
+        """Estimated length of the path of a row in each tree."""
         found: NDArray[np.float64] = 1.5 * np.log2(self.trees.nodes + 1.0)
         return found
 
     def load_nanoseconds(self) -> float:
-        """About how long loading all trees takes on one thread."""
+        """Estimated time of loading all trees on one thread."""
         return self.tree_count * _TREE_NS + self.node_count * (_LOAD_NS + _ANSWER_NS * self.width)
 
     def walk_nanoseconds(self, rows: float) -> float:
-        """About how long rows take down all trees, on one thread."""
+        """Estimated time of routing rows through all trees, on one thread."""
         return rows * float(self.depths().sum()) * _STEP_NS
 
 
@@ -88,9 +88,9 @@ class LoadedTree(NamedTuple):
 
     number      of the tree in the forest.
     walked      the nodes of the group; those from begin to before end are the tree's.
-    weight      float64 [nodes of the tree], what the bag weighs in each.
-    answer      float64 [nodes of the tree, classes]; of numbers [nodes, 1]. An inner node answers the mean of its
-                leaves over the bag: for shares of classes that are not shrunk, that is its own share.
+    weight      float64 [nodes of the tree], the bag weight in each.
+    answer      float64 [nodes of the tree, classes]; for regression [nodes, 1]. The value of an inner node is the
+                mean of its leaves over the bag: its own shares of classes, unless leaves are shrunk.
     """
 
     number: int
@@ -102,7 +102,7 @@ class LoadedTree(NamedTuple):
 
 
 def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list[LoadedTree]:
-    """The trees of some entries, to walk the rows of `table` down them.
+    """The trees of some entries, to route the rows of `table`.
 
     Raises FormatError for damaged trees, and DataError where a value is missing and some splits are on projections.
     """
@@ -135,19 +135,19 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
 
 
 def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
-    """What the bag weighs in each node."""
+    """The bag weight in each node."""
     for span in trees.spans(entries):
         for batch in batches(span, len(trees.header.spec.target.classes), ["weight"]):
             yield batch.column("weight").to_numpy().astype(np.float64)
 
 
 class PartPlan(NamedTuple):
-    """How a part of an explanation goes through the trees, and what that takes. No result depends on it.
+    """How a part of an explanation iterates over the trees, and what it needs. No result depends on it.
 
-    need      what it takes, by the name of the part.
+    need      its estimate, by the name of the part.
     groups    of trees: a task each, or for each task one after the other; none where the budget is too small.
-    at_once   how many tasks of each process go on at once.
-    nanoseconds  about how long it takes on one thread.
+    at_once   how many tasks each process runs at once.
+    nanoseconds  estimated time on one thread.
     """
 
     need: MemoryEstimate
@@ -167,9 +167,9 @@ def plan_groups(
 ) -> PartPlan:
     """Groups of trees for a task each.
 
-    own     bytes of a task beside its trees; shared: bytes of all together.
+    own     bytes of a task besides its trees; shared: bytes of all tasks together.
     sizes   int64 [trees], bytes of each tree; None for those of `load_trees`.
-    scratch  bytes on disk beside the rows and the tables.
+    scratch  bytes on disk besides the rows and the tables.
     """
     sizes, first = stock.sizes() if sizes is None else sizes, stock.trees.first
     largest, whole = int(sizes.max()), int(sizes.sum())

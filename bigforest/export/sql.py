@@ -109,7 +109,7 @@ def _among(feature: FeatureSpec, levels: Sequence[str]) -> str:
 
 
 def _label(classes: Sequence[Any], names: Sequence[str]) -> str:
-    """The class with the largest share, the lowest of equals."""
+    """The class with the largest share, the lowest among ties."""
     cases = [
         "WHEN "
         + " AND ".join(f"{quoted(name)} >= {quoted(other)}" for other in names[place + 1 :])

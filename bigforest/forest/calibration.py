@@ -46,8 +46,8 @@ class CalibrationRows(NamedTuple):
     draw        uint64, random number of the row.
     truth       float64, the number to predict; or int64, the class.
     prediction  float64, or int64, the same.
-    share       float64, share of the votes for the true class; of numbers none.
-    confidence  float64, largest share of the votes; of numbers none.
+    share       float64, share of the votes for the true class; for regression none.
+    confidence  float64, largest share of the votes; for regression none.
     spread      float64, of what the trees predict, nan where it is not known; of classes none.
     voters      int64, trees that voted on the row; of classes none.
     """
@@ -202,7 +202,7 @@ def category_codes(column: pl.Series, levels: Sequence[str]) -> NDArray[np.int64
 def _key(seed: int) -> np.uint64:
     from bigforest.kernels.common.rng import PURPOSE_TIE, stream_key
 
-    with np.errstate(over="ignore"):  # without compilation, numpy reports that hashes wrap around
+    with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
         # The streams of answers have 0 as their second number.
         return np.uint64(stream_key(np.uint64(seed), PURPOSE_TIE, np.uint64(0), np.uint64(1)))
 

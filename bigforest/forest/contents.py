@@ -98,7 +98,7 @@ class Contents:
 
     @property
     def classes(self) -> list[Any]:
-        """Labels of the target in ascending order; none where numbers are predicted.
+        """Labels of the target in ascending order; none for regression.
 
         Dates, times and decimals are Python's, which lose what is below a microsecond.
         """

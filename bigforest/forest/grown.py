@@ -51,7 +51,7 @@ class GrownForest(Contents):
         self._loader.whole()
 
     def take(self, packed: FlatTrees) -> None:
-        """Keep all trees, which are at hand, so that they need not be read for the first answer."""
+        """Keep all trees, which are in memory, so that they need not be read for the first answer."""
         self._loader.take(packed)
 
     def tree_votes(self) -> NDArray[np.float64] | None:

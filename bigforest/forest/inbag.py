@@ -66,7 +66,7 @@ def tree_bags(forest: Contents, groups: NDArray[np.uint32] | None) -> TreeBags:
 
 
 class TreeBags:
-    """The bags of the trees of a forest, each drawn when it is asked for."""
+    """The bags of the trees of a forest, each drawn when it is requested."""
 
     def __init__(self, forest: Contents, known: BagInputs) -> None:
         """Raises ConfigError where bags cannot be drawn again."""

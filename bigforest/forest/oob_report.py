@@ -26,8 +26,8 @@ class OobReport:
     """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
 
     rows       LazyFrame, one row per training row; columns as in forest/format/schema.py oob_rows
-    curve      error after each tree; columns CURVE, or NUMBER_CURVE where numbers are predicted
-    confusion  true class against voted class; columns confusion. None where numbers are predicted
+    curve      error after each tree; columns CURVE, or NUMBER_CURVE for regression
+    confusion  true class against voted class; columns confusion. None for regression
     metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all, columns metrics; of
                numbers R2, MSE and MAE, columns NUMBER_METRICS
     error      share of wrong votes, or mean squared error of numbers, among the rows that were left out of at least

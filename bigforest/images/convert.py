@@ -50,7 +50,7 @@ class ImageConfig:
     """What is made of an image; see `bigforest.images_to_features`. Raises ConfigError.
 
     size       rows and columns, "20x20" being read as (20, 20); None for the images' own.
-    threshold  128 where neighbours were asked for without one.
+    threshold  128 where neighbours were requested without one.
     ink        where it was not given, the threshold, or 1 if there is none.
     """
 

@@ -170,7 +170,7 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
 
     The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. Where it
     exceeds the risk need not be found by that: rows that are answered are those from the confidence on which makes the
-    errors less `risk` times the rows that are answered least (Chow 1970), of equals as many as possible.
+    errors less `risk` times the rows that are answered least (Chow 1970), among ties as many as possible.
 
     confidence  share of the votes that the predicted class of each row has.
     wrong       whether it is another than the true one.

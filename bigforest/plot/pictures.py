@@ -302,7 +302,7 @@ class Pictures:
         return _Opened(data, self.how or {})
 
     def _heard(self, classes: bool = False) -> None:
-        """Raise ConfigError where no row is out of bag, or where numbers are predicted but `classes` needed."""
+        """Raise ConfigError where no row is out of bag, or for regression but `classes` needed."""
         altair()
         if classes and self.forest.is_regression:
             raise ConfigError("the forest predicts numbers; this picture is for classes")
@@ -320,7 +320,7 @@ class Pictures:
         return found["contributions"].sort("row")
 
     def _explained(self, label: Any) -> tuple[list[Any] | None, Any]:
-        """The option `classes` that explains one class, and the class; None of numbers. See `swarm`."""
+        """The option `classes` that explains one class, and the class; None for regression. See `swarm`."""
         classes = self.forest.classes
         if label is None and classes:
             label = classes[1] if len(classes) == 2 else self._largest_class()
@@ -333,7 +333,7 @@ class Pictures:
         return self.forest.classes[sums.index(max(sums))]
 
     def _drawn(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
-        """All rows of a table, or a sample of them, and how many there are."""
+        """All rows of a table, or a sample of them, and their number."""
         with self.opened(data) as source:
             chosen = sampled(source.rows, most, 0)
             pieces, begin = [], 0

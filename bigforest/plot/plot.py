@@ -91,8 +91,8 @@ def plot_forest(
     out : str or Path
         The folder; made if it is not there.
     what : sequence of str or str, optional
-        Names of pictures, some of `PICTURES`; None for all that the forest and the rows allow, but for `surface`, which
-        draws two features, and `interactions`, which takes long.
+        Names of pictures, some of `PICTURES`; None for all that the forest and the rows allow, except for `surface`,
+        which draws two features, and `interactions`, which takes long.
     format : {"svg", "png", "html"}, default="svg"
         HTML shows values under the pointer, and needs no network.
     row : int, default=0
@@ -192,5 +192,5 @@ def folder_of(out: str | Path) -> Iterator[Path]:
     except BaseException:
         if made:
             with suppress(OSError):
-                folder.rmdir()  # only ever an empty one
+                folder.rmdir()  # only if it is empty
         raise

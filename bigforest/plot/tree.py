@@ -39,7 +39,8 @@ def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame
 
     nodes  node, x (leaves of the picture are 1 apart), depth, above and text (the condition in two lines, or the
            answer), rows (a text)
-    bars   node, begin, end (places of x), depth, label and value: shares of classes; of numbers one bar, with the mean
+    bars   node, begin, end (places of x), depth, label and value: shares of classes; for regression one bar, with the
+           mean
     edges  x, depth and x2, depth2 of a node and its child
     """
     columns = ["node", "left", "right", "depth", "kind", "feature", "threshold", "default_left", "levels", "terms"]
@@ -128,7 +129,7 @@ def _bars(forest: Contents, row: dict[str, Any], place: float) -> list[tuple[Any
 
 
 def _color(forest: Contents) -> Any:
-    """Of classes a colour each; of numbers by the mean of the node."""
+    """Of classes a colour each; for regression by the mean of the node."""
     alt = altair()
     if forest.is_regression:
         scale = alt.Scale(range=[PALE, DEEP], zero=False)

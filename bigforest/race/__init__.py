@@ -1,1 +1,1 @@
-"""Choosing among configurations by their out-of-bag rows: a race of forests on one store."""
+"""Choosing among configurations out of bag: a race of forests on one store."""

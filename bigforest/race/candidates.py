@@ -1,4 +1,4 @@
-"""What is compared: named sets of options of training."""
+"""Candidates: named sets of options of training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_CANDIDATES = 50
 SHARED = frozenset(
     {"trees", "seed", "bootstrap", "stop_oob", "max_bins", "group", "weight", "class_weight", "task", "categories"}
 )
-# The simpler ones first: of candidates that cannot be told apart the first is taken.
+# The simpler ones first: among candidates without a clear difference the first wins.
 _DEFAULT: dict[str, dict[str, Any]] = {
     "default": {},
     "larger-leaves": {"min_leaf": 5},
@@ -31,14 +31,14 @@ _DEFAULT: dict[str, dict[str, Any]] = {
 
 
 class Candidate(NamedTuple):
-    """A name, and the options of training that are its own."""
+    """A name, and its own options of training."""
 
     name: str
     options: dict[str, Any]
 
 
 def default_candidates(task: str, most: int | None = None) -> list[Candidate]:
-    """The candidates that are compared unless others are given, the first `most` of them.
+    """The default candidates, the first `most` of them.
 
     The defaults; leaves of 5 rows, against noise; entropy, of classes; bags without replacement, which leave out the
     same share of the rows; all features at every node; and splits on projections, sparse and rotated.

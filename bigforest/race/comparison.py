@@ -19,21 +19,21 @@ WINNER = "winner.forest"
 
 
 class Comparison:
-    """Candidates that were compared on one table by the rows out of bag, and the forest of the winner.
+    """Candidates that were compared on one table out of bag, and the forest of the winner.
 
     candidates  DataFrame, a row per candidate in the order given: candidate, options (JSON of its own), trees, loss,
                 difference to the best and its standard_error, paired by row, seconds, bytes of the forest, retired
                 (why; null for those that finished) and winner. The loss is that after the candidate's last round.
     curve       DataFrame, a row per candidate and round: candidate, trees, loss, difference, standard_error.
-    metric      what the loss is: log_loss, error or auc (1 less the area) of classes, mse of numbers.
+    metric      what the loss is: log_loss, error or auc (1 minus the area) for classes, mse for regression.
     winner      name of the candidate that won.
-    cross_fitted  what the choice is worth: each half of the rows by the candidate that the other half chooses.
+    cross_fitted  loss of the choice itself: each half of the rows by the candidate that the other half chooses.
     stopped     why the race ended before all trees were grown; None where they were.
     path        the folder.
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
-        """holding: kept as long as the comparison is in use. Raises ConfigError where there is none, FormatError."""
+        """holding: kept while the comparison is in use. Raises ConfigError if there is none, and FormatError."""
         self.path = as_path(path)
         self._holding = holding
         if not (self.path / FILE).is_file():
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def loss(self) -> float:
-        """That of the winner, on the rows that chose it."""
+        """The loss of the winner, on the rows that chose it."""
         return float(self.candidates.filter("winner")["loss"].item())
 
     def __repr__(self) -> str:
@@ -66,7 +66,7 @@ class Comparison:
         return facts_table("Comparison", self.facts()) + rows_table([n.replace("_", " ") for n in shown.columns], rows)
 
     def facts(self) -> dict[str, str]:
-        """What there is to say besides the tables."""
+        """Facts besides the tables."""
         crossed = "unknown" if self.cross_fitted is None else f"{self.cross_fitted:.6g}"
         return {
             "winner": f"{self.winner}, of {self.candidates.height} candidates",

@@ -1,10 +1,10 @@
-"""What a forest loses on the rows that are out of bag, and how sure that is.
+"""The out-of-bag loss of a forest, and its standard error.
 
-A loss is a mean over rows, or 1 less the area under the ROC curve. With it comes the *influence* of every row: by how
-much the loss would change, to first order, if the row counted for a little more. The sum of the squares of influences
-is the squared standard error of the loss; the same of the differences of the influences of two forests is that of the
-difference of their losses, paired by row (for the area: DeLong et al. 1988). Rows of one group are added up first, as
-they are not independent. Oracle: tests/naive/race.py.
+A loss is a mean over rows, or 1 minus the area under the ROC curve. With it comes the *influence* of every row: the
+first-order change of the loss when the weight of the row increases. The sum of the squares of influences
+is the squared standard error of the loss; the squares of the differences of influences of two forests give
+that of the difference of their losses, paired by row (for the area: DeLong et al. 1988). Rows of one group are added up
+first, because they are not independent. Oracle: tests/naive/race.py.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from bigforest.schema.labels import label_codes, proba_names
 from bigforest.store.store import Store
 
 METRICS = {"classification": ("log_loss", "error", "auc"), "regression": ("mse",)}
-# Bytes of a row for each candidate that is compared, and besides.
+# Bytes of a row per candidate, and in common.
 ROW_BYTES = 16
 
 
 class RowScores(NamedTuple):
     """What decides the loss of each row.
 
-    score   float64 [rows], its loss, or for the area the share of the votes for the second class; NaN where no tree of
-            the forest has left the row out.
-    second  bool [rows], whether it is of the second class, where the area is asked for; None for other losses.
+    score   float64 [rows], its loss, or for the area the share of the votes for the second class; NaN if the row is out
+            of no bag.
+    second  bool [rows], whether it is of the second class, where the area is requested; None for other losses.
     """
 
     score: NDArray[np.float64]
@@ -101,7 +101,7 @@ def _scores(
     if codes is None or (codes < 0).any():
         raise FormatError(f"{forest.directory}: a truth in the out-of-bag report is no class; the forest is damaged")
     if metric == "error":
-        wrong = (prediction != truth).fill_null(True).to_numpy().astype(np.float64)  # null: rejected, or never out
+        wrong = (prediction != truth).fill_null(True).to_numpy().astype(np.float64)  # null: rejected, or out of no bag
         return np.where(batch.column("trees").to_numpy() > 0, wrong, np.nan), codes
     shares = np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns[3:]]).astype(float)
     if metric == "auc":
@@ -122,7 +122,7 @@ def measure_loss(scores: RowScores, rows: Rows) -> JudgedLoss:
 
 
 def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.float64]) -> JudgedLoss:
-    """1 less the area under the ROC curve: the share of pairs of rows of both classes that are in the wrong order."""
+    """1 minus the area under the ROC curve: the share of pairs of rows of both classes in the wrong order."""
     sides = [np.where(second == side, weight, 0.0) for side in (False, True)]
     totals = [side.sum() for side in sides]
     if not all(totals):
@@ -132,7 +132,7 @@ def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray
     for side in sides:
         of_score = np.bincount(place, side)
         below.append((np.cumsum(of_score) - of_score / 2)[place])
-    # The share of the other class on the wrong side of a row, ties counted half.
+    # The share of the other class on the wrong side of a row; ties count half.
     placement = np.where(second, 1 - below[0] / totals[0], below[1] / totals[1])
     loss = float((sides[1] * placement).sum() / totals[1])
     influence = np.where(second, sides[1] / totals[1], sides[0] / totals[0]) * (placement - loss)

@@ -1,4 +1,4 @@
-"""What a comparison writes down after every round, so that it can go on after an interruption: race.json."""
+"""The state of a comparison after each round, from which it can continue after an interruption: race.json."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ VERSION = 1
 
 
 def announce(folder: Path) -> None:
-    """Mark an empty folder as that of a comparison, whose table is yet to be encoded."""
+    """Mark an empty folder as that of a comparison, whose table is not encoded yet."""
     with write_atomically(folder / FILE) as path:
         path.write_text(json.dumps({"format": FORMAT, "version": VERSION}) + "\n", encoding="utf-8")
 
 
 def has_begun(folder: Path) -> bool:
-    """Whether a folder has more of a comparison than the mark of `announce`."""
+    """Whether a folder has more than the mark of `announce`."""
     if not (folder / FILE).is_file():
         return False
     try:
@@ -36,9 +36,9 @@ def has_begun(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round found. By candidate: loss, difference to the best and its standard error.
+    """The result of a round. By candidate: loss, difference to the best and its standard error.
 
-    retired  the candidates that the round was the last for, and why.
+    retired  the candidates that retired after the round, and why.
     """
 
     trees: int
@@ -48,7 +48,7 @@ class Round:
 
 @dataclass(slots=True)
 class RaceState:
-    """The settings of a comparison, what its rounds have found, and what they have cost.
+    """The settings of a comparison, and the results and costs of its rounds.
 
     data         absolute path of the table or store; None for a table in memory.
     fingerprint  `Store.fingerprint` of the table.
@@ -74,7 +74,7 @@ class RaceState:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What two comparisons must have in common for one to go on with the other."""
+        """What two comparisons must have in common for the one to continue the other."""
         names = ("target", "exclude", "metric", "trees", "options", "candidates")
         return json.loads(json.dumps({name: asdict(self)[name] for name in names}, default=str))  # type: ignore[no-any-return]
 
@@ -126,7 +126,7 @@ def _round(raw: dict[str, Any]) -> Round:
 
 
 def _check(state: RaceState) -> None:
-    """Raise ValueError where entries do not go together: names become folders, so none may come from elsewhere."""
+    """Raise ValueError for inconsistent entries: names become folders, so unknown names are refused."""
     from bigforest.race.candidates import given_candidates
 
     named = given_candidates(state.candidates, {})

@@ -1,4 +1,4 @@
-"""The rules of the race: who is behind, who has won, and what the choice is worth."""
+"""The rules of the race: which candidates are behind, which has won, and the loss of the choice itself."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from bigforest.race.losses import JudgedLoss, Rows, RowScores, measure_loss, sta
 # Trees that are grown before the candidates are compared again.
 STEP = 25
 # A candidate that is behind by more than this number of standard errors retires, once it has this number of trees: with
-# fewer, families that need many trees would lose to those that begin well.
+# fewer, families that need many trees would lose to those that start well.
 RETIRES = 3.0
 FIRST_TREES = 50
-# Losses this near, in standard errors, are equal: then the first in the list is taken.
+# Losses within this many standard errors are equal: then the first in the list wins.
 NEAR = 1.0
 
 
 class Standing(NamedTuple):
-    """Where a candidate stands: its loss, how far that is above the least, and the standard error of this."""
+    """The standing of a candidate: its loss, the difference to the least loss, and the standard error of this."""
 
     loss: float
     difference: float
@@ -47,7 +47,7 @@ def rounds(trees: int) -> list[int]:
 
 
 def standings(judged: Mapping[str, JudgedLoss], rows: Rows) -> dict[str, Standing]:
-    """Where each candidate stands. A loss that is not known (NaN) is the largest."""
+    """The standing of each candidate. An unknown loss (NaN) is the largest."""
     known = {name: math.inf if math.isnan(each.loss) else each.loss for name, each in judged.items()}
     best = min(known, key=known.__getitem__)
     found = {}
@@ -72,7 +72,7 @@ def winner(found: Mapping[str, Standing]) -> str:
 def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
     """The loss of the choice itself: each half of the rows judged by the candidate that wins on the other half.
 
-    The loss of the winner is a little too low, as it was chosen by it. Rows of one group are in one half.
+    The loss of the winner is a little too low, because the winner was chosen by it. Rows of one group are in one half.
     """
     count = next(iter(scores.values())).score.size
     key = np.arange(count) if rows.group is None else rows.group
@@ -93,7 +93,7 @@ def _part(scores: RowScores, keep: NDArray[np.bool_]) -> RowScores:
 
 
 def repeated_rows(columns: Sequence[NDArray[np.generic]]) -> int:
-    """How many rows are like an earlier one in all columns, found by hashes of 64 bits."""
+    """How many rows equal an earlier one in all columns, found by hashes of 64 bits."""
     hashed = np.zeros(len(columns[0]), np.uint64)
     with np.errstate(over="ignore"):
         for column in columns:

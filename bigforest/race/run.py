@@ -38,20 +38,20 @@ _STORE = "table.store"
 _FORESTS = "forests"
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-# Share of rows that are like others from which on this is told.
+# Share of repeated rows from which a notice is given.
 _REPEATED = 0.01
-# How many times as many rows the bags of one candidate leave out as those of another before this is told.
+# Ratio of the shares of out-of-bag rows of two candidates from which a notice is given.
 _SHARES = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """What is compared, and how.
+    """The settings of a race.
 
     job         the table, and the options that all candidates have.
     candidates  a mapping or the path of a TOML file; a number of default ones; None for all of them.
     metric      None for log_loss, or mse of numbers.
-    budget      seconds after which no round begins; None for no end.
+    budget      seconds after which no round begins; None for no limit.
     """
 
     job: TrainingJob
@@ -80,7 +80,7 @@ def is_comparison(path: Path) -> bool:
 
 
 def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *, overwrite: bool) -> Comparison:
-    """Compare the candidates in the folder `out`. One that was interrupted there, of the same settings, goes on.
+    """Compare the candidates in the folder `out`. An interrupted one with the same settings is continued.
 
     Raises ConfigError, DataError, FormatError and OutputExistsError.
     """
@@ -116,7 +116,7 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
 
 
 def _check_place(out: Path, *, overwrite: bool) -> None:
-    """Raise ConfigError and OutputExistsError for what cannot be the folder; remove what may be replaced."""
+    """Raise ConfigError and OutputExistsError for an unusable folder; remove what may be replaced."""
     if is_remote(out):
         raise ConfigError(f"{out}: a comparison is written to a local folder; choose one")
     if not is_folder(out.resolve().parent):
@@ -129,7 +129,7 @@ def _check_place(out: Path, *, overwrite: bool) -> None:
 
 
 def _begin(race: Race, out: Path, resources: Resources, listener: Listener) -> tuple[Store, RaceState]:
-    """The store that all candidates share, and where the race stands."""
+    """The store that all candidates share, and the state of the race."""
     job = race.job
     kept = out / _STORE
     known = RaceState.read(out) if has_begun(out) else None
@@ -247,7 +247,7 @@ def _run_round(
     resources: Resources,
     listener: Listener,
 ) -> None:
-    """Grow all that are still in the race to this number of trees, judge them, and write down what was found."""
+    """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""
     scores: dict[str, RowScores] = {}
     out_of_race: dict[str, str] = {}
     for name in state.racing:
@@ -303,7 +303,7 @@ def _grown(
 
 
 def _finish(state: RaceState, out: Path, rows: Rows) -> None:
-    """Name the winner, whose forest comes out first in the folder, then the tables; the other forests go."""
+    """Name the winner, move its forest into place, then write the tables; the other forests are removed."""
     racing = state.racing
     if state.winner is None:
         scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in racing}
@@ -313,7 +313,7 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
         state.cross_fitted = None if math.isnan(crossed) else crossed
         state.write(out)
     if not is_forest(out / WINNER):
-        if state.data is not None:  # one of a table in memory goes on naming the store of the comparison
+        if state.data is not None:  # for a table in memory it keeps naming the store of the comparison
             name_table(_forest_of(out, state.winner), state.data, state.exclude)
         sync_all(_forest_of(out, state.winner))
         _forest_of(out, state.winner).rename(out / WINNER)
@@ -323,7 +323,7 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
 
 
 def name_table(place: Path, data: str | None, exclude: Iterable[str]) -> None:
-    """Let the forest in `place` say that it was grown on the table that was compared on, as `train` would.
+    """Record in the forest in `place` the table of the comparison as its training table, as `train` does.
 
     data  path of the table; None for one in memory.
     """
@@ -349,7 +349,7 @@ def _discard(out: Path, name: str) -> None:
 
 @contextmanager
 def _how_to_go_on(out: Path) -> Iterator[None]:
-    """Let what interrupts a race say how to go on."""
+    """Add to errors that interrupt a race how to continue it."""
     try:
         yield
     except BaseException as error:

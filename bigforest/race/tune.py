@@ -1,4 +1,4 @@
-"""`train(tune=...)`: the race, and then the forest that has won."""
+"""`train(tune=...)`: the race, and then the forest of the winner."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def tuned_forest(
     *,
     overwrite: bool,
 ) -> Forest:
-    """The forest of the winner among some default candidates, at `out` or temporary; what is told is a notice.
+    """The forest of the winner among some default candidates, at `out` or temporary; events become notices.
 
-    tune  number of candidates, or the time after which no more trees are grown.
+    tune  number of candidates, or the time limit.
     """
     if isinstance(tune, bool) or not isinstance(tune, int | str):
         raise ConfigError(f"tune must be a number of candidates, or a time such as 10m, not {shown(tune)}")

@@ -22,7 +22,8 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 def row_errors(forest: Contents) -> pl.DataFrame:
-    """Columns row and error of every row out of bag: 1 where it is wrong or rejected; of numbers the squared error."""
+    """Columns row and error of every row out of bag: 1 where it is wrong or rejected; for regression the squared
+    error."""
     heard = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
         error = (pl.col("truth") - pl.col("prediction")) ** 2
@@ -34,7 +35,8 @@ def row_errors(forest: Contents) -> pl.DataFrame:
 def worst_rows(forest: Contents, most: int = 10) -> pl.DataFrame:
     """Columns row, truth, prediction, loss and, of classes, p_truth: the rows of largest loss out of bag.
 
-    loss  of classes -log of the probability of the true one, at least the eps of float64; of numbers the squared error.
+    loss  of classes -log of the probability of the true one, at least the eps of float64; for regression the squared
+          error.
     """
     heard = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:

@@ -1,1 +1,1 @@
-"""Forests made from forests: merged, pruned, calibrated, or judged on other rows."""
+"""Forests made from forests: merged, pruned or calibrated; and validation on other rows."""

@@ -1,4 +1,4 @@
-"""Estimate the posteriors of a grown forest anew, from a secondary training set (Ho 1995, section 5)."""
+"""Estimate the posteriors of a grown forest again, from a secondary training set (Ho 1995, section 5)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def calibrate_forest(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> Forest:
-    """Give every leaf of a forest the classes of the rows of `data` that end in it, into the forest `out`.
+    """Estimate the posteriors of the leaves from the rows of `data` that end in them, and write the forest `out`.
 
-    A leaf that none of them reaches stays as it is. All of the forest is in memory meanwhile.
+    A leaf that no row reaches is kept as it is. The whole forest is in memory.
 
     The calibrated forest has no out-of-bag report.
 

@@ -1,10 +1,9 @@
-"""Joining forests that were grown apart on the same table into one.
+"""Merging forests that were grown separately on the same table.
 
-The trees stand in the order of the forests, numbered anew; so the merged forest predicts as they would together. It
-keeps in run.parquet where each tree came from (forest/format/origin.py): its configuration has the number of all trees,
-and the seed of the first forest, which decides random draws in prediction only. There is no out-of-bag report: which
-trees saw a row follows from several seeds, and votes cannot be taken apart again to the last bit from the reports there
-were.
+The trees are in the order of the forests, renumbered, so the merged forest predicts as the forests together. Its
+run.parquet keeps the origin of each tree (forest/format/origin.py); its configuration has the number of all trees, and
+the seed of the first forest, which is used for random draws in prediction only. There is no out-of-bag report: the bags
+follow from several seeds, and votes cannot be recovered exactly from the reports of the forests.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from bigforest.storage.atomic import staged
 
 
 def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
-    """Join forests into the forest `out`, trees in the order of the forests.
+    """Merge forests into the forest `out`, trees in the order of the forests.
 
-    They must have the same dataspec and the same options but for trees and seed; where they are shrunk by different
-    lambdas, the merged one is shrunk by their mean, by the numbers of trees. Memory: a row group of nodes.
+    They must have the same dataspec and the same options except for trees and seed; if they are shrunk by different
+    lambdas, the merged one is shrunk by their mean, weighted by the numbers of trees. Memory: a row group of nodes.
 
     Parameters
     ----------
@@ -54,7 +53,7 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
     Raises
     ------
     ConfigError
-        When they do not go together, or would have trees in common.
+        When they do not match, or would have trees in common.
     FormatError
         For a damaged forest.
     OutputExistsError
@@ -138,7 +137,7 @@ def _merged_shrinkage(forests: Sequence[Forest]) -> Shrinkage:
 
 
 def _merged_origin(forests: Sequence[Forest]) -> Origin:
-    """Where the trees of the merged forest come from. Raises ConfigError when the same tree would be there twice."""
+    """Where the trees of the merged forest come from. Raises ConfigError when the same tree would occur twice."""
     pieces: list[MergedForest] = []
     for forest in forests:
         before = sum(piece.trees for piece in pieces)

@@ -1,7 +1,7 @@
-"""Prune a grown forest by a tuning set: a subtree becomes a leaf where that answers the tuning rows better.
+"""Prune a grown forest on a tuning set: a subtree becomes a leaf if the leaf predicts the tuning rows better.
 
-Every tree is pruned for itself, from below: a node becomes a leaf if its majority is right on more of the tuning rows
-that reach it than the leaves below it are together (Quinlan 1987, reduced error pruning).
+Each tree is pruned bottom up: a node becomes a leaf if its majority is right on more of the tuning rows that reach it
+than the leaves below it together (Quinlan 1987, reduced error pruning).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def prune_forest(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> Forest:
-    """Prune every tree of a forest by a tuning set, into the forest `out`; all of it is in memory meanwhile.
+    """Prune every tree of a forest on a tuning set, and write the forest `out`. The whole forest is in memory.
 
     The pruned forest has no out-of-bag report.
 
@@ -47,7 +47,7 @@ def prune_forest(
     forest : Forest, str or Path
         A Forest or the path of one.
     data : table or path
-        A table as for `train`, with the target; best of rows the forest was not grown on.
+        A table as for `train`, with the target; preferably of rows the forest was not grown on.
     out : str or Path
         Folder of the forest that is made.
     on_ties : str, default="keep"
@@ -72,7 +72,7 @@ def prune_forest(
 
 
 def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
-    """The table of a part without what is pruned by these counts, its nodes numbered anew."""
+    """The table of a part without what is pruned by these counts, its nodes numbered again."""
     from bigforest.kernels.tree.prune import cut_trees
 
     nodes = part.feature.size

@@ -1,4 +1,4 @@
-"""Forests that are revised by rows with labels: pruned or calibrated. All of a forest is in memory meanwhile."""
+"""Forests that are revised on rows with labels: pruned or calibrated. The whole forest is in memory."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 
 _BATCH_CELLS = 1 << 23
 _BATCH_ROWS = 1 << 17
-# Tree groups per thread, so that threads which are held up leave work to the others.
+# Tree groups per thread, so that slow threads leave work to the others.
 _PIECES = 4
 
 
 class Revision(NamedTuple):
     """How a forest is revised.
 
-    stage   its name in run.parquet; rows, use: what its rows are called in messages, and what for.
-    table   from a part, its table, and the rows of each class that end in its leaves or pass its other nodes (int64
-            [nodes, classes]), the new table.
+    stage   its name in run.parquet; rows, use: the name of its rows, and of the operation, in messages.
+    table   gives the new table from a part, its table, and the rows of each class that reach its nodes (int64 [nodes,
+            classes]).
     """
 
     stage: str
@@ -62,7 +62,7 @@ class Revision(NamedTuple):
 
 
 class Whole(NamedTuple):
-    """All trees of a forest: as the parts have them, and packed, with the nodes numbered through."""
+    """All trees of a forest: as the parts have them, and packed, with the nodes numbered consecutively."""
 
     forest: Forest
     header: Header
@@ -146,7 +146,7 @@ def _write(whole: Whole, directory: Path, revision: Revision, counts: NDArray[np
 def _counted(
     whole: Whole, source: Source, revision: Revision, resources: Resources, listener: Listener
 ) -> NDArray[np.int64]:
-    """The rows of each class that end in each leaf or pass each other node, int64 [nodes, classes]."""
+    """The rows of each class that reach each node, int64 [nodes, classes]."""
     from bigforest.kernels.predict.accumulate import add_up
 
     spec, packed = whole.header.spec, whole.packed
@@ -199,7 +199,7 @@ def _count_batch(
 def _count_leaves(
     way: RouteInputs, roots: NDArray[np.uint64], truth: NDArray[np.int32], counts: NDArray[np.int64]
 ) -> None:
-    """Count in some trees; called for other trees at the same time."""
+    """Count in some trees; runs concurrently for other trees."""
     from bigforest.kernels.predict.accumulate import LeafCounts, count_leaves
     from bigforest.kernels.predict.route import new_scratch
 

@@ -1,4 +1,4 @@
-"""Judge a forest on a validation set: error against the number of trees."""
+"""Evaluate a forest on a validation set: error against the number of trees."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bigforest.schema.labels import label_codes
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, staged
 
-# Rows whose labels are looked at together.
+# Rows whose labels are checked together.
 _BATCH_ROWS = 1 << 17
 
 
@@ -48,15 +48,15 @@ def validate_forest(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> pl.DataFrame:
-    """The error of the first tree of a forest on a validation set, of the first two, and so on.
+    """The error of a forest on a validation set, after each of its trees.
 
     Parameters
     ----------
     forest : Forest, str or Path
         A Forest or the path of one.
     data : table or path
-        A table as for `train`, with the target. Rows without a label are not counted, and all others alike,
-        whatever weights training had.
+        A table as for `train`, with the target. Rows without a label are not counted; all others
+        have the same weight, also if training had weights.
     out : str, Path or None, default=None
         Also write the curve to this Parquet file.
     vote, ties
@@ -92,7 +92,7 @@ def _is_curve(path: Path) -> bool:
 def write_validation(
     directory: Path, source: Source, shrinkage: Shrinkage, resources: Resources, listener: Listener
 ) -> None:
-    """Judge the trees in a directory by the rule of their configuration, and write the curve among their files."""
+    """Evaluate the trees in a directory by the rule of their configuration, and write the curve to their folder."""
     forest = grown_forest(directory, shrinkage)
     table = measure(forest, source, None, None, resources, listener)
     write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.spec, forest.config)
@@ -143,9 +143,9 @@ def measure(
 
 
 def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
-    """Where the features are.
+    """The places of the features.
 
-    Raises ConfigError where numbers are predicted; DataError unless the table has all features, and labels that the
+    Raises ConfigError for regression; DataError unless the table has all features, and labels that the
     forest knows.
     """
     if spec.target.task == "regression":

@@ -50,7 +50,7 @@ class Sampler:
     """The bags of all trees of a forest, as its configuration says.
 
     Keeps what it draws for a tree, up to some bytes, for callers that ask for many blocks of a few trees. Other
-    processes make theirs anew.
+    processes make theirs again.
     """
 
     def __init__(self, store: Store, config: TrainConfig, counts: NDArray[np.int64] | None) -> None:
@@ -68,7 +68,7 @@ class Sampler:
     def of(cls, store: Store, config: TrainConfig) -> Sampler:
         """The sampler of a forest; reads the target once where bags are drawn class by class.
 
-        Raises ConfigError when groups are asked for that the store does not have.
+        Raises ConfigError when groups are requested that the store does not have.
         """
         if config.group is not None and (store.spec.group is None or store.spec.group.name != config.group):
             raise ConfigError(
@@ -156,7 +156,7 @@ class Sampler:
         return self._block(tree, block, self._draws_once(tree))
 
     def _draws_once(self, tree: int) -> NDArray[Any] | None:
-        """`draws`, kept; a thread waits for another that draws the same tree, but for no other tree."""
+        """`draws`, kept; a thread waits only for one that draws the same tree."""
         with self._lock:
             known = self._kept.pop(tree, None)
             draws: Future[NDArray[Any] | None] = Future() if known is None else known

@@ -7,7 +7,7 @@ on. The rows it is wrong on are weighted up until they have half of the weight, 
 tree that is wrong on nothing, or on half of the weight or more, makes all weights equal again (Breiman 1998), and e
 counts as half a row more than 0, or less than 1/2, so that every vote is a finite number above 0.
 
-A tree is wrong on a row where the most frequent class of the leaf, the lowest of equals, is not that of the row.
+A tree is wrong on a row where the most frequent class of the leaf, the lowest among ties, is not that of the row.
 Weights are whole numbers, and their sums exact: neither threads nor the pieces that rows come in can change a bag.
 Oracle: tests/naive/boosting.py.
 """

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 class DrawnRows(NamedTuple):
-    """Rows of a block: values float64 [rows, dims]; target and truth int64 [rows], equal but for label noise."""
+    """Rows of a block: values float64 [rows, dims]; target and truth int64 [rows], equal except for label noise."""
 
     values: Floats
     target: NDArray[np.int64]

@@ -37,7 +37,7 @@ MAX_CLASSES = 65_535
 ROTATE_DIMS = 4096
 MULTIMODAL_DIMS = 1024
 
-# Where sampling the Bayes error takes about a second or less, it is done without being asked for.
+# Where sampling the Bayes error takes about a second or less, it is done without being requested.
 BAYES_DRAWS = 100_000
 CHEAP_DIMS = 64
 

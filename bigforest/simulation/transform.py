@@ -24,7 +24,7 @@ def haar_rotation(dims: int, random: np.random.Generator) -> Floats:
 
 
 class Transform:
-    """Rotate, then stretch every dimension by a factor of its own, uniform on (0, 10); each only if it is asked for."""
+    """Rotate, then stretch every dimension by a factor of its own, uniform on (0, 10); each only if it is requested."""
 
     def __init__(self, dims: int, seed: int, *, rotate: bool, scale: bool) -> None:
         self.rotation = haar_rotation(dims, parameters(seed, Purpose.ROTATION)) if rotate else None

@@ -196,7 +196,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _grown_further(
         self, frame: pl.DataFrame | SparseTable, target: str, options: Mapping[str, Any], run: Mapping[str, Any]
     ) -> Forest | None:
-        """The forest with more trees; None where it has as many as are asked for. Raises ConfigError."""
+        """The forest with more trees; None where it has as many as are requested. Raises ConfigError."""
         trees, there = options["trees"], len(self.forest_)
         if trees < there:
             raise ConfigError(

@@ -191,9 +191,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     estimators_ : list of FittedTree
         The trees, which predict by themselves, and have their nodes as `tree_`.
     estimators_samples_ : list of ndarray of int32
-        Rows in the bag of each tree, drawn again when asked for.
+        Rows in the bag of each tree, drawn again when requested.
     oob_score_ : float
-        With `oob_score`: score of the rows, each by the trees that have not seen it, where there are any.
+        With `oob_score`: score of the rows, each by the trees that it is out of bag for, where there are any.
     oob_decision_function_ : ndarray of float64 of shape (n_samples, n_classes_)
         With `oob_score`: shares of the votes of the trees that have not seen a row; NaN where all have.
 
@@ -314,7 +314,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class of each row: that with the most votes, the lowest of equals.
+        """The class of each row: that with the most votes, the lowest among ties.
 
         Parameters
         ----------

@@ -46,7 +46,7 @@ NUMBER_CRITERIA = {"squared_error": "variance"}
 def training_options(
     given: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool
 ) -> dict[str, Any]:
-    """The options of training but for seed and class_weight.
+    """The options of training except for seed and class_weight.
 
     given     parameters by name.
     criteria  impurities by the names of criteria.

@@ -128,9 +128,9 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     estimators_ : list of FittedTree
         The trees, which predict by themselves, and have their nodes as `tree_`.
     estimators_samples_ : list of ndarray of int32
-        Rows in the bag of each tree, drawn again when asked for.
+        Rows in the bag of each tree, drawn again when requested.
     oob_score_ : float
-        With `oob_score`: score of the rows, each by the trees that have not seen it, where there are any.
+        With `oob_score`: score of the rows, each by the trees that it is out of bag for, where there are any.
     oob_prediction_ : ndarray of float64 of shape (n_samples,)
         With `oob_score`: mean of the trees that have not seen a row; NaN where all have.
 
@@ -241,7 +241,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
         Returns
         -------
-        ndarray of float64 of shape (n_samples,), or (n_samples, n_quantiles) where quantiles are asked for
+        ndarray of float64 of shape (n_samples,), or (n_samples, n_quantiles) where quantiles are requested
         """
         return self._predict(X, quantiles=quantiles)
 

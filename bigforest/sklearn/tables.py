@@ -97,7 +97,7 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
 
 
 def numbers_of(y: Any) -> NDArray[np.float64]:
-    """The numbers to predict."""
+    """The regression targets."""
     numbers: NDArray[np.float64] = check_array(
         column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False, input_name="y"
     )

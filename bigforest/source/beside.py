@@ -26,7 +26,7 @@ _POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 class SparseRows:
-    """A sparse matrix of scipy whose rows are made dense when they are asked for.
+    """A sparse matrix of scipy whose rows are made dense when they are requested.
 
     Holds the matrix once more, as CSR, unless it is that. Raises DataError for one that is not of plain numbers.
     """

@@ -35,7 +35,7 @@ _SEPARATORS = (",", ";", "\t", "|")
 # What Hive calls the folder of rows without a value.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
-# What a file of Arrow begins with, but for one in the streaming format.
+# What a file of Arrow begins with, except for one in the streaming format.
 _ARROW = b"ARROW1"
 
 # Where a table belongs, one of bigforest's folders was meant for something else.

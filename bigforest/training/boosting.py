@@ -2,7 +2,7 @@
 
 When a tree is grown, all rows are sent down it: where it is wrong gives the weights for the next bag (RowWeights), and
 where rows out of bag end is written for the report, as for other forests. Neither weights nor bags are kept. A run that
-goes on sends all rows down the trees that are there, and has the same weights again.
+continues sends all rows down the trees that are there, and has the same weights again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from bigforest.store.store import Store
 def grow_boosted(
     store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
 ) -> None:
-    """Write the parts of the forest but for those that are there, the leaves of rows out of bag, and boosting.parquet.
+    """Write the parts of the forest except for those that are there, the leaves of rows out of bag, and
+    boosting.parquet.
 
     All threads work on one tree at a time: they find where rows end in it. Raises what `grow_forest` raises.
     """
@@ -113,7 +114,7 @@ class _Boosting(NamedTuple):
 
 
 def _answers(ballots: Ballots, classes: int) -> NDArray[np.uint16]:
-    """The class that each leaf of a tree answers, the most frequent one, the lowest of equals; uint16 [nodes]."""
+    """The class that each leaf of a tree answers, the most frequent one, the lowest among ties; uint16 [nodes]."""
     found = ballots.ballot.astype(np.int64)
     mixed = np.flatnonzero((found >= classes) & (found < classes + len(ballots.mixed)))
     found[mixed] = ballots.mixed.argmax(axis=1)[found[mixed] - classes] if mixed.size else 0

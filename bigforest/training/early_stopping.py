@@ -2,7 +2,7 @@
 
 Trees are grown some at a time, in a folder and files of their own, and judged in their order. How many at a time
 depends on the machine, where they stop does not: trees beyond that are dropped. The others are cut into the parts of a
-forest of this many trees, which then is in no way different from one that was asked for.
+forest of this many trees, which then is in no way different from one that was requested.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def grow_until_settled(
     remember  is told of it once it is found, before anything else is written.
 
     Returns the configuration of the forest, that of this many trees, and what decided it. What an interrupted run has
-    grown is gone on with. Raises what `grow_forest` and `write_oob` raise.
+    grown is continued. Raises what `grow_forest` and `write_oob` raise.
     """
     assert config.stop_oob is not None
     growing = directory / _GROWING

@@ -1,4 +1,4 @@
-"""Defaults that are chosen where numbers are predicted: nodes draw half of the features and leaves have 2 rows, or
+"""Defaults that are chosen for regression: nodes draw half of the features and leaves have 2 rows, or
 nodes draw all and leaves have 1.
 
 The first is best for most tables, the second where few features carry a signal with little noise. The second is taken

@@ -1,4 +1,4 @@
-"""The folder of a run that is going on, or that was interrupted and can go on.
+"""The folder of an active run, or of an interrupted one that can be resumed.
 
 A forest that will be `X` is made in the folder `X.unfinished` beside it:
 
@@ -88,7 +88,7 @@ class ResumableRun:
 
     @property
     def temporary(self) -> Path:
-        """An existing folder for temporary files, emptied whenever a run begins or goes on."""
+        """An existing folder for temporary files, emptied whenever a run begins or continues."""
         return as_path(self.state.work) / _TEMPORARY
 
     def save(self, **changes: Any) -> None:
@@ -111,7 +111,7 @@ class ResumableRun:
         if as_path(self.state.work).parent == scratch.resolve():
             return
         work, old = _work_in(scratch, self.place), self.store
-        self.save(other_work=str(work))  # from here on a run that goes on knows of it
+        self.save(other_work=str(work))  # from here on a resumed run knows of it
         _make_work(work, self.state.mark)
         (work / _TEMPORARY).mkdir()
         if old.exists():
@@ -150,7 +150,7 @@ class ResumableRun:
 def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) -> ResumableRun:
     """A new run for the output `out`. `work` of the state is set here, in `scratch` if that is given.
 
-    Raises OutputExistsError when there is something at `out` or a run to go on with and `overwrite` is False;
+    Raises OutputExistsError when there is something at `out` or a run to resume and `overwrite` is False;
     BusyError when another process works on it; ConfigError and FormatError.
     """
     place = check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
@@ -208,7 +208,7 @@ def reopen(out: Path) -> ResumableRun | None:
 
 
 def is_unfinished(out: Path) -> bool:
-    """Whether there is a run for the output `out` to go on with; the folder of one killed at its begin is not."""
+    """Whether there is a run for the output `out` to resume; the folder of one killed at its begin does not count."""
     place = out.resolve()
     return (place.with_name(place.name + UNFINISHED) / "forest").is_dir()
 
@@ -220,7 +220,7 @@ def named_output(path: str | Path) -> Path:
 
 
 def go_on(out: Path) -> str:
-    """How to go on with an unfinished run, for messages."""
+    """How to resume an unfinished run, for messages."""
     return f"go on with `bigforest train --resume {out}`"
 
 

@@ -1,4 +1,4 @@
-"""A training run: from a table to a forest directory, in a folder where it can go on after any interruption."""
+"""A training run: from a table to a forest directory, in a folder where it can continue after any interruption."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Clock:
 
 def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: Clock) -> tuple[Path, FlatTrees | None]:
     """Grow the forest in the folder `home`, which is the caller's to remove; returns its directory, and its trees where
-    they are at hand."""
+    they are in memory."""
     temporary = home / "temporary"
     temporary.mkdir()
     validation = _validation(task, temporary)
@@ -80,7 +80,7 @@ def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: 
 
 def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> FlatTrees | None:
     """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted; returns its
-    trees where they are at hand."""
+    trees where they are in memory."""
     state = RunState(
         data=task.location,
         target=task.target,
@@ -98,11 +98,11 @@ def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, 
 
 
 def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> None:
-    """Go on with the unfinished run for `out`; or add trees to the finished forest there.
+    """Continue the unfinished run for `out`; or add trees to the finished forest there.
 
     task  what was given again. Its data, where given, must be the same table.
 
-    Raises ConfigError for an option that contradicts the run, or when there is nothing to go on with.
+    Raises ConfigError for an option that contradicts the run, or when there is nothing to continue with.
     """
     run = reopen(out)
     if run is None:
@@ -120,7 +120,7 @@ def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> 
 
 
 def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> ResumableRun | None:
-    """A run that adds trees to the finished forest `out`; None when it has all the trees asked for."""
+    """A run that adds trees to the finished forest `out`; None when it has all the trees requested."""
     if not is_forest(out):
         raise ConfigError(f"{out}: no unfinished run and no forest to go on with; check the path")
     forest = read_forest(out)
@@ -191,7 +191,7 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 
 @contextmanager
 def _kept(run: ResumableRun) -> Iterator[None]:
-    """When the block fails, let the error say how to go on; a run refused before it grew anything leaves nothing."""
+    """When the block fails, let the error say how to continue; a run refused before it grew anything leaves nothing."""
     try:
         yield
     except BaseException as error:
@@ -210,7 +210,7 @@ def _full_folder(run: ResumableRun, error: BaseException) -> str:
 
 
 def _go_on(run: ResumableRun, task: TrainingJob, resources: Resources, clock: Clock) -> FlatTrees | None:
-    """Do what is left to do; returns the trees where they are at hand."""
+    """Do what is left to do; returns the trees where they are in memory."""
     resources = replace(resources, scratch=run.temporary)
     validation = _validation(task, run.temporary)
     store = _run_store(run, task.data, resources, clock)
@@ -274,7 +274,7 @@ def _write_forest(
     validation: Source | None,
     run: ResumableRun | None = None,
 ) -> FlatTrees | None:
-    """Write what is missing in the forest directory of a store; returns its trees where they are at hand.
+    """Write what is missing in the forest directory of a store; returns its trees where they are in memory.
 
     validation  what to judge it by, if anything.
     run         remembers when the out-of-bag error has settled, where that decides; None: nothing does.
@@ -303,7 +303,7 @@ def _grow_and_report(
     """All that is made of the store alone.
 
     Returns the configuration and the origin with the number of trees it came to, by what leaves are shrunk, and the
-    trees, so shrunk, where they are at hand.
+    trees, so shrunk, where they are in memory.
     """
     if config.stop_oob is not None:
         known = None if run is None else run.state.settled

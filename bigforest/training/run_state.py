@@ -1,4 +1,4 @@
-"""What a training run writes down so that it can go on after an interruption: state.json of resumable_run.py."""
+"""What a training run writes down so that it can continue after an interruption: state.json of resumable_run.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """All that a run needs to go on.
+    """All that a run needs to continue.
 
     data         absolute path of the table or kept store; None for a table in memory.
     target       the column to learn, None for the usual names.

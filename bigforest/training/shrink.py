@@ -47,7 +47,7 @@ def shrink_forest(
     amount : float or None, default=None
         Lambda, in rows; the forest then has no out-of-bag report. None for the one with the least out-of-bag log
         loss, or mean squared error of numbers, as `train` chooses with shrink="auto"; the table is then read again,
-        and the report made anew.
+        and the report made again.
     data : table or path, default=None
         The table the forest was grown on, or a store of it; None where it is still where it was then.
     threads, scratch, memory, overwrite, listener

@@ -4,8 +4,8 @@ All ways of growing them are tried on the same bags of some rows. An error is th
 the truth: of a number, or of the share of each class and 1 or 0. Of a row that two trees left out, the product of their
 errors is on average what a forest of very many such trees is wrong by, squared (Breiman 2001, section 11): the mean
 over the pairs of trees of a row estimates its squared error. A way is better than another where that is lower by a
-standard error. What is found is a function of the table and of the options but for trees and seed, so that forests of
-different seeds can be merged. Oracle: tests/naive/trial_trees.py.
+standard error. What is found is a function of the table and of the options except for trees and seed, so that forests
+of different seeds can be merged. Oracle: tests/naive/trial_trees.py.
 """
 
 from __future__ import annotations

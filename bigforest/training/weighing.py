@@ -102,7 +102,7 @@ def grow_forest(
     lambdas: tuple[float, ...] = (),
     way: GrowPlan | None = None,
 ) -> FlatTrees | None:
-    """Write `directory`/trees/part-*.parquet: all trees of the forest, but for the parts that are there already.
+    """Write `directory`/trees/part-*.parquet: all trees of the forest, except for the parts that exist already.
 
     lambdas  those by which leaves are shrunk of the trees that it gives, where it has them in memory: else None.
     way      how to grow; None for the best within `resources`. It decides nothing else.

@@ -82,8 +82,8 @@ def nodes_schema(spec: DataSpec) -> pa.Schema:
 
 
 # codes          number of distinct values (of codes, where max_bins capped them) in the training table
-# importance     share of the feature in all decrease of impurity: the sum of gain * weight over the nodes that split on
-#                it, over the same sum for all nodes; all 0 when no split decreased anything
+# importance     share of the feature in the total decrease of impurity: the sum of gain * weight over the nodes that
+#                split on it, over the same sum for all nodes; all 0 when no split decreased anything
 FEATURES = pa.schema(
     [
         pa.field("feature", pa.uint32(), nullable=False),
