@@ -21,7 +21,8 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.in_memory import forget_shared, grow_trees, rules_of, shared_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
 from bigforest.grow.out_of_core.node_stats import NodeStats
-from bigforest.grow.out_of_core.passes import PassTable, grow_by_passes
+from bigforest.grow.out_of_core.passes import grow_by_passes
+from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
@@ -70,7 +71,7 @@ class Grower:
         self._task = (store, config, directory)
         self._scratch = resources.scratch
         self._prepared = ExitStack()  # keeps what passes go over until all trees are grown
-        self._table: PassTable | None = None
+        self._table: TableView | None = None
         self._executor = resources.executor(self._way.workers)
         passes = self._way.limits is not None
         with compiling(kernels_of(store.shape.extras, config, passes), self._executor, listener):

@@ -24,8 +24,9 @@ from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.decoded_table import ValueReader, decode_table
+from bigforest.grow.out_of_core.directions import Direction, Spans
 from bigforest.grow.out_of_core.levels import block_ranges
-from bigforest.grow.out_of_core.projection_search import Direction, ProjectionHistogram, Spans
+from bigforest.grow.out_of_core.probes import Histogram
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.grow.shared.rank_store import put_ranks
 from bigforest.schema.config import TrainConfig
@@ -166,7 +167,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
 def test_band__cuts_any_range_into_buckets_that_hold_every_value(ends: list[float], most: int, seed: int) -> None:
     values = np.sort(np.array(ends) + 0.0)
     spans = Spans(values[:1], values[-1:])
-    band = ProjectionHistogram.first(0, Direction(np.zeros(1, np.uint32), np.ones(1)), spans, most)
+    band = Histogram.on(0, Direction(np.zeros(1, np.uint32), np.ones(1)), spans, most)
     rounds = 0
     while True:
         assert band.buckets <= most

@@ -187,7 +187,7 @@ COMPILED = """
 import sys
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
-import bigforest.kernels.out_of_core.codes, bigforest.kernels.out_of_core.projections
+import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.draws
 from bigforest.schema.config import TrainConfig
 from bigforest.grow.forest import compile_for
 from bigforest.grow.memory import GrowPlan

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.out_of_core.passes import PassTable
+from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache, row_cache_of
@@ -110,7 +110,7 @@ class Family(ABC):
     @abstractmethod
     def passed_table(
         self, store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
-    ) -> PassTable:
+    ) -> TableView:
         """The table as passes go over it; `folder` is scratch as long as it is used."""
 
 

@@ -27,11 +27,11 @@ from numpy.typing import NDArray
 from bigforest.common.errors import FormatError
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
-from bigforest.grow.out_of_core.projection_search import Spans
+from bigforest.grow.out_of_core.directions import Spans
 from bigforest.grow.out_of_core.spill import Matrix
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.kernels.columns.decoded import is_float32
-from bigforest.kernels.out_of_core.projections import BlockValues
+from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_path, write_atomically
 from bigforest.store.blocks import BlockReader, ColumnFile
@@ -40,7 +40,7 @@ from bigforest.store.store import Store
 
 # Values of a byte.
 _BYTE = 256
-# The matrices of Cells by the bytes of a value, in their order.
+# The matrices of BlockValues by the bytes of a value, in their order.
 _TYPES = {4: "<f4", 8: "<f8", 1: "<u1"}
 # Which of them it is.
 MATRIX = {width: number for number, width in enumerate(_TYPES)}
@@ -50,7 +50,7 @@ class DecodedTable(NamedTuple):
     """The values of a table.
 
     runs     runs of blocks, and the file of each by its first block
-    place    uint32 [features, 2], see level_values.Cells
+    place    uint32 [features, 2], see kernels/out_of_core/blocks.py BlockValues
     spans    smallest and largest value of each feature
     checked  bool [features, blocks of the table], whose checksums have been looked at in this process: where each pass
              did that again, it took an eighth of growing
@@ -64,7 +64,7 @@ class DecodedTable(NamedTuple):
 
     @property
     def matrices(self) -> list[Matrix]:
-        """The matrices of Cells."""
+        """The matrices of BlockValues."""
         return [Matrix(kind, int((self.place[:, 0] == width).sum())) for width, kind in _TYPES.items()]
 
 
@@ -202,7 +202,7 @@ class ValueReader:
         layout = self._layout
         return min(layout.block_rows, layout.rows - (block - layout.blocks.start) * layout.block_rows)
 
-    def read(self, block: int, features: Iterable[int]) -> BlockValues:
+    def read(self, block: int, features: Iterable[int], following: int | None = None) -> BlockValues:
         """The values of `features` in a block, row 0 being its first; other features, and rows after the block's last,
         have any.
 

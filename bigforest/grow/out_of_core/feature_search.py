@@ -8,72 +8,22 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
-from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
+from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
-from bigforest.grow.out_of_core.split_scorer import CollectedCodes, SplitScorer, boundaries
+from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.shared.feature_kinds import Features
-from bigforest.kernels.out_of_core.codes import AFTER_ALL, LISTED_LEFT, LISTED_RIGHT, MISSING_RIGHT, draw_order
+from bigforest.kernels.out_of_core.blocks import AFTER_ALL, LISTED_LEFT, LISTED_RIGHT, MISSING_RIGHT
+from bigforest.kernels.out_of_core.draws import draw_order
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT
 from bigforest.kernels.scan.features import make_feature_draw
 from bigforest.kernels.tree.builder import Rules
-
-
-@dataclass(frozen=True, slots=True)
-class CodeHistogram:
-    """Ask what rows with codes low .. low + codes - 1 of a feature hold, in buckets of 1 << shift codes."""
-
-    key_cells: ClassVar[int] = 1
-    number: int
-    low: int
-    codes: int
-    shift: int
-    left: Counts | None = None
-
-    @classmethod
-    def of(cls, feature: int, low: int, codes: int, most: int, left: Counts | None) -> CodeHistogram:
-        """A Count in at most `most` buckets."""
-        shift = 0
-        while ((codes - 1) >> shift) >= most:
-            shift += 1
-        return cls(feature, low, codes, shift, left)
-
-    @property
-    def buckets(self) -> int:
-        """See Histogram."""
-        return ((self.codes - 1) >> self.shift) + 1
-
-    def cells(self, parts: int) -> int:
-        """See Probe."""
-        return self.buckets * parts
-
-    def ends(self) -> NDArray[np.int64]:
-        """See Histogram; past the largest code in the last bucket."""
-        return self.low + (np.arange(1, self.buckets + 1) << self.shift) - 1
-
-    def bucket(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See Histogram."""
-        return (values - self.low) >> self.shift
-
-    def several(self) -> NDArray[np.bool_]:
-        """See Histogram."""
-        return np.full(self.buckets, self.shift > 0)
-
-    def within(self, bucket: int, most: int, left: Counts) -> CodeHistogram:
-        """See Histogram."""
-        first = bucket << self.shift
-        return CodeHistogram.of(self.number, self.low + first, min(1 << self.shift, self.codes - first), most, left)
-
-    def walk(self, keys: CollectedCodes, stats: NodeStats) -> Iterator[tuple[NDArray[np.int64], Counts]]:
-        """See Histogram."""
-        return boundaries(keys.sorted(), stats)
 
 
 @dataclass(slots=True)
@@ -141,10 +91,7 @@ class FeatureSearch(HistogramSearch):
     def _histogram(self, feature: int, most: int) -> Histogram:
         """The first question about a feature, in at most `most` buckets if it is no category."""
         codes, kind = self.features.codes[feature], self.features.kinds[feature]
-        if kind == CATEGORY:
-            return CodeHistogram(feature, 0, codes, 0)
-        low = int(kind == MISSING)
-        return CodeHistogram.of(feature, low, codes - low, most, None)
+        return Histogram.ranges(feature, None, int(kind == MISSING), codes - 1, codes if kind == CATEGORY else most)
 
     def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
         feature = probe.number

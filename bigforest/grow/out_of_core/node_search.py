@@ -1,9 +1,9 @@
 """A node too large for memory, on its way to a split: what it asks of the next pass, and what it makes of the answer.
 
-A node draws features (feature_search.py), or directions (projection_search.py), and asks for a histogram of each. Every
-edge of a bucket is a split and is offered. A bucket that could hide a better one is looked into: its rows' keys are
-collected (`Collect`), or, where they alone are too many, it is counted again in narrower buckets. When nothing is left
-to ask, the best split stands, and it is the one that growing in memory finds.
+A node draws columns: features (feature_search.py), or directions (families/), and asks for a histogram of each. Every
+edge of a bucket is a split and is offered. A bucket that could hide a better one is looked into: its rows are collected
+(`Collect`), or, where they alone are too many, it is counted again in narrower buckets. When nothing is left to ask,
+the best split stands, and it is the one that growing in memory finds.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.grow.out_of_core.collected_rows import boundaries
+from bigforest.grow.out_of_core.directions import Direction
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import Answer, Collect, Histogram, HistogramCounts, Probe
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.kernels.out_of_core.codes import BY_CODE
+from bigforest.kernels.out_of_core.blocks import BY_CODE
 from bigforest.kernels.scan.categorical_missing import UNSEEN
 
 # A histogram of a node of n bag rows has about one bucket for this many times n**(1/4) rows, within these limits. With
@@ -55,9 +57,10 @@ class NodeSplit(NamedTuple):
     feature  or direction
     code     largest code, or projection, that goes left
     left     int64 [parts], what goes left
-    way      see kernels/out_of_core/codes.py Splits
+    way      see kernels/out_of_core/blocks.py Splits
     missing  see kernels/scan/categorical_missing.py Subsets
-    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/out_of_core/codes.py Splits)
+    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/out_of_core/blocks.py Splits)
+    direction  that is split on, None for a feature
     """
 
     feature: int
@@ -66,6 +69,7 @@ class NodeSplit(NamedTuple):
     way: int = BY_CODE
     missing: int = UNSEEN
     listed: NDArray[np.uint8] | None = None
+    direction: Direction | None = None
 
 
 class NodeSearch(Protocol):
@@ -107,7 +111,7 @@ class HistogramSearch(ABC):
         """Ask for more features or directions, if more are wanted."""
 
     @abstractmethod
-    def _is_usable(self, probe: Any, answer: HistogramCounts) -> bool:
+    def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
         """Take note of what is seen of a feature or direction for the first time; whether its edges are offered."""
 
     def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
@@ -124,8 +128,8 @@ class HistogramSearch(ABC):
     def hear(self, answers: Sequence[Answer]) -> None:
         """Take the answers to `pending`, in order, and ask anew; `pending` is empty when the best split is known."""
         asked, self.pending = self.pending, []
-        if any(isinstance(answer, HistogramCounts) and answer.alike for answer in answers):
-            return  # a leaf
+        if self.scorer.stats.numbers and any(isinstance(a, HistogramCounts) and a.mark == 0 for a in answers):
+            return  # a leaf: all numbers are the same
         for probe, answer in zip(asked, answers, strict=True):
             self._take(probe, answer)
         self._draw()
@@ -133,11 +137,11 @@ class HistogramSearch(ABC):
         if not self.pending:
             self._look_inside(bounds)
 
-    def _take(self, probe: Any, answer: Answer) -> None:
+    def _take(self, probe: Probe, answer: Answer) -> None:
         """Take the answer to one probe."""
         if isinstance(probe, Collect):
-            self._offer_keys(probe, answer)
-        else:
+            self._offer_rows(probe, answer)
+        elif isinstance(probe, Histogram):
             self._offer_edges(probe, answer)
 
     def _most(self, rows: int) -> int:
@@ -220,13 +224,13 @@ class HistogramSearch(ABC):
             asked[number] = True
         return asked
 
-    def _offer_keys(self, probe: Collect, answer: Answer) -> None:
+    def _offer_rows(self, probe: Collect, answer: Any) -> None:
         count = probe.count
         buckets = np.cumsum(probe.wanted) - 1  # number of each wanted bucket among them
         passed = np.zeros(self.scorer.stats.parts, np.int64)
         bases = np.zeros_like(probe.left)
         last = -1
-        for values, upto in count.walk(answer, self.scorer.stats):
+        for values, upto in boundaries(answer, self.scorer.stats):
             number = buckets[count.bucket(values)]
             starts = np.flatnonzero(np.diff(number, prepend=last))
             ahead = np.concatenate([passed[None], upto[:-1]])

@@ -5,84 +5,29 @@ node, and grow each of those in memory. Oracle: grow/in_memory.py grow_tree, whi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
-from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.forest.format.nodes import write_part
 from bigforest.grow.out_of_core.assemble import remove_subtree
-from bigforest.grow.out_of_core.levels import TableView, split_large
+from bigforest.grow.out_of_core.levels import split_large
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats, total_of
-from bigforest.grow.out_of_core.requests import merged_all
-from bigforest.grow.out_of_core.spill import BlockRows, NodeRows, Spilled, rows_of, write_rows
-from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all, request
+from bigforest.grow.out_of_core.spill import NodeRows, rows_of, write_rows
+from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, subtree_path
+from bigforest.grow.out_of_core.upper_tree import UpperTree, root_key
 from bigforest.grow.shared.weighted_bags import check_bag, weighed_block
 from bigforest.sampling.bags import Sampler
 
-Top = TypeVar("Top", bound=UpperTree)
-
-
-class SubtreeTask(NamedTuple):
-    """A small node: entry in the top of its tree, rows at most, and what `grow` starts from."""
-
-    tree: int
-    entry: int
-    rows: int
-    key: np.uint64
-    depth: int
-    constant: NDArray[np.bool_]
-
-
-class TreeAssembly(NamedTuple, Generic[Top]):
-    """The upper part of a tree, and the subtrees below it: the nodes of each by entry, in files of `folder`."""
-
-    top: Top
-    sizes: dict[int, int]
-    folder: Path
-
-    def subtree(self, entry: int) -> Path:
-        """The file of a subtree."""
-        return subtree_path(self.folder, self.top.tree, entry)
-
-
-class PassTable(TableView, Protocol):
-    """See TableView."""
-
-    def ranges(self, tasks: int) -> list[tuple[range]]:
-        """The runs of blocks, for this many tasks."""
-
-    def tops(
-        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> Sequence[UpperTree]:
-        """The trees, with their roots alone; totals int64 [trees, parts], what their bags hold."""
-
-    def spread(
-        self, questions: Sequence[Any], blocks: range, replies: Sequence[Any]
-    ) -> Iterator[tuple[int, BlockRows]]:
-        """For every block and question, without probes, its number, and the rows of the block with all that trees grow
-        on; replies learn what was sent left and right."""
-
-    def grow(self, own: Any, subtree_task: SubtreeTask, rows: NodeRows, path: Path) -> int:
-        """Grow the subtree below a small node from its rows into the file `path`; gives its nodes.
-
-        own  UpperTree.own
-        """
-
-    def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
-        """Do what is best done for many subtrees together; the number of nodes of each by its file."""
-
-    def pieces(self, stem: Any) -> Iterator[TreeArrays]:
-        """The nodes of a tree in preorder, in pieces. Memory: one subtree."""
-
 
 def grow_by_passes(
-    table: PassTable,
+    table: TableView,
     parts: Sequence[range],
     directory: Path,
     folder: Path,
@@ -100,9 +45,14 @@ def grow_by_passes(
     totals = executor.reduce(count_bags, ranges, np.add, (table.sampler, trees, stats))
     if stats.weighted:
         check_bag(int(stats.weight(totals).max()))
-    tops = table.tops(trees, totals, ranges, folder, executor)
+    config, context = table.sampler.config, table.context
+    owns = table.own(trees, totals, ranges, folder, executor)
+    tops = [
+        UpperTree(tree, root_key(config, tree), total, context, table.kind, table.search, *own)
+        for tree, total, own in zip(trees, totals, owns, strict=True)
+    ]
     split_large(table, tops, folder, ranges, executor)
-    questions = [table.request(top, []) for top in tops]
+    questions = [request(top, []) for top in tops]
     small = [top.small() for top in tops]
     spilled = executor.reduce(spill, ranges, spilled_both, (table, questions, small, folder))
     for top, response in zip(tops, spilled.replies, strict=True):
@@ -122,6 +72,14 @@ def grow_by_passes(
     executor.run(write_stems, own, end, (table, directory))
 
 
+class Spilled(NamedTuple):
+    """What is known after a spill: replies with what was sent left and right, and the suffixes of the files written, by
+    the first block of each run of blocks."""
+
+    replies: list[SplitResponse]
+    suffixes: dict[int, str]
+
+
 def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks: range) -> Counts:
     """Task: what the bags of the trees hold in some blocks, int64 [trees, parts]."""
     store = sampler.store
@@ -134,7 +92,9 @@ def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks:
     return totals
 
 
-def spill(table: PassTable, questions: list[Any], small: list[list[int]], folder: Path, blocks: range) -> Spilled[Any]:
+def spill(
+    table: TableView, questions: list[SplitRequest], small: list[list[int]], folder: Path, blocks: range
+) -> Spilled:
     """Task: write the rows of the `small` nodes (entries of each question's top) of some blocks into `folder`.
 
     questions  one per tree, without probes.
@@ -145,21 +105,21 @@ def spill(table: PassTable, questions: list[Any], small: list[list[int]], folder
     return Spilled(replies, {blocks.start: suffix})
 
 
-def spilled_both(one: Spilled[Any], two: Spilled[Any]) -> Spilled[Any]:
+def spilled_both(one: Spilled, two: Spilled) -> Spilled:
     """What is known after both."""
     return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
 
 
 def grow_subtree_task(
-    table: PassTable, own: dict[int, Any], subtree_task: SubtreeTask, rows: NodeRows, path: Path
+    table: TableView, own: dict[int, Any], subtree_task: SubtreeTask, rows: NodeRows, path: Path
 ) -> int:
-    """Task: see PassTable.grow; `own` by tree."""
+    """Task: see TableView.grow; `own` by tree."""
     nodes = table.grow(own[subtree_task.tree], subtree_task, rows, path)
     release_freed()
     return nodes
 
 
-def write_stems(table: PassTable, directory: Path, stems: list[TreeAssembly[Any]]) -> None:
+def write_stems(table: TableView, directory: Path, stems: list[TreeAssembly]) -> None:
     """Task: write consecutive trees as one part."""
     store = table.store
     pieces = (piece for stem in stems for piece in table.pieces(stem))
@@ -168,7 +128,7 @@ def write_stems(table: PassTable, directory: Path, stems: list[TreeAssembly[Any]
 
 
 def _grow_all(
-    table: PassTable, tops: Sequence[UpperTree], spilled: Spilled[Any], folder: Path, executor: Executor
+    table: TableView, tops: Sequence[UpperTree], spilled: Spilled, folder: Path, executor: Executor
 ) -> dict[int, dict[int, int]]:
     """Grow the subtrees below all small nodes, tree by tree, large ones first; gives their sizes by tree and entry."""
     suffixes = [suffix for _, suffix in sorted(spilled.suffixes.items())]
@@ -207,8 +167,3 @@ def _grow_all(
 def _remove(files: Sequence[Path]) -> None:
     for file in files:
         file.unlink(missing_ok=True)
-
-
-def subtree_path(folder: Path, tree: int, entry: int) -> Path:
-    """The file of a subtree."""
-    return folder / f"subtree-{tree}-{entry}.bin"

@@ -1,57 +1,132 @@
-"""What a node that is too large for memory asks of a pass over the rows, and what it is told."""
+"""What a node that is too large for memory asks of a pass over the rows, and what it is told.
+
+A column is a feature, and holds codes, or a direction, and holds projections, float64. All that the two differ in,
+outside of kernels, is here: their types, and how a histogram cuts them into buckets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
+from bigforest.grow.out_of_core.directions import LARGEST, Direction, Spans
+from bigforest.grow.out_of_core.node_stats import Counts
+
+_LOWEST = np.int64(-(2**63))
+_NO_EDGE = np.empty(0)
+
+
+class ColumnKind(NamedTuple):
+    """The type of a column, and what none falls below and none exceeds."""
+
+    dtype: Any
+    least: float
+    greatest: float
+
+
+CODES = ColumnKind(np.uint32, 0, 0xFFFFFFFF)
+PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf)
 
 
 class Probe(Protocol):
-    """A question of a node: a Histogram, a Collect, or another that its family has."""
+    """A question of a node: one of those below, or another that its family has."""
 
     def cells(self, parts: int) -> int:
         """Room that the answer takes, in counts of a histogram; parts: of what is counted (node_stats.py)."""
 
 
-class Histogram(Probe, Protocol):
-    """A question for what rows with values in a range hold, cut into buckets. Codes are values, too.
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Ask what the rows with low..high in a column hold, cut into buckets.
 
-    number   of the feature or direction; decides between equal splits.
-    buckets  how many.
-    left     int64 [parts] (node_stats.py), what rows below the range hold; None for what is looked at the first time.
-
-    key_cells  `Probe.cells` of a row that is collected.
+    number     of the feature or direction; decides between equal splits
+    direction  of projections; None of codes
+    scale, buckets, edge  of kernels/out_of_core/blocks.py Probes
+    left       int64 [parts] (node_stats.py), what rows below the range hold; None for what is looked at the first time
     """
 
-    key_cells: ClassVar[int]
+    number: int
+    direction: Direction | None
+    low: float
+    high: float
+    scale: float
+    buckets: int
+    edge: NDArray[np.float64]
+    left: Counts | None = None
 
-    @property
-    def number(self) -> int: ...
-    @property
-    def buckets(self) -> int: ...
-    @property
-    def left(self) -> Counts | None: ...
+    @classmethod
+    def ranges(
+        cls, number: int, direction: Direction | None, low: float, high: float, most: int, left: Counts | None = None
+    ) -> Histogram:
+        """In at most `most` ranges of equally many values: codes, or float64."""
+        codes = direction is None
+        first, last = (int(low), int(high)) if codes else _keys(np.array([low, high])).tolist()
+        shift = 0
+        while (last - first) >> shift >= most:
+            shift += 1
+        buckets = ((last - first) >> shift) + 1
+        if codes:
+            return cls(number, None, first, last, shift, buckets, _NO_EDGE, left)
+        steps = np.arange(buckets, dtype=np.uint64) << np.uint64(shift)
+        edge = _values((steps + np.uint64(first % 2**64)).view(np.int64))
+        return cls(number, direction, low, high, 0.0, buckets, edge, left)
+
+    @classmethod
+    def on(cls, number: int, direction: Direction, spans: Spans, most: int) -> Histogram:
+        """All projections on a direction, in at most `most` buckets of equal width, if that can be.
+
+        It needs no look at them before: the buckets are of all that the direction can come to on this table.
+        """
+        low, high = direction.range(spans)
+        with np.errstate(over="ignore", invalid="ignore"):
+            edge = np.float64(low) + np.arange(most) * np.float64(high / most - low / most)
+        if np.isfinite(edge).all() and (edge[1:] > edge[:-1]).all() and edge[-1] <= high:
+            return cls(number, direction, low, high, min(most / (high * 0.5 - low * 0.5), LARGEST), most, edge)
+        return cls.ranges(number, direction, low, high, most)
+
+    def cells(self, parts: int) -> int:
+        """See Probe; an edge takes 8 bytes, in the search and in the question."""
+        return self.buckets * parts + self.edge.size
+
+    def starts(self) -> NDArray[Any]:
+        """Smallest value of each bucket, [buckets]."""
+        return self.edge if self.edge.size else int(self.low) + (np.arange(self.buckets) << int(self.scale))
 
     def ends(self) -> NDArray[Any]:
         """Largest value of each bucket, [buckets]."""
+        following = self.starts()[1:]
+        with np.errstate(over="ignore"):  # below the lowest number lies -inf
+            before = following - 1 if self.direction is None else np.nextafter(following, -np.inf)
+        return np.append(before, self.high)
 
     def bucket(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """The buckets of values of the range."""
+        if self.direction is None:
+            return (values.astype(np.int64) - int(self.low)) >> int(self.scale)
+        return self.edge.searchsorted(values, side="right") - 1
 
     def several(self) -> NDArray[np.bool_]:
         """Whether a bucket is of more than one value, [buckets]."""
+        found: NDArray[np.bool_] = self.starts() < self.ends()
+        return found
 
     def within(self, bucket: int, most: int, left: Counts) -> Histogram:
         """The same for one bucket, in `most` buckets or fewer."""
+        low, high = self.starts()[bucket].item(), self.ends()[bucket].item()
+        return Histogram.ranges(self.number, self.direction, low, high, most, left)
 
-    def walk(self, keys: Any, stats: NodeStats) -> Iterator[tuple[NDArray[Any], Counts]]:
-        """The distinct values of collected rows in ascending pieces, and what is up to each; see `boundaries`."""
+
+def _keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Integers in the order of float64, neighbours for neighbours."""
+    bits = values.view(np.int64)
+    return np.where(bits < 0, _LOWEST - bits, bits)
+
+
+def _values(keys: NDArray[np.int64]) -> NDArray[np.float64]:
+    return np.where(keys < 0, _LOWEST - keys, keys).view(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +143,19 @@ class Collect:
 
     def cells(self, parts: int) -> int:
         """See Probe."""
-        return self.count.key_cells * self.rows
+        return self.rows
+
+
+@dataclass(frozen=True, slots=True)
+class StepSums:
+    """Ask for the steps of features, uint32, in the node by class, int64 [features, classes]
+    (kernels/oblique/mean_difference.py)."""
+
+    features: NDArray[np.uint32]
+
+    def cells(self, parts: int) -> int:
+        """See Probe."""
+        return 2 * self.features.size * parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +163,15 @@ class HistogramCounts:
     """The answer to a Histogram.
 
     counts     int64 [buckets, parts]
-    low, high  smallest and largest value in the node
-    alike      whether all numbers to predict of the node are the same
+    low, high  smallest value in the node that is not below the range, and largest
+    mark       0 if all numbers to predict of the node are the same, or all projections are finite
     """
 
     counts: Counts
     low: float
     high: float
-    alike: bool = False
+    mark: int = 0
 
 
-# To a Collect: what `Histogram.walk` takes.
+# To a Collect: CollectedRows (collected_rows.py); to StepSums: the sums.
 Answer = HistogramCounts | Any

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.feature_search import CodeHistogram, FeatureSearch
+from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
 from bigforest.grow.shared.feature_kinds import Features
@@ -70,7 +70,7 @@ class RandomSearch(FeatureSearch):
             dictionary_of(self.values), np.uint64(feature), np.uint64(least), np.uint64(high), self.key
         )
         self._cuts[feature] = 2 * feature + (last and feature in self._missing), int(code)
-        self.pending.append(CodeHistogram.of(feature, int(code) + 1, high - int(code), _FEW, None))
+        self.pending.append(Histogram.ranges(feature, None, int(code) + 1, high, _FEW))
 
     def _offer_cut(self, feature: int, above: Counts) -> None:
         number, code = self._cuts[feature]

@@ -5,109 +5,124 @@ Answers of runs of blocks are added up, in integers, so it does not matter how t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.feature_search import CodeHistogram
+from bigforest.grow.out_of_core.collected_rows import Runs, each_collect
+from bigforest.grow.out_of_core.directions import Direction, terms_of
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.node_stats import NodeStats
-from bigforest.grow.out_of_core.probes import Answer, Collect, HistogramCounts, Probe
-from bigforest.grow.out_of_core.split_scorer import CollectedCodes
+from bigforest.grow.out_of_core.probes import (
+    CODES,
+    PROJECTIONS,
+    Answer,
+    Collect,
+    ColumnKind,
+    Histogram,
+    HistogramCounts,
+    Probe,
+    StepSums,
+)
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.packed_counts import PackedCounts, packed_counts, unpacked_counts
-from bigforest.kernels.out_of_core.codes import CodeProbes, CodeSplits
-
-# Rows that were collected: a named tuple of arrays of as many entries, or of none.
-Rows = TypeVar("Rows", bound=tuple[Any, ...])
-Answered = TypeVar("Answered", bound="Mergeable")
-
-
-class Mergeable(Protocol):
-    """A reply."""
-
-    def merged(self: Answered, other: Answered) -> Answered:
-        """The reply of the blocks of both."""
+from bigforest.kernels.common.layout import Terms
+from bigforest.kernels.out_of_core.blocks import Probes, Splits, Summands
 
 
 class SplitRequest(NamedTuple):
-    """What a pass asks about one tree.
+    """What a pass asks about one tree; see kernels/out_of_core/blocks.py.
 
-    nodes     number of nodes, and its newest splits; what is counted
-    row_nodes  UpperTree.standing
-    counts    probes of Count
-    collects  probes of Collect; wanted bool, the wanted buckets of all of them
+    nodes     number of nodes, and its newest splits, on the directions `ways`
+    row_nodes  UpperTree.row_nodes
+    stats     what is counted
+    own       UpperTree.own
+    asked     the directions that counts and collects are about. `ways` and `asked` are None where they are features
+    wanted    bool, the wanted buckets of all collects
+    sums      nodes that want sums, and of which features
     """
 
     tree: int
     nodes: int
-    splits: CodeSplits
+    splits: Splits
+    ways: Terms | None
     row_nodes: dict[int, Path]
     stats: NodeStats
-    counts: CodeProbes
-    collects: CodeProbes
+    own: Any
+    asked: Terms | None
+    counts: Probes
+    collects: Probes
     wanted: NDArray[np.bool_]
+    sums: Summands
 
     def no_reply(self) -> SplitResponse:
         """The reply of no blocks."""
-        cells = int(self.counts.buckets.sum()) * self.stats.parts
+        kind = CODES if self.asked is None else PROJECTIONS
         probes, splits = self.counts.node.size, self.splits.node.size
         return SplitResponse(
-            counts=np.zeros(cells, self.stats.cell),
-            low=np.full(probes, 0xFFFFFFFF, np.uint32),
-            high=np.zeros(probes, np.uint32),
-            spread=np.zeros(probes, np.int64),
-            keys=[],
-            below=np.zeros(splits, np.uint32),
-            above=np.full(splits, 0xFFFFFFFF, np.uint32),
+            counts=np.zeros(int(self.counts.buckets.sum()) * self.stats.parts, self.stats.cell),
+            low=np.full(probes, kind.greatest, kind.dtype),
+            high=np.full(probes, kind.least, kind.dtype),
+            mark=np.zeros(probes, np.int64),
+            found=[],
+            sums=np.zeros((self.sums.feature.size, self.stats.classes), np.int64),
+            below=np.full(splits, kind.least, kind.dtype),
+            above=np.full(splits, kind.greatest, kind.dtype),
             row_nodes={},
         )
 
     def features(self) -> set[int]:
-        """Those whose codes it takes to answer."""
-        parts = (self.counts.feature, self.collects.feature, self.splits.feature)
-        return {int(feature) for part in parts for feature in part}
+        """Those of the table as trees see it (table.py TableView.view) that it takes to answer."""
+        if self.ways is None or self.asked is None:
+            parts: list[NDArray[Any]] = [self.counts.column, self.collects.column, self.splits.column]
+        else:
+            parts = [self.ways.feature, self.asked.feature, self.sums.feature]
+        return {int(feature) for part in parts for feature in np.unique(part)}
 
     def max_probes(self) -> int:
-        """Most Collects of one node: no row is collected more often."""
-        return int(np.unique(self.collects.node, return_counts=True)[1].max(initial=0))
+        """Most columns on which rows of one node are collected: no row is collected more often."""
+        of_nodes = np.unique(np.stack([self.collects.node, self.collects.column]), axis=1)
+        return int(np.unique(of_nodes[0], return_counts=True)[1].max(initial=0))
 
     def answers(self, response: SplitResponse) -> Callable[[Probe], Answer]:
         """Gives the answer to each probe, in the order in which they were asked."""
-        keys = each_collect(response.keys)
-        counted = iter(
-            zip(self.counts.offset, self.counts.buckets, response.low, response.high, response.spread, strict=True)
-        )
+        found, sums = each_collect(response.found), iter(np.split(response.sums, self.sums.start[1:-1]))
+        places = self.counts.offset, self.counts.buckets
+        counted = iter(zip(*places, response.low, response.high, response.mark, strict=True))
         parts = self.stats.parts
 
         def answered(probe: Probe) -> Answer:
             if isinstance(probe, Collect):
-                return next(keys)
-            offset, buckets, low, high, spread = (int(number) for number in next(counted))
+                return next(found)
+            if isinstance(probe, StepSums):
+                return next(sums)
+            offset, buckets, low, high, mark = (number.item() for number in next(counted))
             cells = response.counts[offset * parts : (offset + buckets) * parts].reshape(buckets, parts)
-            return HistogramCounts(cells.astype(np.int64), low, high, self.stats.numbers and spread == 0)
+            return HistogramCounts(cells.astype(np.int64), low, high, mark)
 
         return answered
 
 
 class SplitResponse(NamedTuple):
-    """What the blocks of one task answer about one tree; see kernels/out_of_core/codes.py.
+    """What the blocks of one task answer about one tree; see kernels/out_of_core/blocks.py.
 
-    keys            of each task
+    found           the rows that were collected, of each task
+    sums            int64 [sums.feature, classes]
     below, above    of the newest splits
     row_nodes        where the rows stand now, for UpperTree.sent; empty where there were no splits
     """
 
     counts: NDArray[Any]
-    low: NDArray[np.uint32]
-    high: NDArray[np.uint32]
-    spread: NDArray[np.int64]
-    keys: list[Runs[CollectedCodes]]
-    below: NDArray[np.uint32]
-    above: NDArray[np.uint32]
+    low: NDArray[Any]
+    high: NDArray[Any]
+    mark: NDArray[np.int64]
+    found: list[Runs]
+    sums: NDArray[np.int64]
+    below: NDArray[Any]
+    above: NDArray[Any]
     row_nodes: dict[int, Path]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -120,8 +135,9 @@ class SplitResponse(NamedTuple):
             counts=self.counts + other.counts,
             low=np.minimum(self.low, other.low),
             high=np.maximum(self.high, other.high),
-            spread=self.spread | other.spread,
-            keys=self.keys + other.keys,
+            mark=self.mark | other.mark,
+            found=self.found + other.found,
+            sums=self.sums + other.sums,
             below=np.maximum(self.below, other.below),
             above=np.minimum(self.above, other.above),
             row_nodes=self.row_nodes | other.row_nodes,
@@ -132,7 +148,7 @@ def _response(counts: PackedCounts, *others: Any) -> SplitResponse:
     return SplitResponse(unpacked_counts(counts), *others)
 
 
-def choose(tops: Sequence[UpperTree], room: int) -> list[tuple[int, list[int]]]:
+def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[int, list[int]]]:
     """Trees and those of their searching nodes whose histograms fit, in order; at least one node if any searches."""
     chosen: list[tuple[int, list[int]]] = []
     left = room
@@ -156,96 +172,90 @@ def pending_searches(top: UpperTree, entry: int) -> list[Probe]:
     return search.pending
 
 
+# A probe of a node, which is an entry of its tree, and its centre (node_stats.py).
+Asked = tuple[int, int, Probe]
+
+
 def request(top: UpperTree, entries: Sequence[int]) -> SplitRequest:
     """What the nodes `entries` of a tree ask."""
-    counts: list[tuple[int, CodeHistogram]] = []
-    collects: list[tuple[int, Collect]] = []
-    for entry in entries:
-        for probe in pending_searches(top, entry):
-            if isinstance(probe, Collect):
-                collects.append((entry, probe))
-            elif isinstance(probe, CodeHistogram):
-                counts.append((entry, probe))
-    wanted = [probe.wanted for _, probe in collects]
-    return SplitRequest(
-        tree=top.tree,
-        nodes=len(top.nodes),
-        splits=top.splits(),
-        row_nodes=top.row_nodes,
-        stats=top.stats,
-        counts=_probes(top, counts),
-        collects=_probes(
-            top, [(entry, probe.count) for entry, probe in collects if isinstance(probe.count, CodeHistogram)]
+    asked = [
+        (entry, top.stats.centre(top.nodes[entry].total), probe)
+        for entry in entries
+        for probe in pending_searches(top, entry)
+    ]
+    splits, ways = top.splits()
+    tree = (top.tree, len(top.nodes), splits, None if ways is None else terms_of(ways), top.row_nodes)
+    return SplitRequest(*tree, top.stats, top.own, *_asked(asked, top.kind))
+
+
+def root_request(tree: int, stats: NodeStats, own: Any, probes: Iterable[Probe]) -> SplitRequest:
+    """What has to be known of the bag of a tree, which splits on directions, before it grows."""
+    none = np.zeros(0, np.uint32)
+    splits = Splits(none, none, np.zeros(0), none, none, *(np.zeros(0, kind) for kind in ("u1", "u8", "u1")))
+    asked = _asked([(0, 0, probe) for probe in probes], PROJECTIONS)
+    return SplitRequest(tree, 1, splits, terms_of([]), {}, stats, own, *asked)
+
+
+def _asked(
+    asked: Sequence[Asked], kind: ColumnKind
+) -> tuple[Terms | None, Probes, Probes, NDArray[np.bool_], Summands]:
+    """The last fields of a request: what these probes ask."""
+    collects = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Collect)]
+    of_collects = [(entry, centre, probe.count) for entry, centre, probe in collects]
+    counts = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Histogram)]
+    sums = [(entry, probe.features) for entry, _, probe in asked if isinstance(probe, StepSums)]
+    directions: list[Direction] = []
+    columns: dict[tuple[int, int], int] = {}
+    for entry, _, probe in asked:
+        histogram = probe.count if isinstance(probe, Collect) else probe
+        if isinstance(histogram, Histogram) and (entry, histogram.number) not in columns:
+            columns[entry, histogram.number] = histogram.number
+            if histogram.direction is not None:
+                columns[entry, histogram.number] = len(directions)
+                directions.append(histogram.direction)
+    return (
+        None if kind is CODES else terms_of(directions),
+        _probes(counts, columns, kind),
+        _probes(of_collects, columns, kind),
+        np.concatenate([*(probe.wanted for _, _, probe in collects), np.zeros(0, np.bool_)]),
+        Summands(
+            node=np.array([entry for entry, _ in sums], np.uint32),
+            start=np.cumsum([0, *(features.size for _, features in sums)]).astype(np.int64),
+            feature=np.concatenate([*(features for _, features in sums), np.zeros(0, np.uint32)]),
         ),
-        wanted=np.concatenate(wanted) if wanted else np.zeros(0, np.bool_),
     )
 
 
-def _probes(top: UpperTree, asked: Sequence[tuple[int, CodeHistogram]]) -> CodeProbes:
-    buckets = np.array([probe.buckets for _, probe in asked], np.uint64)
-    return CodeProbes(
-        node=np.array([entry for entry, _ in asked], np.uint32),
-        feature=np.array([probe.number for _, probe in asked], np.uint32),
-        low=np.array([probe.low for _, probe in asked], np.uint32),
-        shift=np.array([probe.shift for _, probe in asked], np.uint32),
+def _probes(
+    asked: Sequence[tuple[int, int, Histogram]], columns: dict[tuple[int, int], int], kind: ColumnKind
+) -> Probes:
+    histograms = [histogram for _, _, histogram in asked]
+    low, high, scale = (
+        np.array([getattr(histogram, name) for histogram in histograms], kind.dtype)
+        for name in ("low", "high", "scale")
+    )
+    buckets = np.array([histogram.buckets for histogram in histograms], np.uint64)
+    return Probes(
+        node=np.array([entry for entry, _, _ in asked], np.uint32),
+        column=np.array([columns[entry, histogram.number] for entry, _, histogram in asked], np.uint32),
+        low=low,
+        high=high,
+        scale=scale,
         buckets=buckets,
         offset=np.cumsum(buckets, dtype=np.uint64) - buckets,
-        centre=np.array([top.stats.centre(top.nodes[entry].total) for entry, _ in asked], np.int64),
+        edge=np.concatenate([*(histogram.edge for histogram in histograms), np.zeros(0)]),
+        centre=np.array([centre for _, centre, _ in asked], np.int64),
     )
 
 
-def merged(one: Answered, two: Answered) -> Answered:
+def merged(one: SplitResponse, two: SplitResponse) -> SplitResponse:
     """The reply of the blocks of both."""
     return one.merged(two)
 
 
-def merged_all(one: list[Answered], two: list[Answered]) -> list[Answered]:
+def merged_all(one: list[SplitResponse], two: list[SplitResponse]) -> list[SplitResponse]:
     """The replies of the blocks of both, question by question."""
     return [first.merged(second) for first, second in zip(one, two, strict=True)]
-
-
-class Runs(NamedTuple, Generic[Rows]):
-    """The rows of some Collects, one Collect after the other: those of Collect c are before ends[c], int64."""
-
-    rows: Rows
-    ends: NDArray[np.int64]
-
-    @classmethod
-    def copied(cls, rows: Rows, ends: NDArray[np.uint64]) -> Self:
-        """A copy of what kernels have written up to the last of `ends`."""
-        return cls(_like(rows, [array[: int(ends[-1])].copy() for array in rows]), ends.astype(np.int64))
-
-    def of(self, number: int) -> Rows:
-        """The rows of one Collect."""
-        here = slice(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
-        return _like(self.rows, [array[here] for array in self.rows])
-
-
-def gathered(pieces: Sequence[Runs[Rows]]) -> Runs[Rows]:
-    """The rows of all pieces, one at least. A Collect has few rows in a block, so none is looked at by itself."""
-    ends = np.stack([piece.ends for piece in pieces])
-    sizes = np.diff(ends, axis=1, prepend=0)
-    stops = np.cumsum(sizes.sum(axis=0))
-    begins = stops - sizes.sum(axis=0) + np.cumsum(sizes, axis=0) - sizes
-    several = list(zip(*(piece.rows for piece in pieces), strict=True))
-    arrays = [np.empty(sum(array.size for array in own), own[0].dtype) for own in several]
-    for number, (begin, size) in enumerate(zip(begins, sizes, strict=True)):
-        place = np.arange(ends[number, -1]) + np.repeat(begin - ends[number] + size, size)
-        for out, own in zip(arrays, several, strict=True):
-            if out.size:
-                out[place] = own[number]
-    return Runs(_like(pieces[0].rows, arrays), stops)
-
-
-def each_collect(several: Sequence[Runs[Rows]]) -> Iterator[Rows]:
-    """The rows of one Collect after the other, those of all runs together."""
-    for number in range(several[0].ends.size if several else 0):
-        arrays = zip(*(runs.of(number) for runs in several), strict=True)
-        yield _like(several[0].rows, [np.concatenate(own) for own in arrays])
-
-
-def _like(rows: Rows, arrays: Sequence[NDArray[Any]]) -> Rows:
-    return type(rows)(*arrays)
 
 
 def searches_of(top: UpperTree, entries: Sequence[int]) -> list[NodeSearch]:
@@ -253,16 +263,8 @@ def searches_of(top: UpperTree, entries: Sequence[int]) -> list[NodeSearch]:
     return [search for entry in entries if (search := top.nodes[entry].search) is not None]
 
 
-def take(top: UpperTree, entries: Sequence[int], searches: Sequence[NodeSearch]) -> None:
+def return_searches(top: UpperTree, entries: Sequence[int], searches: Sequence[NodeSearch]) -> None:
     """Give nodes their searches back, which have had their answers, and settle those that know their split."""
     for entry, search in zip(entries, searches, strict=True):
         top.nodes[entry].search = search
         top.settle(entry)
-
-
-def hear(top: UpperTree, entry: int, answers: Sequence[Answer]) -> None:
-    """Hand a node its answers and settle it, if it knows its split."""
-    search = top.nodes[entry].search
-    assert search is not None
-    search.hear(answers)
-    top.settle(entry)

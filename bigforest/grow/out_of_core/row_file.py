@@ -3,7 +3,7 @@
 It holds the rows of some nodes of one tree from one run of blocks, as pieces in the order of the blocks:
 
     piece  uint64 [nodes, 3]       index: where the rows of each node begin in the file, how many they are, and a
-                                   checksum of these two and of the rows (kernels/out_of_core/codes.py)
+                                   checksum of these two and of the rows (kernels/out_of_core/row_files.py)
            of each node            its rows as matrices, the widest cells first:
            int64  [rows]           numbers to predict; not there for classes
            uint32 [rows]           class << 16 | multiplicity, times weight
@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.kernels.out_of_core.codes import checksum, seal_chunks
+from bigforest.kernels.out_of_core.row_files import checksum, seal_chunks
 from bigforest.storage.atomic import write_whole
 
 _WORD = np.dtype("<u8")

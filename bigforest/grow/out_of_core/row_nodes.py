@@ -3,7 +3,7 @@
 So a pass sends rows down the newest splits alone, and a bag is drawn once or twice. A file holds the rows of one tree
 in one run of blocks, as pieces in the order of the blocks:
 
-    piece  uint64 rows, uint64 nodes, uint64 checksum (kernels/out_of_core/codes.py) of these and what follows
+    piece  uint64 rows, uint64 nodes, uint64 checksum (kernels/out_of_core/row_files.py) of these and what follows
            uint32 [nodes]  where the rows of each node begin; of an inner node, all that passed it
            uint32 [nodes]  where they end
            uint32 [rows]   row of the block << 16 | multiplicity, times weight
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.grow.shared.weighted_bags import weighed_block
-from bigforest.kernels.out_of_core.codes import checksum, pack_places, unpack_places
+from bigforest.kernels.out_of_core.row_files import checksum, pack_places, unpack_places
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.sampling.bags import Sampler
 from bigforest.storage.atomic import write_whole

@@ -9,33 +9,21 @@ import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.grow.out_of_core.row_file import RowLayout, RowSink, RowSource, word_count
-from bigforest.kernels.common.layout import Codes
-from bigforest.kernels.out_of_core.codes import number_items, pick_columns, pick_tags
+from bigforest.kernels.out_of_core.row_files import number_items, pick_columns, pick_tags
 from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.storage.paths import downloads, is_remote, uploads
-from bigforest.store.store import Store
-
-Answered = TypeVar("Answered")
-
-
-class Spilled(NamedTuple, Generic[Answered]):
-    """What is known after a spill: replies with the codes sent left and right, and the suffixes of the files written,
-    by the first block of each run of blocks."""
-
-    replies: list[Answered]
-    suffixes: dict[int, str]
 
 
 class BlockRows(NamedTuple):
     """Rows of a block by nodes: matrices of cells [columns, rows of the block], and the items
-    (kernels/out_of_core/codes.py route_block)."""
+    (kernels/out_of_core/blocks.py route_rows)."""
 
     matrices: tuple[NDArray[Any], ...]
     items: NDArray[np.uint64]
@@ -86,30 +74,6 @@ def _rows_path(folder: Path, name: str, suffix: str) -> Path:
     return folder / f"rows-{name}-{suffix}.bin"
 
 
-class Loaded(NamedTuple):
-    """Rows of a node as kernels take them.
-
-    items  numbered from 0
-    value  int64 [rows], numbers to predict; None for classes
-    """
-
-    codes: Codes
-    items: NDArray[np.uint64]
-    value: NDArray[np.int64] | None
-
-
-def load_node(rows: NodeRows, store: Store, most: int) -> Loaded:
-    """The rows of a node.
-
-    most  rows of the node, which it cannot have more of. Raises FormatError for a damaged file.
-    """
-    widths = [feature.width for feature in store.spec.features]
-    numbers = [Matrix("<i8", 1)] if store.spec.target.task == "regression" else []
-    matrices = [Matrix(f"<u{width}", widths.count(width)) for width in (4, 2, 1)]
-    (*values, u32, u16, u8), items = load_rows(rows, [*numbers, *matrices], store.block_rows, most)
-    return Loaded(Codes(u8, u16, u32, store.place), items, values[0][0] if values else None)
-
-
 class Matrix(NamedTuple):
     """A matrix of cells in a file of rows."""
 
@@ -120,7 +84,10 @@ class Matrix(NamedTuple):
 def load_rows(
     rows: NodeRows, kinds: Sequence[Matrix], block_rows: int, most: int
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
-    """`load` for any cells: read-only matrices [columns, rows] as `kinds` says, and items."""
+    """The rows of a node: read-only matrices [columns, rows] as `kinds` says, and items, numbered from 0.
+
+    most  rows of the node, which it cannot have more of. Raises FormatError for a damaged file.
+    """
     with downloads(rows.paths) as files, ExitStack() as stack:
         sources = [stack.enter_context(RowSource(path, rows.number, block_rows)) for path in files]
         total = sum(source.rows for source in sources)

@@ -7,15 +7,14 @@ floats find the few that could be best, and integers of Python, which do not wra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
+from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
 from bigforest.grow.shared.criteria import Criterion
 from bigforest.kernels.categories.order_from_counts import order_counted
 from bigforest.kernels.categories.ordering import make_levels
@@ -23,8 +22,6 @@ from bigforest.kernels.out_of_core.split_scores import bucket_bounds, split_scor
 
 # A float score this much below the best, relatively, cannot be as good: rounding is about 1e-15.
 _NEAR = 1e-12
-# Keys are counted in groups of at most this many counts, for the sake of memory.
-_CELLS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,55 +115,3 @@ class SplitScorer:
 
 def _lowered(score: float) -> float:
     return score - abs(score) * _NEAR
-
-
-class CollectedCodes(NamedTuple):
-    """Rows that were collected.
-
-    key     uint64 [n], sort keys (kernels/common/node_scan.py)
-    number  int64 [n], their numbers to predict, from the node's centre and by weight; empty for classes
-    """
-
-    key: NDArray[np.uint64]
-    number: NDArray[np.int64]
-
-    def sorted(self) -> CollectedCodes:
-        """The same in ascending order."""
-        if not self.number.size:
-            return CollectedCodes(np.sort(self.key), self.number)
-        order = np.argsort(self.key)
-        return CollectedCodes(self.key[order], self.number[order])
-
-
-def boundaries(keys: CollectedCodes, stats: NodeStats) -> Iterator[tuple[NDArray[np.int64], Counts]]:
-    """The distinct codes of sorted keys in ascending pieces, and what the rows up to each hold.
-
-    Yields codes [n] and totals [n, parts] of all keys up to and with that code.
-    """
-    codes = (keys.key >> np.uint64(32)).astype(np.int64)
-    starts = np.append(np.flatnonzero(np.diff(codes, prepend=-1)), codes.size)
-    step = max(1, _CELLS // stats.parts)
-    carried = np.zeros(stats.parts, np.int64)
-    for first in range(0, starts.size - 1, step):
-        here = starts[first : first + step + 1]
-        piece = slice(int(here[0]), int(here[-1]))
-        held = _held(keys.key[piece], keys.number[piece], here - here[0], stats)
-        upto = carried + np.cumsum(held, axis=0)
-        carried = upto[-1]
-        yield codes[here[:-1]], upto
-
-
-def _held(keys: NDArray[np.uint64], numbers: NDArray[np.int64], starts: NDArray[np.int64], stats: NodeStats) -> Counts:
-    """What the rows of each run of keys hold, [runs, parts]; run r is starts[r] to before starts[r + 1]."""
-    runs = np.diff(starts)
-    multiplicity = (keys & np.uint64(0xFFFF)).astype(np.int64)
-    held = np.zeros((runs.size, stats.parts), np.int64)
-    if stats.numbers:
-        held[:, WEIGHT] = np.add.reduceat(multiplicity, starts[:-1])
-        held[:, SUM] = np.add.reduceat(numbers, starts[:-1])
-    else:
-        kind = (keys >> np.uint64(16)).astype(np.int64) & 0xFFFF
-        np.add.at(held, (np.repeat(np.arange(runs.size), runs), kind), multiplicity)
-    if stats.weighted:
-        held[:, -1] = runs
-    return held

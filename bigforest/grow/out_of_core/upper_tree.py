@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.feature_search import FeatureSearch
+from bigforest.grow.out_of_core.directions import Direction
 from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
 from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
-from bigforest.grow.out_of_core.random_search import RandomSearch
+from bigforest.grow.out_of_core.probes import CODES, Answer, ColumnKind
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.shared.criteria import Criterion
 from bigforest.grow.shared.feature_kinds import Features
-from bigforest.kernels.out_of_core.codes import AFTER_ALL, MISSING_RIGHT, CodeSplits, child_keys
+from bigforest.kernels.common.layout import OBLIQUE
+from bigforest.kernels.out_of_core.blocks import AFTER_ALL, MISSING_RIGHT, Splits
+from bigforest.kernels.out_of_core.draws import child_keys
 from bigforest.kernels.scan.categorical_missing import UNSEEN, Subsets
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Rules
@@ -90,29 +92,56 @@ class UpperNode:
     below: float = 0
     above: float = 0
 
+    @property
+    def direction(self) -> Direction | None:
+        """That it is split on, if any."""
+        return None if self.cut is None else self.cut.direction
+
+    @property
+    def feature(self) -> int:
+        """That it is split on, as trees in codes have it; -1 of a node that is not split."""
+        if self.cut is None or self.cut.direction is None:
+            return -1 if self.cut is None else self.cut.feature
+        return int(self.cut.direction.feature[0]) if self.cut.direction.single else OBLIQUE
+
+
+# The search for the split of a node of a tree: from what the tree has of its own, the node's key, and which columns are
+# known to be constant in it.
+StartSearch = Callable[[Any, np.uint64, SplitScorer, NDArray[np.bool_]], NodeSearch]
+
 
 class UpperTree:
     """The upper part of tree number `tree`.
 
+    kind      of the columns that it splits on.
+    own       what the tree has of its own, see table.py TableView.
     nodes     parents before their children, the root first.
     row_nodes  where its rows stand, but for the newest splits: a file (row_nodes.py) by the first block of each run of
               blocks, none before the first splits.
-    own       what only its family has, see grow/families/oblique/base.py.
     """
 
-    own: Any = None
-
     def __init__(
-        self, tree: int, key: np.uint64, total: Counts, context: GrowContext, constant: NDArray[np.bool_] | None = None
+        self,
+        tree: int,
+        key: np.uint64,
+        total: Counts,
+        context: GrowContext,
+        kind: ColumnKind,
+        start: StartSearch,
+        own: Any,
+        constant: NDArray[np.bool_],
     ) -> None:
-        """constant: bool [features], known to be constant in the whole tree; None for none."""
+        """constant: bool [columns], known to be constant in the whole tree."""
         self.tree = tree
         self.stats = context.stats
+        self.kind = kind
+        self.own = own
         self._ground = context
+        self._start = start
         self.nodes: list[UpperNode] = []
         self.row_nodes: dict[int, Path] = {}
         self._newest: list[int] = []
-        self._add(key, 0, total, np.zeros(len(context.features.codes), np.bool_) if constant is None else constant)
+        self._add(key, 0, total, constant)
 
     def searching(self) -> list[int]:
         """Entries of the nodes that ask something of the next pass."""
@@ -121,6 +150,13 @@ class UpperTree:
     def small(self) -> list[int]:
         """Entries of the nodes to be grown in memory."""
         return [entry for entry, node in enumerate(self.nodes) if node.state == SMALL]
+
+    def hear(self, entry: int, answers: Sequence[Answer]) -> None:
+        """Hand a node its answers and settle it."""
+        search = self.nodes[entry].search
+        assert search is not None
+        search.hear(answers)
+        self.settle(entry)
 
     def settle(self, entry: int) -> None:
         """Split the node, or make it a leaf, if its search is over."""
@@ -140,22 +176,25 @@ class UpperTree:
         node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant)
         node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant)
 
-    def splits(self) -> CodeSplits:
-        """The newest splits: no rows have been sent down them."""
+    def splits(self) -> tuple[Splits, list[Direction] | None]:
+        """The newest splits: no rows have been sent down them. And their directions, by number; None for features."""
         nodes = [self.nodes[entry] for entry in self._newest]
         cuts = [node.cut for node in nodes if node.cut is not None]
+        directions = [cut.direction for cut in cuts if cut.direction is not None]
+        on_features = self.kind is CODES
         lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]
         sizes = np.array([listed.size for listed in lists], np.uint64)
-        return CodeSplits(
+        splits = Splits(
             node=np.array(self._newest, np.uint32),
-            feature=np.array([cut.feature for cut in cuts], np.uint32),
-            code=np.array([cut.code for cut in cuts], np.uint32),
+            column=np.array([cut.feature if on_features else at for at, cut in enumerate(cuts)], np.uint32),
+            cut=np.array([cut.code for cut in cuts], self.kind.dtype),
             left=np.array([node.left for node in nodes], np.uint32),
             right=np.array([node.right for node in nodes], np.uint32),
             way=np.array([cut.way for cut in cuts], np.uint8),
             start=np.cumsum(sizes, dtype=np.uint64) - sizes,
             listed=np.concatenate([*lists, np.empty(0, np.uint8)]),
         )
+        return splits, None if on_features else directions
 
     def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> None:
         """Rows have been sent down the newest splits (route_block), and now stand in these files."""
@@ -182,28 +221,20 @@ class UpperTree:
                 waiting += [node.right, node.left]
 
     def skeleton(self) -> CodeTree:
-        """The upper part as a tree whose frontier are leaves; rows have been sent down all splits."""
-        nodes = [self.nodes[entry] for entry in self.preorder()]
-        return self._outline()._replace(
-            feature=np.array([-1 if node.cut is None else node.cut.feature for node in nodes], np.int32),
-            left_code=np.array([node.below for node in nodes], np.uint32),
-            right_code=np.array([node.above for node in nodes], np.uint32),
-        )
-
-    def _outline(self) -> CodeTree:
-        """The skeleton but for what it splits on."""
+        """The upper part as a tree whose frontier are leaves; rows have been sent down all splits. Codes are 0 where it
+        splits on directions."""
         order = list(self.preorder())
         number = {entry: place for place, entry in enumerate(order)}
         nodes = [self.nodes[entry] for entry in order]
         totals = np.stack([node.total for node in nodes])
         counts = totals[:, [WEIGHT]] if self.stats.numbers else totals[:, : self.stats.classes]
-        none = np.zeros(len(order), np.uint32)
+        codes = [(node.below, node.above) if self.kind is CODES else (0, 0) for node in nodes]
         return CodeTree(
-            feature=np.full(len(order), -1, np.int32),
+            feature=np.array([node.feature for node in nodes], np.int32),
             right=np.array([number[node.right] if node.state == SPLIT else 0 for node in nodes], np.uint32),
             depth=np.array([node.depth for node in nodes], np.uint32),
-            left_code=none,
-            right_code=none,
+            left_code=np.array([below for below, _ in codes], np.uint32),
+            right_code=np.array([above for _, above in codes], np.uint32),
             counts=counts.astype(np.uint32),
             sum=totals[:, SUM] if self.stats.numbers else None,
         )
@@ -229,19 +260,11 @@ class UpperTree:
             node.state = SMALL if self.stats.rows(total) <= limits.rows else SEARCHING
         if node.state == SEARCHING:
             scorer = SplitScorer(self.stats, total, self._ground.criterion, rules.min_leaf)
-            node.search = self._search(key, scorer, constant)
+            node.search = self._start(self.own, key, scorer, constant)
             if not node.search.pending:
                 node.state, node.search = LEAF, None
         self.nodes.append(node)
         return len(self.nodes) - 1
-
-    def _search(self, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]) -> NodeSearch:
-        """The search for the split of the node `key`."""
-        context, limits = self._ground, self._ground.limits
-        start = (key, scorer, context.rules, context.features, constant, limits.keys, limits.cells, limits.room)
-        if context.values is None:
-            return FeatureSearch.start(*start)
-        return RandomSearch.start(*start, key, context.values)
 
 
 def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> bool:

@@ -13,11 +13,9 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.schema import GROUP_ENTRIES
 from bigforest.grow.families.family import Family, TreeCall, some_names
-from bigforest.grow.families.oblique.base import ObliquePasses
 from bigforest.grow.families.oblique.passes import ProjectionTable
-from bigforest.grow.out_of_core.decoded_table import decode_table
+from bigforest.grow.out_of_core.decoded_table import DecodedTable, decode_table
 from bigforest.grow.out_of_core.levels import block_ranges
-from bigforest.grow.out_of_core.projection_search import Spans
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.memory import code_bytes
@@ -56,22 +54,17 @@ class ProjectionFamily(Family):
         return tree_arrays(nodes, store.dictionaries, criterion_of(call.sampler.config), pool), None
 
     @abstractmethod
-    def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> ObliquePasses:
-        """What passes know of the family.
-
-        spans  smallest and largest value of each feature
-        most   values of a dictionary that may be held at once
-        """
+    def projection_table(
+        self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
+    ) -> ProjectionTable:
+        """The table as passes go over it, from its decoded values."""
 
     def passed_table(
         self, store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
     ) -> ProjectionTable:
         """See Family: the values, written to `folder`."""
-        most = context.limits.values
-        decoded = decode_table(store, block_ranges(store, executor.size), folder, executor, most)
-        return ProjectionTable(
-            store, Sampler.of(store, config), context, decoded, self.passes(store, config, decoded.spans, most)
-        )
+        decoded = decode_table(store, block_ranges(store, executor.size), folder, executor, context.limits.values)
+        return self.projection_table(store, Sampler.of(store, config), context, decoded)
 
     def grown_terms(self, shape: Shape, config: TrainConfig, splits: int) -> int:
         """Bytes of the terms of a tree with `splits` splits."""

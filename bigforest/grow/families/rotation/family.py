@@ -12,10 +12,11 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, value_bytes
 from bigforest.grow.families.rotation.components import moments_shape, principal_axes_of
-from bigforest.grow.families.rotation.passes import RotationPasses
+from bigforest.grow.families.rotation.passes import RotationTable
 from bigforest.grow.families.rotation.trees import in_terms, random_axes, rotate, rotated_features, with_others
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
-from bigforest.grow.out_of_core.projection_search import Spans
+from bigforest.grow.out_of_core.decoded_table import DecodedTable
+from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache
@@ -99,10 +100,13 @@ class RotationFamily(ProjectionFamily):
         nodes = grow(codes, by_rows(codes), call.items, call.target, call.roots, call.rules)
         return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config)), axes), None
 
-    def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> RotationPasses:
+    def projection_table(
+        self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
+    ) -> RotationTable:
         """See ProjectionFamily."""
-        rotated = rotated_features(store.spec, config)
-        return RotationPasses(config, feature_scale(store, "zscore", most), spans, rotated, self.axes)
+        scale = feature_scale(store, "zscore", context.limits.values)
+        rotated = rotated_features(store.spec, sampler.config)
+        return RotationTable(store, sampler, context, decoded, scale, rotated, self.axes)
 
 
 def _sums_bytes(shape: Shape, config: TrainConfig) -> int:

@@ -1,38 +1,37 @@
-"""Rotation trees that do not fit in memory: what the passes know of the family (oblique/base.py)."""
+"""Rotation trees that do not fit in memory: what the passes know of the family (oblique/passes.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique.base import SubtreeScratch
-from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse, range_question
-from bigforest.grow.families.oblique.upper_tree import Ends
+from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScratch
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
 from bigforest.grow.families.rotation.trees import in_terms, with_others
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of
-from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
-from bigforest.grow.out_of_core.projection_search import AxisSearch, Spans, projection_range
+from bigforest.grow.out_of_core.directions import Spans, projection_range, single
+from bigforest.grow.out_of_core.feature_search import FeatureSearch
+from bigforest.grow.out_of_core.node_search import NodeSplit
+from bigforest.grow.out_of_core.node_stats import Counts
+from bigforest.grow.out_of_core.probes import Histogram
+from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.grow.out_of_core.table import TreeOwn
 from bigforest.grow.shared.encode_values import code_columns, with_thresholds
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.oblique.rotation import project_rows
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.out_of_core.codes import draw_order
-from bigforest.kernels.out_of_core.projections import BlockValues, Steps
+from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.scan.categorical_missing import NUMBER
-from bigforest.kernels.scan.features import make_feature_draw
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.grow import grow
-from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
-from bigforest.store.store import Store
 
 
 class TreeAxes(NamedTuple):
@@ -48,82 +47,89 @@ class TreeAxes(NamedTuple):
     lost: NDArray[np.bool_]
 
 
-class RotationPasses(NamedTuple):
-    """The family. scale: float64 [features], and axes: see RotationFamily; rotated: positions of the features that axes
-    are made of."""
+@dataclass(slots=True)
+class AxisSearch(FeatureSearch):
+    """The search for a split on a coordinate of a rotated table; spans: of the coordinates."""
 
-    config: TrainConfig
-    scale: NDArray[np.float64]
     spans: Spans
+
+    def _histogram(self, feature: int, most: int) -> Histogram:
+        return Histogram.on(feature, single(feature), self.spans, most)
+
+    def cut(self) -> NodeSplit | None:
+        """See HistogramSearch."""
+        cut = FeatureSearch.cut(self)
+        return None if cut is None else cut._replace(direction=single(cut.feature))
+
+
+@dataclass(frozen=True)
+class RotationTable(ProjectionTable):
+    """See ProjectionTable. scale: float64 [features], and axes: see RotationFamily; rotated: positions of the features
+    that axes are made of."""
+
+    scale: NDArray[np.float64]
     rotated: NDArray[np.intp]
     axes: Callable[[TrainConfig, int, NDArray[np.float64]], NDArray[np.float64]]
 
     @property
     def columns(self) -> int:
-        """See Family."""
-        return self.config.axis_count(self.scale.size)
-
-    @property
-    def steps(self) -> Steps:
-        """See Family; no sums are asked for."""
-        return Steps(*[np.zeros(0)] * 3)
+        """How many axes there are."""
+        return self.sampler.config.axis_count(self.scale.size)
 
     @property
     def sampled(self) -> bool:
-        """See Family."""
-        return self.config.has_components
+        """See ProjectionTable."""
+        return self.sampler.config.has_components
 
-    def sample(self, sampler: Sampler, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
-        """See Family: the moments of each subset of features."""
-        features = self.rotated.tolist()
-        return moments(sampler, tree, rows, self._grid, lambda place: column_of(cells, features[place], len(rows)))
+    def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
+        """See ProjectionTable: the moments of each subset of features."""
+        places = self.rotated.tolist()
+        return moments(self.sampler, tree, rows, self._grid, lambda place: column_of(cells, places[place], len(rows)))
 
-    def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> ProjectionRequest:
-        """See Family: whether all projections of the bag are finite."""
+    def survey(self, tree: int, sample: NDArray[np.int64] | None) -> SplitRequest:
+        """See ProjectionTable: whether all projections of the bag are finite."""
         scale = self.scale[self.rotated]
         if sample is None:
-            axes = self.axes(self.config, tree, scale)
+            axes = self.axes(self.sampler.config, tree, scale)
         else:
-            axes = principal_axes(self.config, tree, scale, self._grid, sample)
+            axes = principal_axes(self.sampler.config, tree, scale, self._grid, sample)
         weight = with_others(axes, self.rotated, self.scale)
         used = [axis != 0.0 for axis in weight]
         parts = zip(weight, used, strict=True)
-        ends = [projection_range(axis[here], self.spans.low[here], self.spans.high[here]) for axis, here in parts]
+        table = self.decoded.spans
+        ends = [projection_range(axis[here], table.low[here], table.high[here]) for axis, here in parts]
         low, high = np.array(ends).T.copy()
         own = TreeAxes(weight, Spans(low, high), np.zeros(self.columns, np.bool_))
-        return range_question(tree, stats, own, self.columns)
+        nowhere = Spans(np.zeros(self.columns), np.zeros(self.columns))
+        probes = [Histogram.on(column, single(column), nowhere, 2) for column in range(self.columns)]
+        return root_request(tree, self.context.stats, own, probes)
 
     @property
     def _grid(self) -> Grid:
-        return Grid(self.spans.low[self.rotated], self.spans.high[self.rotated])
+        spans = self.decoded.spans
+        return Grid(spans.low[self.rotated], spans.high[self.rotated])
 
-    def own(
-        self, tree: int, request: ProjectionRequest | None, total: Counts, response: ProjectionResponse | None
-    ) -> Any:
-        """See Family."""
+    def own_of(self, tree: int, total: Counts, request: SplitRequest | None, response: SplitResponse | None) -> TreeOwn:
+        """See ProjectionTable."""
         assert request is not None
         assert response is not None
-        lost = response.unfit > 0
+        lost = response.mark != 0
         return request.own._replace(lost=lost), lost
 
-    def search(
-        self, own: TreeAxes, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_], context: GrowContext
-    ) -> AxisSearch:
-        """See Family."""
-        draw = make_feature_draw(self.columns)
-        wanted = int(draw_order(key, context.rules, draw))
-        limits = context.limits
-        features = Features((), np.full(self.columns, NUMBER, np.uint8))
-        drawn = (context.rules, features, draw.perm, wanted, limits.room)
-        search = AxisSearch(scorer, constant.copy(), limits.keys, limits.cells, *drawn, own.spans)
-        return search.begin()
+    def search(self, own: TreeAxes, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]) -> AxisSearch:
+        """See TableView."""
+        limits = self.context.limits
+        features = Features((0,) * self.columns, np.full(self.columns, NUMBER, np.uint8))
+        sizes = (limits.keys, limits.cells, limits.room)
+        return AxisSearch.start(key, scorer, self.context.rules, features, constant, *sizes, own.spans)
 
-    def needed(self, columns: Iterable[int]) -> Iterable[int]:
-        """See Family."""
-        return np.flatnonzero(self.scale).tolist()
+    def needed(self, columns: Collection[int]) -> list[int]:
+        """See TableView."""
+        found: list[int] = np.flatnonzero(self.scale).tolist()
+        return found
 
     def view(self, own: TreeAxes, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
-        """See Family."""
+        """See TableView."""
         axes = np.arange(self.columns) if columns is None else np.array(sorted(columns), np.int64)
         weight = own.weight[axes]
         used = np.flatnonzero(weight.any(axis=0))
@@ -137,18 +143,14 @@ class RotationPasses(NamedTuple):
         none = np.empty((0, rows))
         return BlockValues(none.astype(np.float32), projections, none.astype(np.uint8), place)
 
-    def layout(self, own: TreeAxes, decoded: DecodedTable) -> DecodedTable:
-        """See Family."""
-        return decoded._replace(place=_place(self.columns))
+    def layout(self, own: TreeAxes) -> DecodedTable:
+        """See ProjectionTable."""
+        return self.decoded._replace(place=_place(self.columns))
 
-    def ends(self, store: Store) -> Ends:
-        """See Family: every projection is one of its own."""
-        return lambda axis, values: values
-
-    def grow(
-        self, own: TreeAxes, columns: Sequence[NDArray[Any]], subtree: SubtreeScratch, ends: Ends
+    def grow_below(
+        self, own: TreeAxes, columns: Sequence[NDArray[Any]], subtree: SubtreeScratch
     ) -> tuple[CodeTree, DirectionExtras]:
-        """See Family."""
+        """See ProjectionTable."""
         fit = (np.zeros_like(column) if own.lost[axis] else column for axis, column in enumerate(columns))
         codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
         nodes = grow(codes, by_rows(codes), *subtree)
@@ -157,7 +159,7 @@ class RotationPasses(NamedTuple):
         return nodes, with_thresholds(nodes, dictionaries, pool)
 
     def finished(self, own: TreeAxes, nodes: TreeArrays) -> TreeArrays:
-        """See Family."""
+        """See ProjectionTable."""
         return in_terms(nodes, own.weight)
 
 

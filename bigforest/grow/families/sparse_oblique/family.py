@@ -6,14 +6,15 @@ from collections.abc import Callable
 
 from bigforest.common.memory_estimate import Shape
 from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, value_bytes
-from bigforest.grow.families.sparse_oblique.passes import SparseObliquePasses, sparse_passes
+from bigforest.grow.families.sparse_oblique.passes import SparseObliqueTable, sparse_table
 from bigforest.grow.families.sparse_oblique.trees import SparseObliqueTrees, sparse_trees
-from bigforest.grow.out_of_core.projection_search import Spans
+from bigforest.grow.out_of_core.decoded_table import DecodedTable
+from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache, row_cache_of
 from bigforest.kernels.columns.decoded import WIDE_CODE
 from bigforest.kernels.oblique.search import Oblique
-from bigforest.sampling.bags import BLOCK_ROWS, kept_trees
+from bigforest.sampling.bags import BLOCK_ROWS, Sampler, kept_trees
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -88,9 +89,11 @@ class SparseObliqueFamily(ProjectionFamily):
         """See Family."""
         return sparse_trees(store, config, copies.wide)
 
-    def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> SparseObliquePasses:
+    def projection_table(
+        self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
+    ) -> SparseObliqueTable:
         """See ProjectionFamily."""
-        return sparse_passes(store, config, spans, most)
+        return sparse_table(store, sampler, context, decoded)
 
 
 def _max_pairs(shape: Shape, config: TrainConfig) -> int:

@@ -1,8 +1,9 @@
-"""Sparse-oblique trees that do not fit in memory: what the passes know of the family (oblique/base.py)."""
+"""Sparse-oblique trees that do not fit in memory: what the passes know of the family (oblique/passes.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -10,15 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique.base import SubtreeScratch
-from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse, bag_question
-from bigforest.grow.families.oblique.upper_tree import Ends
+from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScratch
+from bigforest.grow.families.sparse_oblique.search import DirectionSearch
 from bigforest.grow.families.sparse_oblique.trees import in_steps, sparse_trees, step_of, values_of
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
-from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
-from bigforest.grow.out_of_core.projection_search import Direction, DirectionSearch, Spans
+from bigforest.grow.out_of_core.directions import Direction
+from bigforest.grow.out_of_core.node_stats import Counts
+from bigforest.grow.out_of_core.probes import StepSums
+from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.grow.out_of_core.table import TreeOwn
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.encode_values import code_columns, with_thresholds
 from bigforest.kernels.columns.decoded import no_decoded_columns
@@ -33,24 +35,17 @@ from bigforest.kernels.oblique.mean_difference import (
     project_differences,
 )
 from bigforest.kernels.oblique.search import DirectionExtras, make_oblique
-from bigforest.kernels.out_of_core.codes import draw_order
-from bigforest.kernels.out_of_core.projections import (
-    BlockValues,
-    Steps,
-    begin_directions,
-    draw_direction,
-    offered_differences,
-)
+from bigforest.kernels.out_of_core.blocks import Steps
+from bigforest.kernels.out_of_core.draws import begin_directions, draw_direction, draw_order, offered_differences
 from bigforest.kernels.scan.features import make_feature_draw
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.grow import grow_oblique
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Dictionaries, Store
 
 
-class SparseObliquePasses(NamedTuple):
-    """The family. What a tree has of its own are the differences of its class means, where they are of the tree.
+class SparseDraws(NamedTuple):
+    """The directions that nodes draw; goes with a search from process to process.
 
     steps, unit  see kernels/oblique/mean_difference.py
     """
@@ -60,67 +55,13 @@ class SparseObliquePasses(NamedTuple):
     by_node: bool
     steps: Steps
     unit: NDArray[np.float64]
-    spans: Spans
 
     @property
-    def columns(self) -> int:
-        """See Family."""
-        return self.unit.size
-
-    @property
-    def _of_tree(self) -> bool:
+    def of_tree(self) -> bool:
         """Whether trees have differences of class means of their own."""
         return self.pairing != NO_PAIRS and not self.by_node
 
-    @property
-    def sampled(self) -> bool:
-        """See Family."""
-        return False
-
-    def sample(self, sampler: Sampler, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
-        """See Family."""
-        return np.zeros(0, np.int64)
-
-    def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> ProjectionRequest | None:
-        """See Family: the sums of the bag, where class means are of the tree."""
-        return bag_question(tree, stats, self.columns) if self._of_tree else None
-
-    def own(
-        self, tree: int, request: ProjectionRequest | None, total: Counts, response: ProjectionResponse | None
-    ) -> Any:
-        """See Family."""
-        own = {} if response is None else self._differences(response.sums, total[: response.sums.shape[1]])
-        return own, np.zeros(self.columns, np.bool_)
-
-    def search(
-        self,
-        own: dict[int, Direction],
-        key: np.uint64,
-        scorer: SplitScorer,
-        constant: NDArray[np.bool_],
-        context: GrowContext,
-    ) -> DirectionSearch:
-        """See Family."""
-        columns = int(self.sparse.columns)
-        directions = self._drawn(key)
-        total = scorer.total[: scorer.stats.classes]
-        offered = self._offered(key, total)
-        directions |= {number: own[number] for number in offered if number in own}  # none where means are of nodes
-        draw = make_feature_draw(self.columns)
-        draw_order(key, context.rules, draw)
-        return DirectionSearch(
-            scorer,
-            constant.copy(),
-            context.limits.keys,
-            context.limits.cells,
-            spans=self.spans,
-            directions=directions,
-            numbers=columns + max_pairs(self.pairing, total.size),
-            fallback=draw.perm.tolist(),
-            means=partial(self.means_of_node, total, offered) if offered and self.by_node else None,
-        ).begin()
-
-    def _drawn(self, key: np.uint64) -> dict[int, Direction]:
+    def drawn(self, key: np.uint64) -> dict[int, Direction]:
         """The directions that the node `key` draws, by number."""
         drawn = make_drawn(self.sparse)
         begin_directions(self.sparse, key, drawn)
@@ -132,22 +73,22 @@ class SparseObliquePasses(NamedTuple):
                 found[column] = Direction(drawn.feature[0, : int(size)].copy(), drawn.weight[0, : int(size)].copy())
         return found
 
-    def _offered(self, key: np.uint64, total: Counts) -> list[int]:
+    def offered(self, key: np.uint64, total: Counts) -> list[int]:
         """Numbers of the differences of class means that the node `key` looks at."""
         if self.pairing == NO_PAIRS:
             return []
         columns = self.sparse.columns
         classes = int(np.count_nonzero(total)) if self.by_node else total.size
         offered = np.zeros(max_pairs(self.pairing, classes), np.bool_)
-        offered_differences(key, columns, np.uint64(self.columns), offered)
+        offered_differences(key, columns, np.uint64(self.unit.size), offered)
         return [int(columns) + int(number) for number in np.flatnonzero(offered)]
 
     def means_of_node(self, total: Counts, offered: list[int], sums: NDArray[np.int64]) -> dict[int, Direction]:
         """Those of the differences `offered` that a node has, from its sums of steps."""
-        found = self._differences(sums, total)
+        found = self.differences(sums, total)
         return {number: found[number] for number in offered if number in found}
 
-    def _differences(self, sums: NDArray[np.int64], total: Counts) -> dict[int, Direction]:
+    def differences(self, sums: NDArray[np.int64], total: Counts) -> dict[int, Direction]:
         """The differences of class means by number, from sums of steps, int64 [features, classes]; total of classes."""
         means = make_means(self.pairing, False, np.zeros(0, np.uint32), self.unit, total.size, 0)
         means.sums[:] = sums
@@ -159,60 +100,83 @@ class SparseObliquePasses(NamedTuple):
                 found[int(self.sparse.columns) + pair] = terms
         return found
 
-    def needed(self, columns: Iterable[int]) -> Iterable[int]:
-        """See Family."""
-        return columns
 
-    def view(
-        self, own: dict[int, Direction], cells: BlockValues, rows: int, columns: Collection[int] | None
-    ) -> BlockValues:
-        """See Family."""
-        return cells
+@dataclass(frozen=True)
+class SparseObliqueTable(ProjectionTable):
+    """See ProjectionTable. What a tree has of its own are the differences of its class means, where they are of the
+    tree."""
 
-    def layout(self, own: Any, decoded: DecodedTable) -> DecodedTable:
-        """See Family."""
-        return decoded
+    draws: SparseDraws
 
-    def ends(self, store: Store) -> Ends:
-        """See Family."""
+    @property
+    def steps(self) -> Steps:
+        """See TableView."""
+        return self.draws.steps
 
-        def ends(feature: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-            if store.max_bins == "exact":
-                return values
-            return store.high(feature)[store.low(feature).searchsorted(values)]
+    def survey(self, tree: int, sample: NDArray[np.int64] | None) -> SplitRequest | None:
+        """See ProjectionTable: the sums of the bag, where class means are of the tree."""
+        sums = StepSums(np.arange(self.draws.unit.size, dtype=np.uint32))
+        return root_request(tree, self.context.stats, None, [sums]) if self.draws.of_tree else None
 
-        return ends
+    def own_of(self, tree: int, total: Counts, request: SplitRequest | None, response: SplitResponse | None) -> TreeOwn:
+        """See ProjectionTable."""
+        own = {} if response is None else self.draws.differences(response.sums, total[: response.sums.shape[1]])
+        return own, np.zeros(self.draws.unit.size, np.bool_)
 
-    def grow(
-        self, own: dict[int, Direction], columns: Sequence[NDArray[Any]], subtree: SubtreeScratch, ends: Ends
+    def search(
+        self, own: dict[int, Direction], key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]
+    ) -> DirectionSearch:
+        """See TableView."""
+        draws, limits = self.draws, self.context.limits
+        directions = draws.drawn(key)
+        total = scorer.total[: scorer.stats.classes]
+        offered = draws.offered(key, total)
+        directions |= {number: own[number] for number in offered if number in own}  # none where means are of nodes
+        draw = make_feature_draw(draws.unit.size)
+        draw_order(key, self.context.rules, draw)
+        return DirectionSearch(
+            scorer,
+            constant.copy(),
+            limits.keys,
+            limits.cells,
+            spans=self.decoded.spans,
+            directions=directions,
+            numbers=int(draws.sparse.columns) + max_pairs(draws.pairing, total.size),
+            fallback=draw.perm.tolist(),
+            means=partial(draws.means_of_node, total, offered) if offered and draws.by_node else None,
+        ).begin()
+
+    def ends(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See ProjectionTable."""
+        store = self.store
+        return values if store.max_bins == "exact" else store.high(column)[store.low(column).searchsorted(values)]
+
+    def grow_below(
+        self, own: dict[int, Direction], columns: Sequence[NDArray[Any]], subtree: SubtreeScratch
     ) -> tuple[CodeTree, DirectionExtras]:
-        """See Family."""
+        """See ProjectionTable."""
         items = subtree.items
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes)
         values = values_of(offsets, low, no_decoded_columns(len(columns)))
         means = self._means(offsets, low, subtree.target.number, items.size)
-        oblique = make_oblique(self.sparse, means, codes, values, items.size)
-        if self._of_tree:
-            _put_own(own, int(self.sparse.columns), oblique.means)
+        oblique = make_oblique(self.draws.sparse, means, codes, values, items.size)
+        if self.draws.of_tree:
+            _put_own(own, int(self.draws.sparse.columns), oblique.means)
             project_differences(codes, by_row, values, items, oblique.means, oblique.value[0])
         nodes, pool = grow_oblique(codes, by_row, *subtree, oblique)
-        high = [ends(feature, low[start:stop]) for feature, (start, stop) in enumerate(pairwise(offsets.tolist()))]
+        high = [self.ends(feature, low[start:stop]) for feature, (start, stop) in enumerate(pairwise(offsets.tolist()))]
         return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
-
-    def finished(self, own: dict[int, Direction], nodes: TreeArrays) -> TreeArrays:
-        """See Family."""
-        return nodes
 
     def _means(self, offsets: NDArray[np.int64], low: NDArray[np.float64], classes: int, rows: int) -> Means:
         """Scratch for the differences of class means of a table of these values."""
         step = np.zeros(0, np.uint32)
-        if self.pairing != NO_PAIRS:
-            origin, span, _ = self.steps
+        if self.draws.pairing != NO_PAIRS:
+            origin, span, _ = self.draws.steps
             own = enumerate(pairwise(offsets.tolist()))
             parts = [in_steps(low[start:stop], float(origin[f]), float(span[f])) for f, (start, stop) in own]
             step = np.concatenate(parts)
-        return make_means(self.pairing, self.by_node, step, self.unit, classes, rows)
+        return make_means(self.draws.pairing, self.draws.by_node, step, self.draws.unit, classes, rows)
 
 
 def _put_own(own: dict[int, Direction], first: int, means: Means) -> None:
@@ -226,10 +190,12 @@ def _put_own(own: dict[int, Direction], first: int, means: Means) -> None:
         means.weight[pair, : feature.size] = weight
 
 
-def sparse_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SparseObliquePasses:
-    """The family of a sparse-oblique forest; see sparse_trees for `most`."""
-    shared = sparse_trees(store, config, no_decoded_columns(spans.low.size), most)
+def sparse_table(store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable) -> SparseObliqueTable:
+    """The table of a sparse-oblique forest; see sparse_trees for how many values are held."""
+    spans = decoded.spans
+    shared = sparse_trees(store, sampler.config, no_decoded_columns(spans.low.size), context.limits.values)
     ranges = zip(spans.low.tolist(), spans.high.tolist(), shared.values.whole.tolist(), strict=True)
     span, unit = np.array([step_of(*each) for each in ranges]).T.copy()
     steps = Steps(spans.low, span, np.zeros(span.size))
-    return SparseObliquePasses(shared.sparse, shared.pairing, shared.by_node, steps, unit, spans)
+    draws = SparseDraws(shared.sparse, shared.pairing, shared.by_node, steps, unit)
+    return SparseObliqueTable(store, sampler, context, decoded, draws)

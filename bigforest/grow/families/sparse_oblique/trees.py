@@ -107,7 +107,8 @@ def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
 
 
 def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[np.uint32]:
-    """Values of a feature in steps from the smallest on; span as `step_of` gives it. Like level_values.sum_values."""
+    """Values of a feature in steps from the smallest on, as kernels/out_of_core/blocks.py sum_rows counts them; span as
+    `step_of` gives it."""
     if span < 0.0:
         return np.zeros(values.size, np.uint32)
     steps = values - least if span == 0.0 else np.rint((values - least) / span * STEPS)

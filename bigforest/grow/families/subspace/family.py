@@ -5,17 +5,18 @@ from __future__ import annotations
 from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
 from bigforest.grow.families.oblique.family import ProjectionFamily, decoded_bytes
-from bigforest.grow.families.subspace.passes import SubspacePasses, subspace_passes
+from bigforest.grow.families.subspace.passes import SubspaceScratch, SubspaceTable
 from bigforest.grow.families.subspace.perceptron import HELD_ROW
-from bigforest.grow.families.subspace.trees import SubspaceTrees, is_shared, seen_as_bits, subspace_trees
-from bigforest.grow.out_of_core.projection_search import Spans
+from bigforest.grow.families.subspace.trees import SubspaceTrees, columns_of, is_shared, seen_as_bits, subspace_trees
+from bigforest.grow.out_of_core.decoded_table import DecodedTable
+from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache
 from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.row_major import NO_ROWS
 from bigforest.kernels.subspace.bits import WORD
 from bigforest.kernels.subspace.columns import Subspace
-from bigforest.sampling.bags import BLOCK_ROWS
+from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -96,9 +97,13 @@ class SubspaceFamily(ProjectionFamily):
         """See Family."""
         return subspace_trees(store, config, self.epochs(config))
 
-    def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> SubspacePasses:
+    def projection_table(
+        self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
+    ) -> SubspaceTable:
         """See ProjectionFamily; dictionaries are read in order."""
-        return subspace_passes(store, config, self.epochs(config))
+        config, epochs = sampler.config, self.epochs(sampler.config)
+        scratch = SubspaceScratch(config, epochs, columns_of(store, config, epochs))
+        return SubspaceTable(store, sampler, context, decoded, scratch)
 
     def _space_row(self, shape: Shape, config: TrainConfig) -> int:
         """Bytes of a row of the columns that a tree sees, see kernels/subspace/columns.py."""

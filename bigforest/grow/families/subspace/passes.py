@@ -1,40 +1,34 @@
-"""Trees in subspaces that do not fit in memory: what the passes know of the families (oblique/base.py)."""
+"""Trees in subspaces that do not fit in memory: what the passes know of the families (oblique/passes.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique.base import SubtreeScratch
-from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse
-from bigforest.grow.families.oblique.upper_tree import Ends
+from bigforest.execution.executor import Executor
+from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScratch
+from bigforest.grow.families.subspace.perceptron import Learnt, RowPiece, Trial, pieces_of, train_by_passes, trials_of
 from bigforest.grow.families.subspace.search import SubspaceAim, SubspaceSearch
-from bigforest.grow.families.subspace.trees import (
-    Columns,
-    columns_of,
-    empty_space,
-    tree_subspace,
-    with_cells,
-)
+from bigforest.grow.families.subspace.trees import Columns, empty_space, tree_subspace, with_cells
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, matrix_of
-from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
+from bigforest.grow.out_of_core.node_stats import Counts
+from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.grow.out_of_core.table import TreeOwn
+from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.kernels.columns.row_major import NO_ROWS
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.out_of_core.projections import BlockValues, Steps
+from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
 from bigforest.kernels.subspace.columns import Subspace, SubspaceColumns, make_subspace
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.grow import grow_oblique
-from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
-from bigforest.store.store import Store
 
 
 class TreeSpace(NamedTuple):
@@ -48,8 +42,8 @@ class TreeSpace(NamedTuple):
     drawn: int
 
 
-class SubspacePasses(NamedTuple):
-    """The families.
+class SubspaceScratch(NamedTuple):
+    """Makes scratch for nodes; goes with a search from process to process.
 
     epochs  see SubspaceTrees
     seen    how the features are seen
@@ -59,58 +53,47 @@ class SubspacePasses(NamedTuple):
     epochs: int
     seen: Columns
 
+    def of(self, space: SubspaceColumns, own: TreeSpace, classes: int, rows: int) -> Subspace:
+        """For nodes of up to this many rows of a tree."""
+        return make_subspace(space, own.drawn, self.config.steps, self.epochs, classes, rows)
+
+    def of_no_rows(self, own: TreeSpace, classes: int) -> Subspace:
+        """For a node of a tree, of no rows."""
+        return self.of(empty_space(self.seen, own.feature), own, classes, 0)
+
+
+@dataclass(frozen=True)
+class SubspaceTable(ProjectionTable):
+    """See ProjectionTable."""
+
+    scratch: SubspaceScratch
+
     @property
     def columns(self) -> int:
-        """See Family."""
-        return self.seen.unit.size
+        """Features of the table."""
+        return self.scratch.seen.unit.size
 
     @property
     def steps(self) -> Steps:
-        """See Family."""
-        return Steps(self.seen.low, np.where(self.seen.unit > 0.0, 0.0, -1.0), self.seen.per_step)
+        """See TableView."""
+        seen = self.scratch.seen
+        return Steps(seen.low, np.where(seen.unit > 0.0, 0.0, -1.0), seen.per_step)
 
-    @property
-    def sampled(self) -> bool:
-        """See Family."""
-        return False
-
-    def sample(self, sampler: Sampler, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
-        """See Family."""
-        return np.zeros(0, np.int64)
-
-    def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> None:
-        """See Family: nothing."""
-
-    def own(
-        self, tree: int, request: ProjectionRequest | None, total: Counts, response: ProjectionResponse | None
-    ) -> Any:
-        """See Family; no use is made of columns that are constant."""
-        feature = tree_subspace(self.config, self.columns, tree)
-        drawn = self.config.subspace_size(self.columns, tree)
-        return TreeSpace(feature, drawn), np.zeros(feature.size, np.bool_)
+    def own_of(self, tree: int, total: Counts, request: SplitRequest | None, response: SplitResponse | None) -> TreeOwn:
+        """See ProjectionTable; no use is made of columns that are constant."""
+        config = self.sampler.config
+        feature = tree_subspace(config, self.columns, tree)
+        return TreeSpace(feature, config.subspace_size(self.columns, tree)), np.zeros(feature.size, np.bool_)
 
     def search(
-        self,
-        own: TreeSpace,
-        key: np.uint64,
-        scorer: SplitScorer,
-        constant: NDArray[np.bool_],
-        context: GrowContext,
+        self, own: TreeSpace, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]
     ) -> SubspaceSearch:
-        """See Family."""
-        scratch = partial(self.scratch, own, scorer.stats.classes)
-        return SubspaceSearch(SubspaceAim(scratch, key, scorer.total, context.rules.min_leaf), constant)
-
-    def scratch(self, own: TreeSpace, classes: int) -> Subspace:
-        """Scratch of no rows for a node of a tree that sees these features."""
-        return self._scratch_of(empty_space(self.seen, own.feature), own, classes, 0)
-
-    def needed(self, columns: Iterable[int]) -> Iterable[int]:
-        """See Family."""
-        return columns
+        """See TableView."""
+        scratch = partial(self.scratch.of_no_rows, own, scorer.stats.classes)
+        return SubspaceSearch(SubspaceAim(scratch, key, scorer.total, self.context.rules.min_leaf), constant)
 
     def view(self, own: TreeSpace, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
-        """See Family: a copy of the subspace, where rows are wanted whole."""
+        """See TableView: a copy of the subspace, where rows are wanted whole."""
         feature = own.feature
         if columns is not None or feature.size == self.columns:
             return cells
@@ -120,48 +103,60 @@ class SubspacePasses(NamedTuple):
         place = np.zeros((self.columns, 2), np.uint32)
         place[feature] = _place(width, feature.size)
         seen = BlockValues(f32, f64, u8, place)
-        for at in np.flatnonzero(self.seen.unit[feature]).tolist():
+        for at in np.flatnonzero(self.scratch.seen.unit[feature]).tolist():
             here, there = matrix_of(cells, cells.place[feature[at], 0]), matrix_of(seen, width)
             there[at] = here[cells.place[feature[at], 1], :rows]
         for matrix in (f32, f64, u8):
             matrix.flags.writeable = False  # as they are read; other flags would be compiled apart
         return seen
 
-    def layout(self, own: TreeSpace, decoded: DecodedTable) -> DecodedTable:
-        """See Family."""
+    def layout(self, own: TreeSpace) -> DecodedTable:
+        """See ProjectionTable."""
         if own.feature.size == self.columns:
-            return decoded
-        return decoded._replace(place=_place(self._width(decoded.place), own.feature.size))
+            return self.decoded
+        return self.decoded._replace(place=_place(self._width(self.decoded.place), own.feature.size))
 
     def _width(self, place: NDArray[np.uint32]) -> int:
         """Bytes of a value in copies of any of the columns that take part; the copies are of one type."""
-        return int(place[self.seen.unit > 0.0, 0].max(initial=1))
+        return int(place[self.scratch.seen.unit > 0.0, 0].max(initial=1))
 
-    def ends(self, store: Store) -> Ends:
-        """See Family: no node splits between values."""
-        return lambda column, values: values
-
-    def grow(
-        self, own: TreeSpace, columns: Sequence[NDArray[Any]], subtree: SubtreeScratch, ends: Ends
+    def grow_below(
+        self, own: TreeSpace, columns: Sequence[NDArray[Any]], subtree: SubtreeScratch
     ) -> tuple[CodeTree, DirectionExtras]:
-        """See Family."""
+        """See ProjectionTable."""
         rows = subtree.items.size
-        space = with_cells(empty_space(self.seen, own.feature), columns, rows)
-        subspace = self._scratch_of(space, own, subtree.target.number, rows)
+        space = with_cells(empty_space(self.scratch.seen, own.feature), columns, rows)
+        subspace = self.scratch.of(space, own, subtree.target.number, rows)
         return grow_oblique(_no_codes(own.feature.size), NO_ROWS, *subtree, subspace)
 
-    def finished(self, own: TreeSpace, nodes: TreeArrays) -> TreeArrays:
-        """See Family."""
-        return nodes
+    def teach(self, tops: Sequence[UpperTree], executor: Executor) -> None:
+        """See TableView: by perceptrons, a task for each tree, or several where there are few."""
+        wanted = [(top, trials) for top in tops if (trials := trials_of(top))]
+        shares = max(1, executor.size // max(len(wanted), 1))
+        tasks = [
+            (request(top, []), dict(own))
+            for top, trials in wanted
+            for share in range(shares)
+            if (own := trials[share::shares])
+        ]
+        learnt: dict[int, dict[int, Learnt]] = {top.tree: {} for top, _ in wanted}
+        executor.run(learn, tasks, lambda index, found: learnt[tasks[index][0].tree].update(found), (self,))
+        for top, trials in wanted:
+            for entry, _ in trials:
+                top.hear(entry, [learnt[top.tree][entry]])
 
-    def _scratch_of(self, space: SubspaceColumns, own: TreeSpace, classes: int, rows: int) -> Subspace:
-        """Scratch for nodes of up to this many rows of a tree."""
-        return make_subspace(space, own.drawn, self.config.steps, self.epochs, classes, rows)
 
+def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -> dict[int, Learnt]:
+    """Task: what perceptrons of nodes of a tree learn, by node; asked: without probes."""
+    place = table.layout(asked.own).place
 
-def subspace_passes(store: Store, config: TrainConfig, epochs: int) -> SubspacePasses:
-    """The families of a forest in subspaces; epochs: see SubspaceTrees."""
-    return SubspacePasses(config, epochs, columns_of(store, config, epochs))
+    def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
+        own = {entry: trials[entry] for entry in entries}
+        for blocks in table.decoded.runs:
+            for _, spread in table.spread([asked], blocks, [asked.no_reply()]):
+                yield from pieces_of(spread, place, own)
+
+    return train_by_passes(trials, rows, table.context.limits.held)
 
 
 def _place(width: int, columns: int) -> NDArray[np.uint32]:

@@ -29,7 +29,7 @@ HELD_ROW = 8
 
 
 class Trial(NamedTuple):
-    """A perceptron that a node wants, see frontier.Probe.
+    """A perceptron that a node wants, see probes.py Probe.
 
     space   the columns of the node, of no rows; place int64 [columns], theirs among the columns that the tree sees
     far     bool [classes], whether a class is to be on the right
@@ -154,7 +154,7 @@ def _train_held(learner: Learner, pieces: Sequence[RowPiece]) -> None:
 def pieces_of(spread: BlockRows, place: NDArray[np.uint32], trials: dict[int, Trial]) -> Iterator[tuple[int, RowPiece]]:
     """The rows of a block that are in these nodes.
 
-    place  where the columns of the tree are in the matrices, see level_values.Cells
+    place  where the columns of the tree are in the matrices, see kernels/out_of_core/blocks.py BlockValues
     """
     for entry, trial in trials.items():
         here = spread.items[spread.begin[entry] : spread.end[entry]]

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from bigforest.grow.families.subspace.perceptron import Learnt, Trial
 from bigforest.grow.families.subspace.trees import some_columns
+from bigforest.grow.out_of_core.directions import DirectionLine
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import Answer, HistogramCounts, Probe
-from bigforest.grow.out_of_core.projection_search import Direction, DirectionLine, ProjectionHistogram, StepSums
+from bigforest.grow.out_of_core.probes import Answer, Histogram, HistogramCounts, Probe, StepSums
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.out_of_core.subspace import (
     choose_columns,
@@ -115,7 +115,7 @@ class SubspaceAim(NamedTuple):
             return None
         edge = np.nextafter(stop[:-1], np.inf)  # the rows above a stop and up to the next are in one bucket
         edge[0] = -LARGEST
-        counted = yield ProjectionHistogram(0, direction, -LARGEST, LARGEST, edge, 0.0)
+        counted = yield Histogram(0, direction, -LARGEST, LARGEST, 0.0, edge.size, edge)
         assert isinstance(counted, HistogramCounts)
         subspace = self.scratch()
         subspace.hist[1:] = counted.counts
@@ -129,14 +129,10 @@ def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> DirectionL
 
 
 class SubspaceSearch:
-    """The search for the cut of one node, see frontier.Seeker.
-
-    known  its direction, as number 0, once it is found
-    """
+    """The search for the cut of one node, see node_search.py NodeSearch."""
 
     def __init__(self, aim: SubspaceAim, constant: NDArray[np.bool_]) -> None:
         self.constant = constant
-        self.known: dict[int, Direction] = {}
         self._aim = aim
         self._heard: list[Answer] = []
         self._found: SubspaceSplit | None = None
@@ -148,7 +144,7 @@ class SubspaceSearch:
         return search_again, (self._aim, self.constant, self._heard)
 
     def hear(self, answers: Sequence[Answer]) -> None:
-        """See Seeker."""
+        """See NodeSearch."""
         [answer] = answers
         self._heard.append(answer)
         try:
@@ -157,11 +153,10 @@ class SubspaceSearch:
             self.pending, self._found = [], end.value
 
     def cut(self) -> NodeSplit | None:
-        """See Seeker."""
+        """See NodeSearch."""
         if self._found is None:
             return None
-        self.known[0] = self._found.direction
-        return NodeSplit(0, self._found.cut, self._found.left)
+        return NodeSplit(0, self._found.cut, self._found.left, direction=self._found.direction)
 
 
 def search_again(aim: SubspaceAim, constant: NDArray[np.bool_], heard: Sequence[Answer]) -> SubspaceSearch:

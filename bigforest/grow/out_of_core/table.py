@@ -1,0 +1,233 @@
+"""A table that passes go over, as trees see it: what it answers to requests, block by block.
+
+What families differ in, and whether columns are features (grow/families/axis/passes.py) or directions
+(grow/families/oblique/passes.py), are methods of a `TableView`; it goes to the workers with each task.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.execution.executor import Executor
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.out_of_core.collected_rows import CollectedRows, Runs, gathered
+from bigforest.grow.out_of_core.node_search import NodeSearch
+from bigforest.grow.out_of_core.node_stats import Counts
+from bigforest.grow.out_of_core.probes import ColumnKind
+from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse
+from bigforest.grow.out_of_core.row_nodes import RowNodes
+from bigforest.grow.out_of_core.spill import BlockRows, NodeRows
+from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.grow.out_of_core.upper_tree import GrowContext, UpperTree
+from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.out_of_core.blocks import (
+    BlockValues,
+    Steps,
+    collect_rows,
+    count_rows,
+    route_rows,
+    sum_rows,
+)
+from bigforest.sampling.bags import BLOCK_ROWS, Sampler
+from bigforest.store.store import Store
+
+# The cells of a block: matrices of three types, and where in them each feature is.
+Cells = Codes | BlockValues
+# What a tree has of its own, and bool [columns], which columns are known to be constant in it.
+TreeOwn = tuple[Any, NDArray[np.bool_]]
+
+
+class CellReader(Protocol):
+    """Reads a run of blocks, in order."""
+
+    def read(self, block: int, features: Sequence[int], following: int | None) -> Any:
+        """The cells of some features in a block, good until the next call; following: the next block, if any."""
+
+
+class SubtreeTask(NamedTuple):
+    """A small node: entry in the top of its tree, rows at most, and what `grow` starts from."""
+
+    tree: int
+    entry: int
+    rows: int
+    key: np.uint64
+    depth: int
+    constant: NDArray[np.bool_]
+
+
+class TreeAssembly(NamedTuple):
+    """The upper part of a tree, and the subtrees below it: the nodes of each by entry, in files of `folder`."""
+
+    top: UpperTree
+    sizes: dict[int, int]
+    folder: Path
+
+    def subtree(self, entry: int) -> Path:
+        """The file of a subtree."""
+        return subtree_path(self.folder, self.top.tree, entry)
+
+
+def subtree_path(folder: Path, tree: int, entry: int) -> Path:
+    """The file of a subtree."""
+    return folder / f"subtree-{tree}-{entry}.bin"
+
+
+class RoutedRows(NamedTuple):
+    """The rows of one block and tree, sorted by the nodes they fall into; see kernels/out_of_core/blocks.py.
+
+    value  int64 [rows of the block], numbers to predict; None for classes
+    """
+
+    cells: Any
+    items: NDArray[np.uint64]
+    begin: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    value: NDArray[np.int64] | None
+
+
+@dataclass(frozen=True)
+class TableView(ABC):
+    """See above.
+
+    kind  of the columns that trees split on
+    """
+
+    store: Store
+    sampler: Sampler
+    context: GrowContext
+    kind: ClassVar[ColumnKind]
+
+    @property
+    def steps(self) -> Steps | None:
+        """In which features are summed; None where no node asks for sums."""
+        return None
+
+    @abstractmethod
+    def ranges(self, tasks: int) -> list[tuple[range]]:
+        """The runs of blocks, for this many tasks."""
+
+    @abstractmethod
+    def own(
+        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
+    ) -> Sequence[TreeOwn]:
+        """What each tree has of its own; totals int64 [trees, parts], what their bags hold."""
+
+    @abstractmethod
+    def search(self, own: Any, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]) -> NodeSearch:
+        """The search for the split of a node, see upper_tree.py StartSearch."""
+
+    @abstractmethod
+    def reader(self, blocks: range, features: Sequence[int], again: bool) -> AbstractContextManager[CellReader]:
+        """Reads these features of some blocks; again: whether a pass has read them before."""
+
+    def needed(self, columns: Collection[int]) -> Collection[int]:
+        """Features that are read to know these columns."""
+        return columns
+
+    def view(self, own: Any, cells: Any, rows: int, columns: Collection[int] | None) -> Any:
+        """The columns of a block of this many rows as a tree sees them; these, or all where rows are wanted whole."""
+        return cells
+
+    def teach(self, tops: Sequence[UpperTree], executor: Executor) -> None:
+        """Hand nodes what follows from their rows in order, not from blocks on their own, where they ask for that."""
+        return
+
+    @abstractmethod
+    def grow(self, own: Any, subtree_task: SubtreeTask, rows: NodeRows, path: Path) -> int:
+        """Grow the subtree below a small node from its rows into the file `path`; gives its nodes."""
+
+    def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
+        """Do what is best done for many subtrees together; the number of nodes of each by its file."""
+        return
+
+    @abstractmethod
+    def pieces(self, stem: TreeAssembly) -> Iterator[TreeArrays]:
+        """The nodes of a tree in preorder, in pieces. Memory: one subtree."""
+
+    def answer(self, questions: Sequence[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
+        """The replies of some blocks to the questions; where rows stand then is written into `folder`."""
+        read = np.empty(BLOCK_ROWS, self.kind.dtype)
+        most = max((asked.max_probes() for asked in questions), default=0)
+        stats = self.context.stats
+        found = CollectedRows.empty(self.kind, most * BLOCK_ROWS + 1, stats.numbers)
+        numbers = found.number if stats.numbers else None
+        pieces: list[list[Runs]] = [[] for _ in questions]
+        replies = [asked.no_reply() for asked in questions]
+        for at, (cells, items, begin, end, value) in self._route(questions, blocks, replies, folder):
+            asked, response = questions[at], replies[at]
+            rows = (cells, asked.asked, items, begin, end, value)
+            counted = (response.counts, response.low, response.high, response.mark)
+            count_rows(*rows, asked.counts, np.uint64(stats.parts), stats.weighted, read, *counted)
+            if asked.collects.node.size:
+                ends = np.empty(asked.collects.node.size, np.uint64)
+                collect_rows(*rows, asked.collects, asked.wanted, read, found.value, found.tag, numbers, ends)
+                pieces[at].append(Runs.copied(found, ends))
+            if asked.sums.node.size:
+                sum_rows(cells, items, begin, end, asked.sums, self.steps, response.sums)
+        return [
+            response._replace(found=[gathered(of_blocks)] if of_blocks else [])
+            for response, of_blocks in zip(replies, pieces, strict=True)
+        ]
+
+    def spread(
+        self, questions: Sequence[SplitRequest], blocks: range, replies: Sequence[SplitResponse]
+    ) -> Iterator[tuple[int, BlockRows]]:
+        """For every block and question, without probes, its number, and the rows of the block with all that trees grow
+        on; replies learn what was sent left and right."""
+        for at, (cells, items, begin, end, value) in self._route(questions, blocks, replies, None):
+            matrices = cells[:3] if value is None else (value[np.newaxis], *cells[:3])
+            yield at, BlockRows(matrices, items, begin, end)
+
+    def _route(
+        self,
+        questions: Sequence[SplitRequest],
+        blocks: range,
+        replies: Sequence[SplitResponse],
+        folder: Path | None,
+    ) -> Iterator[tuple[int, RoutedRows]]:
+        """For every block and question, the question's number and the block's rows sorted by the nodes they fall into.
+
+        replies  learn what was sent left and right, and where the rows stand then.
+        folder   for the files of where they stand; None to forget it, where rows are wanted whole.
+        """
+        store, numbers = self.store, self.context.stats.numbers
+        items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
+        read = np.empty(BLOCK_ROWS, self.kind.dtype)
+        columns = [None if folder is None else asked.features() for asked in questions]
+        needed: Sequence[int] = range(len(store.spec.features))
+        if folder is not None:
+            needed = sorted(self.needed(set().union(*(asked.features() for asked in questions))))
+        again = any(asked.row_nodes for asked in questions)
+        with ExitStack() as stack:
+            reader = stack.enter_context(self.reader(blocks, needed, again))
+            parts = zip(questions, replies, strict=True)
+            rows = [stack.enter_context(self._rows_of(*part, blocks.start, folder)) for part in parts]
+            for block in blocks:
+                store.check_unchanged()
+                cells = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
+                start = block * store.block_rows
+                target = store.labels(start, min(start + store.block_rows, store.rows))
+                for at, (asked, response) in enumerate(zip(questions, replies, strict=True)):
+                    stood = rows[at].take(block, target.size, None if numbers else target, asked.nodes, items)
+                    here, begin, end = stood
+                    seen = self.view(asked.own, cells, target.size, columns[at])
+                    ends = (begin, end, response.below, response.above)
+                    route_rows(seen, asked.ways, here, spare, read, asked.splits, *ends)
+                    rows[at].keep(*stood)
+                    yield at, RoutedRows(seen, *stood, target if numbers else None)
+
+    def _rows_of(self, asked: SplitRequest, response: SplitResponse, first: int, folder: Path | None) -> RowNodes:
+        """Where the rows of a tree stand in the blocks from `first` on."""
+        if folder is not None and asked.splits.node.size:
+            response.row_nodes[first] = folder / f"standing-{asked.tree}-{first}-{secrets.token_hex(8)}.bin"
+        before, after = asked.row_nodes.get(first), response.row_nodes.get(first)
+        return RowNodes(self.sampler, asked.tree, before, after)

@@ -1,0 +1,400 @@
+"""One block of rows at a time: send its rows down the newest splits of a tree, and count, collect and sum what the
+frontier asks for. Oracles: tests/naive/tree.py, tests/naive/oblique.py, through grow/out_of_core/levels.py.
+
+A column is a feature or a direction. Kernels are compiled apart for each. Where `terms` is None, columns are features
+of `cells`, Codes, and hold codes, uint32. Else they are directions, and hold the projections on them of the values in
+`cells`, BlockValues: float64. A direction of one feature and weight 1 has the values themselves.
+
+All row numbers are those within the block, so tables may be of any length.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core import types
+from numpy.typing import NDArray
+
+from bigforest.kernels.columns.gather import gather_column
+from bigforest.kernels.columns.project import LARGEST, add_values
+from bigforest.kernels.common.binary_search import last_up_to
+from bigforest.kernels.common.node_scan import BITS16, BITS32, ONE, SHIFT32, TWO, ZERO, ZERO_I64, class_of
+from bigforest.kernels.common.partition import partition, partition_rows
+from bigforest.kernels.compiler.jit import compiled_as, inlined, kernel
+from bigforest.kernels.oblique.mean_difference import STEPS
+
+_THREE = np.uint64(3)
+_SEVEN = np.uint64(7)
+
+# How a split sends rows: by their column; so, but those without a value, of code 0, to the right; or by whether their
+# level is listed, the listed ones to the left, or to the right.
+BY_CODE, MISSING_RIGHT, LISTED_LEFT, LISTED_RIGHT = range(4)
+# What stands for the code of a missing value that goes right. No feature has a code this large.
+AFTER_ALL = 0xFFFFFFFF
+
+
+class BlockValues(NamedTuple):
+    """The values of a block. Feature f is row place[f, 1] of the matrix of place[f, 0] bytes.
+
+    f32 float32 [columns, rows], f64 float64 [columns, rows], u8 uint8 [columns, rows], place uint32 [features, 2]
+    """
+
+    f32: NDArray[np.float32]
+    f64: NDArray[np.float64]
+    u8: NDArray[np.uint8]
+    place: NDArray[np.uint32]
+
+
+class Splits(NamedTuple):
+    """Splits of nodes, parents before their children; nodes are numbered, the root has 0.
+
+    node uint32, column uint32, cut uint32 or float64, what is up to it goes left; left, right uint32, the children.
+    way uint8, see above. listed uint8: the lists of all splits, as bits, level c of a split being bit c % 8 of
+    listed[start + c // 8]; start uint64.
+    """
+
+    node: NDArray[np.uint32]
+    column: NDArray[np.uint32]
+    cut: NDArray[Any]
+    left: NDArray[np.uint32]
+    right: NDArray[np.uint32]
+    way: NDArray[np.uint8]
+    start: NDArray[np.uint64]
+    listed: NDArray[np.uint8]
+
+
+class Probes(NamedTuple):
+    """Questions about columns of nodes, one entry each. What is in no bucket is passed over.
+
+    node     uint32; column uint32: entries of the same node and column that follow each other read it once
+    low      uint32 or float64, the first of the first bucket
+    high     alike, the last of the last one; not looked at for codes
+    scale    of codes the bucket is (code - low) >> scale; of projections there are `scale` buckets per half unit where
+             they are of equal width, and 0 where they are not
+    buckets  uint64; offset uint64, where the buckets of this entry begin in the arrays of all
+    edge     float64, the smallest projection of every bucket of every entry; empty for codes
+    centre   int64, from where numbers to predict are counted
+    """
+
+    node: NDArray[np.uint32]
+    column: NDArray[np.uint32]
+    low: NDArray[Any]
+    high: NDArray[Any]
+    scale: NDArray[Any]
+    buckets: NDArray[np.uint64]
+    offset: NDArray[np.uint64]
+    edge: NDArray[Any]
+    centre: NDArray[np.int64]
+
+
+class Steps(NamedTuple):
+    """How values are counted in steps, see kernels/oblique/mean_difference.py Means.step.
+
+    origin  float64 [features], the smallest value
+    span    float64 [features], the range that has STEPS steps; 0 where every unit is one, and -1 without units
+    rate    float64 [features], steps to a unit (kernels/subspace/columns.py); 0 where `span` says it
+    """
+
+    origin: NDArray[np.float64]
+    span: NDArray[np.float64]
+    rate: NDArray[np.float64]
+
+
+class Summands(NamedTuple):
+    """Features that are summed in nodes: those of node[k] are feature[start[k]:start[k + 1]].
+
+    node uint32, start int64 [nodes + 1], feature uint32
+    """
+
+    node: NDArray[np.uint32]
+    start: NDArray[np.int64]
+    feature: NDArray[np.uint32]
+
+
+@inlined
+def on_column(cells, feature, action, arguments):
+    """action(column, *arguments) with the column of a feature, uint64, of Codes or BlockValues."""
+    width, slot = np.uint64(cells.place[feature, 0]), np.uint64(cells.place[feature, 1])
+    if width == np.uint64(cells[0].itemsize):
+        action(cells[0][slot], *arguments)
+    elif width == np.uint64(cells[1].itemsize):
+        action(cells[1][slot], *arguments)
+    else:
+        action(cells[2][slot], *arguments)
+
+
+def of_column(on_codes, on_projections):
+    """A function of `terms` and more that is compiled as `on_codes`, or with Terms, which it takes first, as
+    `on_projections`."""
+
+    def chosen(terms, *arguments):
+        return on_codes(*arguments) if terms is None else on_projections(terms, *arguments)
+
+    @compiled_as(chosen)
+    def compiled(terms, *arguments):
+        if isinstance(terms, types.NoneType):
+            return lambda terms, *arguments: on_codes(*arguments)
+        return lambda terms, *arguments: on_projections(terms, *arguments)
+
+    return chosen
+
+
+@inlined
+def read_codes(cells, column, items, out):
+    """out[i] = code of feature `column`, uint64, of the row of items[i]."""
+    on_column(cells, column, gather_column, (items, out))
+
+
+@inlined
+def project_rows(terms, cells, column, items, out):
+    """out[i] = projection on direction `column` of the row of items[i], as kernels/common/layout.py Terms defines
+    it."""
+    for i in range(np.uint64(items.size)):
+        out[i] = 0.0
+    for term in range(np.uint64(terms.start[column]), np.uint64(terms.start[column + ONE])):
+        on_column(cells, np.uint64(terms.feature[term]), add_values, (terms.weight[term], items, out))
+
+
+read_column = of_column(read_codes, project_rows)
+
+
+@inlined
+def read_probe(cells, terms, probes, p, here, out):
+    """Read the column of probe p for the items of its node, `here`, unless the probe before is about the same."""
+    before = p - ONE
+    if p == ZERO or probes.node[p] != probes.node[before] or probes.column[p] != probes.column[before]:
+        read_column(terms, cells, np.uint64(probes.column[p]), here, out)
+
+
+@inlined
+def put_missing_last(fetched, n):
+    """Give rows without a value a code after all others."""
+    for i in range(n):
+        fetched[i] = np.uint32(AFTER_ALL) if fetched[i] == np.uint32(0) else fetched[i]
+
+
+@inlined
+def look_up_sides(fetched, n, listed, left):
+    """Make codes of levels 0 for the left side and 1 for the right one; left: side of the listed ones."""
+    for i in range(n):
+        level = np.uint64(fetched[i])
+        here = (listed[level >> _THREE] >> np.uint8(level & _SEVEN)) & np.uint8(1)
+        fetched[i] = np.uint32(here) ^ np.uint32(left)
+
+
+@inlined
+def part_codes(read, splits, k, here, spare):
+    """Sort items stably by the sides of split k to which their codes `read` send them; see partition."""
+    n = np.uint64(here.size)
+    if splits.way[k] == MISSING_RIGHT:
+        put_missing_last(read, n)
+    elif splits.way[k] != BY_CODE:
+        look_up_sides(read, n, splits.listed[splits.start[k] :], splits.way[k] == LISTED_LEFT)
+    return partition(read, splits.cut[k], here, spare)
+
+
+@inlined
+def part_projections(terms, read, splits, k, here, spare):
+    """The same by projections; the largest on the left is -inf, and the smallest on the right inf, where there is
+    none."""
+    cut, largest, smallest = splits.cut[k], -np.inf, np.inf
+    for i in range(np.uint64(here.size)):
+        each = read[i]
+        largest = each if each <= cut and each > largest else largest
+        smallest = each if each > cut and each < smallest else smallest
+    return partition_rows(read, cut, here, spare), largest, smallest
+
+
+part_rows = of_column(part_codes, part_projections)
+
+
+@kernel
+def route_rows(cells, terms, items, spare, read, splits, begin, end, below, above):
+    """Sort the items of the nodes that are split by the children they go to, stably.
+
+    items, spare  uint64 [n] (see kernels/common/node_scan.py), mutated
+    read          [n], scratch of the type of a column
+    begin, end    uint64 [nodes], in and out: those of node i are items[begin[i]:end[i]], in an inner node all that
+                  passed it
+    below, above  [splits], in and out: largest of the column sent left, smallest sent right, over all blocks so far;
+                  without meaning where levels are listed, above AFTER_ALL where no value was sent right
+    """
+    for k in range(np.uint64(splits.node.size)):
+        node, left, right = np.uint64(splits.node[k]), np.uint64(splits.left[k]), np.uint64(splits.right[k])
+        here = items[begin[node] : end[node]]
+        read_column(terms, cells, np.uint64(splits.column[k]), here, read)
+        size_l, largest, smallest = part_rows(terms, read, splits, k, here, spare)
+        middle = begin[node] + size_l
+        begin[left] = begin[node]
+        end[left] = middle
+        begin[right] = middle
+        end[right] = end[node]
+        if size_l > ZERO:
+            below[k] = max(below[k], largest)
+        if middle < end[node]:
+            above[k] = min(above[k], smallest)
+
+
+@inlined
+def bucket_among(edge, value, low, slope):
+    """Number of the last of the ascending edges that is not above `value`, which is not below the first; uint64."""
+    last = np.uint64(edge.size) - ONE
+    if slope > 0.0:
+        bucket = np.uint64(min(np.int64((value * 0.5 - low * 0.5) * slope), np.int64(last)))
+        while value < edge[bucket]:  # rounding
+            bucket -= ONE
+        while bucket < last and value >= edge[bucket + ONE]:
+            bucket += ONE
+        return bucket
+    return last_up_to(edge, ZERO, np.uint64(edge.size), value)
+
+
+@inlined
+def bucket_of_code(code, low, high, scale, edge, buckets):
+    """The bucket of a probe in which a code is, uint64; none where it is `buckets` or more."""
+    return np.uint64((code - low) >> scale)
+
+
+@inlined
+def bucket_of_projection(terms, each, low, high, scale, edge, buckets):
+    """The same of a projection."""
+    return bucket_among(edge, each, low, scale) if low <= each and each <= high else buckets
+
+
+bucket_of = of_column(bucket_of_code, bucket_of_projection)
+
+
+@inlined
+def range_of_codes(first, read, n):
+    """The smallest of the codes read[:n] that is `first` or more, AFTER_ALL where there is none, the largest, and 0."""
+    smallest, largest = np.uint32(AFTER_ALL), np.uint32(0)
+    for i in range(n):
+        smallest = min(smallest, read[i] if read[i] >= first else np.uint32(AFTER_ALL))
+        largest = max(largest, read[i])
+    return smallest, largest, ZERO_I64
+
+
+@inlined
+def range_of_projections(terms, first, read, n):
+    """The same of projections, inf and -inf where there is none, NaN passed over; not 0 if one is not finite, int64."""
+    smallest, largest, unfit = np.inf, -np.inf, ZERO_I64
+    for i in range(n):
+        each = read[i]
+        smallest = each if first <= each and each < smallest else smallest
+        largest = each if each > largest else largest
+        unfit |= np.int64(not abs(each) <= LARGEST)
+    return smallest, largest, unfit
+
+
+range_from = of_column(range_of_codes, range_of_projections)
+
+
+@inlined
+def number_of(item, value, centre):
+    """The number to predict of an item, counted from the centre, and times its multiplicity."""
+    number = value[item >> SHIFT32] - centre
+    return number, np.int64(item & BITS16) * number
+
+
+@kernel
+def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, read, counts, low, high, mark):
+    """Add the rows of the block to the histograms of the probes.
+
+    items, begin, end  from route_rows
+    value      int64 [rows of the block], numbers to predict; None for classes, and always with terms
+    parts, weighted    of grow/out_of_core/node_stats.py
+    read       [n], scratch of the type of a column
+    counts     flat: part k of bucket b of probe p at (offset[p] + b) * parts + k, added to; uint32, int64 for numbers
+    low, high  [probes], in and out: smallest of the column in the node that the probe does not begin after, and
+               largest, over all blocks so far
+    mark       int64 [probes], in and out: not 0 if any number is not the centre, or any projection is not finite
+    """
+    for p in range(np.uint64(probes.node.size)):
+        node = np.uint64(probes.node[p])
+        here = items[begin[node] : end[node]]
+        n = np.uint64(here.size)
+        if n == ZERO:
+            continue
+        read_probe(cells, terms, probes, p, here, read)
+        first, last, scale = probes.low[p], probes.high[p], probes.scale[p]
+        buckets, offset = probes.buckets[p], probes.offset[p]
+        edge = probes.edge[offset : offset + buckets]
+        smallest, largest, found = range_from(terms, first, read, n)
+        low[p] = min(low[p], smallest)
+        high[p] = max(high[p], largest)
+        for i in range(n):
+            item = here[i]
+            bucket = bucket_of(terms, read[i], first, last, scale, edge, buckets)
+            at = (offset + bucket) * parts
+            if value is not None:
+                number, by_weight = number_of(item, value, probes.centre[p])
+                found |= number
+            if bucket < buckets:
+                if value is None:
+                    counts[at + class_of(item)] += np.uint32(item & BITS16)
+                else:
+                    counts[at] += np.int64(item & BITS16)
+                    counts[at + ONE] += by_weight
+                    counts[at + TWO] += max(by_weight, ZERO_I64)
+                if weighted:
+                    counts[at + parts - ONE] += np.uint32(1)
+        mark[p] |= found
+
+
+@kernel
+def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, found, tags, numbers, ends):
+    """Write the rows that fall into wanted buckets, probe by probe; arguments as in count_rows.
+
+    wanted   bool, flat: bucket b of probe p at offset[p] + b
+    found    of the type of a column, out, with room for all rows of all probes and one more
+    tags     uint32, out, as long: class << 16 | multiplicity
+    numbers  int64, out, as long: of each row its number, from the centre and by weight; None for classes
+    ends     uint64 [probes], out: where the rows of a probe end
+    """
+    at = ZERO
+    for p in range(np.uint64(probes.node.size)):
+        node = np.uint64(probes.node[p])
+        here = items[begin[node] : end[node]]
+        if here.size > 0:
+            read_probe(cells, terms, probes, p, here, read)
+            first, last, scale = probes.low[p], probes.high[p], probes.scale[p]
+            buckets, offset = probes.buckets[p], probes.offset[p]
+            edge = probes.edge[offset : offset + buckets]
+            for i in range(np.uint64(here.size)):
+                bucket = bucket_of(terms, read[i], first, last, scale, edge, buckets)
+                if bucket < buckets:
+                    found[at] = read[i]
+                    tags[at] = np.uint32(here[i] & BITS32)
+                    if value is not None:
+                        _, numbers[at] = number_of(here[i], value, probes.centre[p])
+                    at += np.uint64(wanted[offset + bucket])
+        ends[p] = at
+
+
+@inlined
+def add_steps(column, origin, span, rate, items, sums):
+    """sums[k] += steps of the items of class k in a column, times their multiplicity; sums int64 [classes]."""
+    for i in range(np.uint64(items.size)):
+        value = np.float64(column[items[i] >> SHIFT32])
+        if rate > 0.0:
+            step = np.rint((value - origin) * rate)
+        else:
+            step = value - origin if span == 0.0 else np.rint((value - origin) / span * STEPS)
+        sums[class_of(items[i])] += np.int64(step) * np.int64(items[i] & BITS16)
+
+
+@kernel
+def sum_rows(cells, items, begin, end, summands, steps, sums):
+    """Add the steps of the rows of some nodes, times their multiplicity, to sums int64 [summands.feature, classes].
+
+    cells  BlockValues; items, begin, end: from route_rows
+    """
+    for k in range(np.uint64(summands.node.size)):
+        node = np.uint64(summands.node[k])
+        here = items[begin[node] : end[node]]
+        for at in range(np.uint64(summands.start[k]), np.uint64(summands.start[k + ONE])):
+            feature = np.uint64(summands.feature[at])
+            origin, span, rate = steps.origin[feature], steps.span[feature], steps.rate[feature]
+            if span >= 0.0:
+                on_column(cells, feature, add_steps, (origin, span, rate, here, sums[at]))
