@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.grow.out_of_core.directions import Spans, single
-from bigforest.grow.out_of_core.probes import Histogram
+from bigforest.grow.out_of_core.probes import Histogram, Spans, single
 from bigforest.kernels.common.layout import Codes, Terms
 from bigforest.kernels.out_of_core.blocks import (
     AFTER_ALL,

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.out_of_core.collected_rows import boundaries
-from bigforest.grow.out_of_core.directions import Direction
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import Answer, Collect, Histogram, HistogramCounts, Probe
+from bigforest.grow.out_of_core.probes import Answer, Collect, Direction, Histogram, HistogramCounts, Probe
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.kernels.out_of_core.blocks import BY_CODE
 from bigforest.kernels.scan.categorical_missing import UNSEEN

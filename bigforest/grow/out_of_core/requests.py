@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.out_of_core.collected_rows import Runs, each_collect
-from bigforest.grow.out_of_core.directions import Direction, terms_of
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.probes import (
@@ -22,10 +21,12 @@ from bigforest.grow.out_of_core.probes import (
     Answer,
     Collect,
     ColumnKind,
+    Direction,
     Histogram,
     HistogramCounts,
     Probe,
     StepSums,
+    terms_of,
 )
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.packed_counts import PackedCounts, packed_counts, unpacked_counts

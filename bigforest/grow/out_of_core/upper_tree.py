@@ -10,10 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.directions import Direction
 from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
 from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
-from bigforest.grow.out_of_core.probes import CODES, Answer, ColumnKind
+from bigforest.grow.out_of_core.probes import CODES, Answer, ColumnKind, Direction
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.shared.criteria import Criterion
 from bigforest.grow.shared.feature_kinds import Features

@@ -10,8 +10,8 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.axis.passes import FeatureTable
+from bigforest.grow.families.axis.random_search import OWN_VALUE, dictionary_of
 from bigforest.grow.families.family import Family, TreeCall, some_names
-from bigforest.grow.out_of_core.random_search import OWN_VALUE, dictionary_of
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features, grow_on_features

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.families.axis.random_search import RandomSearch, own_codes
 from bigforest.grow.out_of_core.assemble import (
     join_pieces,
     look_up_thresholds,
@@ -24,7 +25,6 @@ from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.levels import block_ranges
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import CODES
-from bigforest.grow.out_of_core.random_search import RandomSearch, own_codes
 from bigforest.grow.out_of_core.spill import Matrix, NodeRows, load_rows
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, TreeOwn

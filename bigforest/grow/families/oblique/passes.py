@@ -20,10 +20,9 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.out_of_core.assemble import join_pieces, read_arrays, write_arrays
 from bigforest.grow.out_of_core.decoded_table import MATRIX, DecodedTable, ValueReader
-from bigforest.grow.out_of_core.directions import DirectionLine
 from bigforest.grow.out_of_core.levels import answer
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import PROJECTIONS
+from bigforest.grow.out_of_core.probes import PROJECTIONS, DirectionLine
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all
 from bigforest.grow.out_of_core.spill import NodeRows, load_rows
 from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, TreeOwn

@@ -14,11 +14,10 @@ from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScrat
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
 from bigforest.grow.families.rotation.trees import in_terms, with_others
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of
-from bigforest.grow.out_of_core.directions import Spans, projection_range, single
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import Histogram
+from bigforest.grow.out_of_core.probes import Histogram, Spans, projection_range, single
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.table import TreeOwn

@@ -15,9 +15,8 @@ from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScrat
 from bigforest.grow.families.sparse_oblique.search import DirectionSearch
 from bigforest.grow.families.sparse_oblique.trees import in_steps, sparse_trees, step_of, values_of
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
-from bigforest.grow.out_of_core.directions import Direction
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import StepSums
+from bigforest.grow.out_of_core.probes import Direction, StepSums
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.table import TreeOwn

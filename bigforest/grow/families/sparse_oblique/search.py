@@ -10,9 +10,17 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.directions import Direction, Spans, single
 from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
-from bigforest.grow.out_of_core.probes import Answer, Histogram, HistogramCounts, Probe, StepSums
+from bigforest.grow.out_of_core.probes import (
+    Answer,
+    Direction,
+    Histogram,
+    HistogramCounts,
+    Probe,
+    Spans,
+    StepSums,
+    single,
+)
 
 
 @dataclass(slots=True)

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from bigforest.grow.families.subspace.perceptron import Learnt, Trial
 from bigforest.grow.families.subspace.trees import some_columns
-from bigforest.grow.out_of_core.directions import DirectionLine
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import Answer, Histogram, HistogramCounts, Probe, StepSums
+from bigforest.grow.out_of_core.probes import Answer, DirectionLine, Histogram, HistogramCounts, Probe, StepSums
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.out_of_core.subspace import (
     choose_columns,
