@@ -23,10 +23,7 @@ from bigforest.grow.out_of_core.requests import (
     SplitRequest,
     SplitResponse,
     choose_nodes,
-    merged,
     request,
-    return_searches,
-    searches_of,
 )
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import UpperTree
@@ -66,12 +63,13 @@ def _ask(
 ) -> None:
     """One pass, for these nodes of these trees."""
     questions = [request(tops[at], entries) for at, entries in chosen]
-    searches = [(number, searches_of(tops[at], entries)) for number, (at, entries) in enumerate(chosen)]
+    searches = [(number, [tops[at].search(entry) for entry in entries]) for number, (at, entries) in enumerate(chosen)]
     release_freed()
-    scored = executor.reduce_parts(answer, ranges, merged, score, searches, (table, questions, folder))
+    scored = executor.reduce_parts(answer, ranges, SplitResponse.merged, score, searches, (table, questions, folder))
     for (at, entries), found in zip(chosen, scored, strict=True):
         tops[at].sent(found.below, found.above, found.row_nodes)
-        return_searches(tops[at], entries, found.searches)
+        for entry, search in zip(entries, found.searches, strict=True):
+            tops[at].settle(entry, search)
 
 
 def answer(table: TableView, questions: list[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:

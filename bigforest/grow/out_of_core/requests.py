@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.out_of_core.collected_rows import Runs, each_collect
-from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.probes import (
     CODES,
@@ -21,7 +20,6 @@ from bigforest.grow.out_of_core.probes import (
     Answer,
     Collect,
     ColumnKind,
-    Direction,
     Histogram,
     HistogramCounts,
     Probe,
@@ -156,7 +154,7 @@ def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[int, list[i
     for at, top in enumerate(tops):
         entries: list[int] = []
         for entry in top.searching():
-            size = sum(probe.cells(top.stats.parts) for probe in pending_searches(top, entry))
+            size = sum(probe.cells(top.stats.parts) for probe in top.pending(entry))
             if size > left and (chosen or entries):
                 return [*chosen, (at, entries)] if entries else chosen
             left -= size
@@ -166,27 +164,12 @@ def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[int, list[i
     return chosen
 
 
-def pending_searches(top: UpperTree, entry: int) -> list[Probe]:
-    """What a searching node asks."""
-    search = top.nodes[entry].search
-    assert search is not None
-    return search.pending
-
-
-# A probe of a node, which is an entry of its tree, and its centre (node_stats.py).
-Asked = tuple[int, int, Probe]
-
-
 def request(top: UpperTree, entries: Sequence[int]) -> SplitRequest:
     """What the nodes `entries` of a tree ask."""
-    asked = [
-        (entry, top.stats.centre(top.nodes[entry].total), probe)
-        for entry in entries
-        for probe in pending_searches(top, entry)
-    ]
     splits, ways = top.splits()
+    probes = [(entry, top.centre(entry), probe) for entry in entries for probe in top.pending(entry)]
     tree = (top.tree, len(top.nodes), splits, None if ways is None else terms_of(ways), top.row_nodes)
-    return SplitRequest(*tree, top.stats, top.own, *_asked(asked, top.kind))
+    return SplitRequest(*tree, top.stats, top.own, *_asked(probes, top.kind))
 
 
 def root_request(tree: int, stats: NodeStats, own: Any, probes: Iterable[Probe]) -> SplitRequest:
@@ -198,24 +181,17 @@ def root_request(tree: int, stats: NodeStats, own: Any, probes: Iterable[Probe])
 
 
 def _asked(
-    asked: Sequence[Asked], kind: ColumnKind
+    asked: Sequence[tuple[int, int, Probe]], kind: ColumnKind
 ) -> tuple[Terms | None, Probes, Probes, NDArray[np.bool_], Summands]:
-    """The last fields of a request: what these probes ask."""
+    """The last fields of a request: what these probes ask of nodes, by entry, with these centres (node_stats.py)."""
+    counts = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Histogram)]
     collects = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Collect)]
     of_collects = [(entry, centre, probe.count) for entry, centre, probe in collects]
-    counts = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Histogram)]
     sums = [(entry, probe.features) for entry, _, probe in asked if isinstance(probe, StepSums)]
-    directions: list[Direction] = []
-    columns: dict[tuple[int, int], int] = {}
-    for entry, _, probe in asked:
-        histogram = probe.count if isinstance(probe, Collect) else probe
-        if isinstance(histogram, Histogram) and (entry, histogram.number) not in columns:
-            columns[entry, histogram.number] = histogram.number
-            if histogram.direction is not None:
-                columns[entry, histogram.number] = len(directions)
-                directions.append(histogram.direction)
+    directions = {(entry, own.number): own.direction for entry, _, own in (*counts, *of_collects)}
+    columns = {key: key[1] if kind is CODES else place for place, key in enumerate(directions)}
     return (
-        None if kind is CODES else terms_of(directions),
+        None if kind is CODES else terms_of([own for own in directions.values() if own is not None]),
         _probes(counts, columns, kind),
         _probes(of_collects, columns, kind),
         np.concatenate([*(probe.wanted for _, _, probe in collects), np.zeros(0, np.bool_)]),
@@ -230,42 +206,20 @@ def _asked(
 def _probes(
     asked: Sequence[tuple[int, int, Histogram]], columns: dict[tuple[int, int], int], kind: ColumnKind
 ) -> Probes:
-    histograms = [histogram for _, _, histogram in asked]
-    low, high, scale = (
-        np.array([getattr(histogram, name) for histogram in histograms], kind.dtype)
-        for name in ("low", "high", "scale")
-    )
-    buckets = np.array([histogram.buckets for histogram in histograms], np.uint64)
+    buckets = np.array([own.buckets for _, _, own in asked], np.uint64)
     return Probes(
         node=np.array([entry for entry, _, _ in asked], np.uint32),
-        column=np.array([columns[entry, histogram.number] for entry, _, histogram in asked], np.uint32),
-        low=low,
-        high=high,
-        scale=scale,
+        column=np.array([columns[entry, own.number] for entry, _, own in asked], np.uint32),
+        low=np.array([own.low for _, _, own in asked], kind.dtype),
+        high=np.array([own.high for _, _, own in asked], kind.dtype),
+        scale=np.array([own.scale for _, _, own in asked], kind.dtype),
         buckets=buckets,
         offset=np.cumsum(buckets, dtype=np.uint64) - buckets,
-        edge=np.concatenate([*(histogram.edge for histogram in histograms), np.zeros(0)]),
+        edge=np.concatenate([*(own.edge for _, _, own in asked), np.zeros(0)]),
         centre=np.array([centre for _, centre, _ in asked], np.int64),
     )
-
-
-def merged(one: SplitResponse, two: SplitResponse) -> SplitResponse:
-    """The reply of the blocks of both."""
-    return one.merged(two)
 
 
 def merged_all(one: list[SplitResponse], two: list[SplitResponse]) -> list[SplitResponse]:
     """The replies of the blocks of both, question by question."""
     return [first.merged(second) for first, second in zip(one, two, strict=True)]
-
-
-def searches_of(top: UpperTree, entries: Sequence[int]) -> list[NodeSearch]:
-    """The searches of some searching nodes."""
-    return [search for entry in entries if (search := top.nodes[entry].search) is not None]
-
-
-def return_searches(top: UpperTree, entries: Sequence[int], searches: Sequence[NodeSearch]) -> None:
-    """Give nodes their searches back, which have had their answers, and settle those that know their split."""
-    for entry, search in zip(entries, searches, strict=True):
-        top.nodes[entry].search = search
-        top.settle(entry)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
 from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
-from bigforest.grow.out_of_core.probes import CODES, Answer, ColumnKind, Direction
+from bigforest.grow.out_of_core.probes import CODES, ColumnKind, Direction, Probe
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.shared.criteria import Criterion
 from bigforest.grow.shared.feature_kinds import Features
@@ -150,21 +150,25 @@ class UpperTree:
         """Entries of the nodes to be grown in memory."""
         return [entry for entry, node in enumerate(self.nodes) if node.state == SMALL]
 
-    def hear(self, entry: int, answers: Sequence[Answer]) -> None:
-        """Hand a node its answers and settle it."""
+    def search(self, entry: int) -> NodeSearch:
+        """That of a searching node."""
         search = self.nodes[entry].search
         assert search is not None
-        search.hear(answers)
-        self.settle(entry)
+        return search
 
-    def settle(self, entry: int) -> None:
-        """Split the node, or make it a leaf, if its search is over."""
+    def pending(self, entry: int) -> list[Probe]:
+        """What a searching node asks."""
+        return self.search(entry).pending
+
+    def settle(self, entry: int, search: NodeSearch) -> None:
+        """Take the search of a node back, which has had its answers: split the node, or make it a leaf, if it is
+        over."""
         node = self.nodes[entry]
-        assert node.search is not None
-        if node.search.pending:
+        node.search = search
+        if search.pending:
             return
-        node.cut = cut = node.search.cut()
-        node.constant = node.search.constant
+        node.cut = cut = search.cut()
+        node.constant = search.constant
         node.search = None
         if cut is None:
             node.state = LEAF
@@ -174,6 +178,10 @@ class UpperTree:
         key_l, key_r = child_keys(node.key)
         node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant)
         node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant)
+
+    def centre(self, entry: int) -> int:
+        """From where the numbers of a node are counted, see NodeStats."""
+        return self.stats.centre(self.nodes[entry].total)
 
     def splits(self) -> tuple[Splits, list[Direction] | None]:
         """The newest splits: no rows have been sent down them. And their directions, by number; None for features."""

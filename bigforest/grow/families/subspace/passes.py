@@ -143,7 +143,9 @@ class SubspaceTable(ProjectionTable):
         executor.run(learn, tasks, lambda index, found: learnt[tasks[index][0].tree].update(found), (self,))
         for top, trials in wanted:
             for entry, _ in trials:
-                top.hear(entry, [learnt[top.tree][entry]])
+                search = top.search(entry)
+                search.hear([learnt[top.tree][entry]])
+                top.settle(entry, search)
 
 
 def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -> dict[int, Learnt]:

@@ -174,7 +174,5 @@ def trials_of(top: UpperTree) -> list[tuple[int, Trial]]:
     """What nodes of a tree, by entry, want."""
     found = []
     for entry in top.searching():
-        search = top.nodes[entry].search
-        assert search is not None
-        found += [(entry, probe) for probe in search.pending if isinstance(probe, Trial)]
+        found += [(entry, probe) for probe in top.pending(entry) if isinstance(probe, Trial)]
     return found
