@@ -73,7 +73,7 @@ def compare(
     Raises
     ------
     ConfigError, DataError, FormatError, OutputExistsError
-        As `train`; also for candidates without rows out of bag.
+        As `train`; also for candidates without out-of-bag rows.
 
     Notes
     -----

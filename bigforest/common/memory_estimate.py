@@ -153,7 +153,7 @@ def release_freed() -> None:
 def keep_freed() -> None:
     """Keep freed memory for the next tree, up to 16 MB in each thread, except for that of large arrays as above.
 
-    Left to itself, the C library gives back what the arrays of a tree took once they are freed, and the system makes
+    Left to itself, the C library returns what the arrays of a tree took once they are freed, and the system makes
     pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Does nothing where the
     library cannot.
     """

@@ -41,7 +41,7 @@ class RunPlan:
 
     @property
     def seconds(self) -> float:
-        """About the time of the whole run."""
+        """Estimated time of the whole run."""
         return sum(stage.seconds for stage in self.stages)
 
     def _html(self, title: str, facts: dict[str, str]) -> str:

@@ -69,7 +69,7 @@ class RowTable(NamedTuple):
         return _mapped(self.folder / "target", "u2" if self.classes else "f8")
 
     def weight(self) -> NDArray[np.float64] | None:
-        """float64 [rows]; None where all weigh 1."""
+        """float64 [rows]; None if all weights are 1."""
         return _mapped(self.folder / "weight", "f8") if self.weighted else None
 
     def kept(self) -> NDArray[np.uint32]:

@@ -1,4 +1,4 @@
-"""The training rows out of bag, by which the certainty of predictions is calibrated, read from the report."""
+"""The training out-of-bag rows, by which the certainty of predictions is calibrated, read from the report."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class CalibrationRows(NamedTuple):
 
 
 class Calibration:
-    """What the rows out of bag say of the certainty of a forest's predictions. All of them count alike.
+    """What the out-of-bag rows say of the certainty of a forest's predictions. All of them have the same weight.
 
     Where rows were held out of all bags, these alone are asked: those that all trees voted on. Others among them are
     there by chance, which asks for nothing that is in the rows.
@@ -147,7 +147,7 @@ class Calibration:
         return fit_least_share(*self._votes(), risk)
 
     def reject_curve(self) -> RejectCurve:
-        """Of a forest that predicts classes, and has rows out of bag: see `reject_curve`."""
+        """Of a forest that predicts classes, and has out-of-bag rows: see `reject_curve`."""
         return reject_curve(*self._votes())
 
     def _votes(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -157,7 +157,7 @@ class Calibration:
 
 
 def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
-    """The rows out of bag: all, or of more than `most` those with the lowest draws, and those of each class.
+    """The out-of-bag rows: all, or of more than `most` those with the lowest draws, and those of each class.
 
     At most about four times `most` rows are in memory, however many there are. What is kept does not depend on the
     batches in which they come.

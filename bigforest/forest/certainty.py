@@ -17,7 +17,7 @@ from bigforest.schema.columns import is_text_type
 
 
 def check_certainty(forest: Contents, vote: str, trees: tuple[int, ...], reject_above: Any) -> None:
-    """Raise ConfigError for what the rows out of bag say nothing of."""
+    """Raise ConfigError for what the out-of-bag rows say nothing of."""
     if forest.config.boosts:
         raise ConfigError(
             f"certainty is calibrated on rows out of bag, whose error is biased with sampling "

@@ -47,7 +47,7 @@ _REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated", SHRUNK: "shrunk"}
 
 
 class Contents:
-    """What is in the directory of a forest.
+    """The files in the directory of a forest.
 
     directory  where its files are.
     spec       the dataspec: features and target of the training table.
@@ -173,7 +173,7 @@ class Contents:
 
     @property
     def has_votes(self) -> bool:
-        """Whether the votes of trees on rows out of bag are kept with the forest; they are the same by any lambda."""
+        """Whether the votes of trees on out-of-bag rows are kept with the forest; they are the same by any lambda."""
         return self.config.keep_votes and self.revised in (None, _REVISED[SHRUNK])
 
     @property

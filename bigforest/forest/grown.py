@@ -55,7 +55,7 @@ class GrownForest(Contents):
         self._loader.take(packed)
 
     def tree_votes(self) -> NDArray[np.float64] | None:
-        """By what the votes of each tree are multiplied, float64 [trees]; None where all trees vote alike.
+        """The weight of each tree's vote, float64 [trees]; None if all votes have the same weight.
 
         Raises FormatError.
         """
@@ -104,7 +104,7 @@ class GrownForest(Contents):
 
     @cached_property
     def calibration(self) -> Calibration:
-        """What the rows out of bag say of the certainty of predictions. Raises ConfigError and FormatError."""
+        """What the out-of-bag rows say of the certainty of predictions. Raises ConfigError and FormatError."""
         return Calibration(self)
 
     def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:

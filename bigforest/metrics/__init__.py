@@ -1,1 +1,1 @@
-"""How good answers are, by scikit-learn's definitions, from rows that come in pieces of any size."""
+"""The quality of predictions, by scikit-learn's definitions, from rows in batches of any size."""

@@ -13,7 +13,7 @@ from bigforest.metrics.conformal import ClassSets, Intervals, check_enough_rows,
 
 @dataclass(frozen=True, slots=True)
 class ByCategory:
-    """What is said of a row by its value in a column.
+    """Calibration by the value of a row in a column.
 
     column      its name.
     levels      the values of the calibration rows as text.
@@ -35,7 +35,7 @@ class ByCategory:
         return any(one.by_spread for one in self.calibrated)
 
     def groups(self, codes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Intervals | ClassSets]]:
-        """Rows of one category, ascending, and what is said of them; codes: place of each row in `calibrated`."""
+        """Rows of one category, ascending, and their result; codes: place of each row in `calibrated`."""
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(self.calibrated)))
         for one, begin, end in zip(self.calibrated, [0, *ends[:-1]], ends, strict=True):
@@ -50,12 +50,12 @@ def fit_by_category(
     coverage: float,
     fit: Callable[[NDArray[np.bool_]], Intervals | ClassSets],
 ) -> ByCategory:
-    """What the calibration rows of each category say.
+    """The result of the calibration rows of each category.
 
     Categories of too few rows are calibrated together (`pooled_categories`), those without rows by all rows.
 
     codes  category of each calibration row: the place of its level, or len(levels) + 1 where the value is missing.
-    fit    gives what these rows say.
+    fit    computes the result of some rows.
 
     Raises ConfigError where all rows together are too few.
     """

@@ -1,4 +1,4 @@
-"""How well classes are told, by scikit-learn's definitions, from rows that come in pieces of any size.
+"""The quality of predicted classes, by scikit-learn's definitions, from rows in batches of any size.
 
 Counts are integers, and so are sums of losses: in steps of 2**-40, to which the loss of every row, times its share of
 2**16 where rows have weights, is rounded, so that a mean is the same for any pieces in any order; without weights it is
@@ -52,7 +52,7 @@ class ClassMetrics:
 class Metrics:
     """Adds up rows.
 
-    total  what weights of all of them are together at most; None where rows have none.
+    total  largest sum of the weights of all rows; None without weights.
     """
 
     def __init__(self, classes: int, max_scores: int = MOST_SCORES, total: int | None = None) -> None:
@@ -173,8 +173,8 @@ class Metrics:
 class Scores:
     """How often each score, 0 or more, was given to rows of the first and of the second class, by weight, ascending.
 
-    At most `most` scores above `above` are held. When there are more, the upper ones are forgotten: `limit` is then the
-    score from which on they are, and another pass over the rows, above the ones held, finds the next.
+    At most `most` scores above `above` are kept. Beyond that the upper ones are dropped: `limit` is then the lowest
+    dropped score, and another pass over the rows finds the scores above those kept.
     """
 
     def __init__(self, most: int, above: float = -np.inf) -> None:
@@ -224,10 +224,10 @@ class Scores:
         self._take(other.values, other.counts)
 
     def _take(self, values: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-        """Add counts of ascending scores, which may be there several times, and forget what is too much."""
+        """Add counts of ascending scores, which may be repeated, and drop scores beyond the limit."""
         if self.values.size:
             values, counts = np.concatenate([self.values, values]), np.concatenate([self.counts, counts], axis=1)
-            order = np.argsort(values, kind="stable")  # which merges what is sorted
+            order = np.argsort(values, kind="stable")  # merges sorted runs
             values, counts = values[order], counts[:, order]
         first = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if values.size else np.empty(0, np.int64)
         found = values[first]

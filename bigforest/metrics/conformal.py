@@ -1,6 +1,6 @@
-"""How sure predictions are, from rows whose truth and prediction are known: intervals, sets of classes, rejection.
+"""The certainty of predictions, from rows whose truth and prediction are known: intervals, sets of classes, rejection.
 
-Conformal prediction on rows out of bag (Johansson, Bostrom, Lofstrom and Linusson 2014): the k-th smallest of the n
+Conformal prediction on out-of-bag rows (Johansson, Bostrom, Lofstrom and Linusson 2014): the k-th smallest of the n
 errors of calibration rows, k = ceil(coverage * (n + 1)), bounds the error of a new row with the probability `coverage`
 where calibration rows and new rows are exchangeable. It is taken in each category apart (Mondrian, Vovk 2005).
 Oracle: tests/naive/conformal.py.
@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 
-# Bins of predictions, and the fewest rows of one: the quantile of fewer would be off by much. At high coverage more
-# rows are needed for some to be beyond the quantile.
+# Bins of predictions, and the fewest rows of one, below which the quantile would be imprecise. High coverage needs more
+# rows, so that some are beyond the quantile.
 MOST_BINS = 20
 _BIN_ROWS = 200
 _BIN_ERRORS = 10
 # What is added to the spread of the trees, as a multiple of its mean: of 0.01, 0.1, 0.3 and 1 the one with the
 # narrowest intervals on one half of the sets of benchmarks/intervals.py.
 _SENSITIVITY = 1.0
-# A risk is taken to this many parts of one, so that rows and errors are compared as whole numbers of 64 bits.
+# A risk is rounded to this many parts of one, so that rows and errors are compared as whole numbers of 64 bits.
 _RISK_PARTS = 10**9
 
 
@@ -60,8 +60,8 @@ class Intervals:
 
 
 def difficulty(spread: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """How hard rows are to predict, by the standard deviation of what trees predict (Bostrom, Linusson, Lofstrom and
-    Johansson 2017); scale: its mean."""
+    """The difficulty of rows, from the standard deviation of the predictions of the trees (Bostrom, Linusson, Lofstrom
+    and Johansson 2017); scale: its mean."""
     found: NDArray[np.float64] = spread / scale + _SENSITIVITY
     return found
 
@@ -153,7 +153,7 @@ class RejectCurve(NamedTuple):
 
 
 def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> RejectCurve:
-    """The errors that are left where the least sure rows have no answer (Chow 1970); at least one row.
+    """The remaining errors if the least certain rows are rejected (Chow 1970); at least one row.
 
     confidence  share of the votes that the predicted class of each row has.
     wrong       whether it is another than the true one.
@@ -168,9 +168,9 @@ def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> R
 def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], risk: float) -> float:
     """The least share of the votes for the predicted class with which a row is answered; infinity where none is.
 
-    The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. Where it
-    exceeds the risk need not be found by that: rows that are answered are those from the confidence on which makes the
-    errors less `risk` times the rows that are answered least (Chow 1970), among ties as many as possible.
+    The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. The point
+    where it exceeds the risk minimises errors minus `risk` times answered rows over all thresholds (Chow 1970); among
+    ties as many rows as possible are answered.
 
     confidence  share of the votes that the predicted class of each row has.
     wrong       whether it is another than the true one.
@@ -201,7 +201,7 @@ def fewest_rows(coverage: float) -> int:
 def pooled_categories(counts: NDArray[np.int64], coverage: float) -> NDArray[np.int64]:
     """The category by which each is calibrated, from the number of their rows, which are enough together.
 
-    Those with too few for a quantile are one, with as many of the next rarest as it takes.
+    Those with too few for a quantile are pooled, with as many of the next rarest as needed.
     """
     fewest = fewest_rows(coverage)
     rarest = np.argsort(counts, kind="stable")
@@ -227,7 +227,7 @@ def _counted(rows: int) -> str:
 
 
 def exact_share(share: float) -> Fraction:
-    """The number as it is written: 0.9, and not the nearest float64."""
+    """The number as written: 0.9, and not the nearest float64."""
     return Fraction(repr(float(share)))
 
 

@@ -1,7 +1,7 @@
 """Intervals by the jackknife+ after bootstrap (Kim, Xu and Barber 2020). Oracle: tests/naive/conformal.py jackknife.
 
-The forest that calibration row i never saw is that of the trees whose bags are without it. With f_i what it predicts
-for a new row, and R_i its error on row i, the interval is from the floor(alpha (n + 1))-th smallest of the n numbers
+The forest without calibration row i consists of the trees whose bags leave it out. With f_i its prediction for a new
+row, and R_i its error on row i, the interval is from the floor(alpha (n + 1))-th smallest of the n numbers
 f_i - R_i to the ceil((1 - alpha)(n + 1))-th smallest of the f_i + R_i, alpha = 1 - coverage. It has the true value with
 the probability 1 - 2 alpha or more, whatever the data, where rows are exchangeable, the number of trees was drawn from
 a binomial distribution, and nothing else was chosen by the rows.
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.metrics.conformal import check_enough_rows, rank_of
 
-# What trees predict becomes whole numbers of at most this size. The sums of 8,192 of them are exact in float64, so they
-# have the same bits in any order in which a matrix product adds them up.
+# Predictions of trees are rounded to whole numbers up to this size. Sums of 8,192 of them are exact in float64, so they
+# do not depend on the order in which a matrix product adds them up.
 _STEPS = 2.0**40
 MOST_TREES = 1 << 13
 # Cells, rows times calibration rows, that are in memory at a time.

@@ -1,4 +1,4 @@
-"""How far numbers are from the true ones, by scikit-learn's definitions, from rows that come in pieces of any size."""
+"""The errors of predicted numbers, by scikit-learn's definitions, from rows in batches of any size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class NumberMetrics:
 
 
 class ExactSum:
-    """A sum of float64 numbers without any rounding, so that their order and pieces do not show."""
+    """A sum of float64 numbers without rounding, independent of order and batches."""
 
     def __init__(self) -> None:
         self._total = 0  # in units of the smallest number above 0, 2**-1074
@@ -60,10 +60,10 @@ class ExactSum:
 
 
 class NumberSums:
-    """Adds up rows whose target is a number. Squares are rounded once each, their sums not at all.
+    """Adds up rows whose target is a number. Squares are rounded once each, sums are exact.
 
-    origin  a number near the targets, from which their variance is measured, so that little is lost in squaring.
-    total   what weights of all of them are together at most; None where rows have none.
+    origin  a number near the targets, from which their variance is measured, so that squaring loses few digits.
+    total   largest sum of the weights of all rows; None without weights.
     """
 
     def __init__(self, origin: float, total: int | None = None) -> None:

@@ -74,17 +74,17 @@ class Pictures:
         return reliability_chart(self.forest)
 
     def roc(self) -> Any:
-        """ROC curve of the rows out of bag: of two classes the second, of several each against the rest."""
+        """ROC curve of the out-of-bag rows: of two classes the second, of several each against the rest."""
         self._heard(classes=True)
         return roc_chart(self.forest)
 
     def precision_recall(self) -> Any:
-        """Precision against recall of the rows out of bag, classes as in `roc`."""
+        """Precision against recall of the out-of-bag rows, classes as in `roc`."""
         self._heard(classes=True)
         return precision_recall_chart(self.forest)
 
     def rejection(self) -> Any:
-        """Error of the rows out of bag that are answered, against their share, where the least sure have no answer."""
+        """Error of the out-of-bag rows that are answered, against their share, where the least sure have no answer."""
         self._heard(classes=True)
         if not has_rejection(self.forest):
             raise ConfigError("the forest is boosted, so its out-of-bag rows cannot calibrate certainty")
@@ -95,7 +95,7 @@ class Pictures:
         return self._importance("importance", None)
 
     def unbiased(self, data: Any) -> Any:
-        """The most important features by the decrease of impurity in rows out of bag (MDI-oob).
+        """The most important features by the decrease of impurity in out-of-bag rows (MDI-oob).
 
         Parameters
         ----------
@@ -109,7 +109,7 @@ class Pictures:
         return self._importance("unbiased", data)
 
     def permutation(self, data: Any) -> Any:
-        """The most important features by permuting them among rows out of bag.
+        """The most important features by permuting them among out-of-bag rows.
 
         Parameters
         ----------

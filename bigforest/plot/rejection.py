@@ -1,4 +1,4 @@
-"""The error-reject curve: how many answers are wrong where the least sure rows have none, by rows out of bag."""
+"""The error-reject curve: how many answers are wrong where the least sure rows have none, by out-of-bag rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POINTS = 500
 
 
 def has_rejection(forest: GrownForest) -> bool:
-    """Whether rows out of bag say at which error rows are to be rejected: of classes, and where they are not biased."""
+    """Whether out-of-bag rows say at which error rows are to be rejected: of classes, and where they are not biased."""
     return forest.has_oob and forest.oob.rows_used > 0 and not forest.is_regression and not forest.config.boosts
 
 
@@ -28,7 +28,7 @@ def rejection_table(forest: GrownForest) -> pl.DataFrame:
     """Columns confidence, answered and error, from the surest rows on, which are answered first.
 
     confidence  share of the votes for the predicted class: rows with this or more are answered
-    answered    share of the rows out of bag that have it
+    answered    share of the out-of-bag rows that have it
     error       share of these that are wrong
     """
     curve = forest.calibration.reject_curve()

@@ -51,7 +51,7 @@ class JudgedLoss(NamedTuple):
 class Rows(NamedTuple):
     """The rows of a store as those of a comparison.
 
-    weight  float64 [rows]; None where all count alike.
+    weight  float64 [rows]; None if all have the same weight.
     group   int64 [rows]; None where each row is by itself.
     """
 

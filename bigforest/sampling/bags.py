@@ -1,17 +1,17 @@
-"""Which rows are in the bag of a tree, and how often. Bags are recomputed wherever they are needed, never stored.
+"""The rows in the bag of a tree, with multiplicities. Bags are recomputed wherever they are needed, never stored.
 
-The draws of a tree are first spread over the blocks of rows, exactly as independent draws would fall (a multinomial;
-without replacement a multivariate hypergeometric), then over the rows of each block by a stream of its own. So the
-bag of any block can be had alone, and every bag of n rows drawn with replacement has exactly n draws.
+The draws of a tree are first distributed over the blocks of rows, with the distribution of independent draws (a
+multinomial; without replacement a multivariate hypergeometric), then over the rows of each block by a stream of its
+own. So the bag of any block can be drawn alone, and every bag of n rows drawn with replacement has exactly n draws.
 
-Stratified and balanced bags do the same for every class by itself, from the number of its rows in each block: in a
+Stratified and balanced bags do the same for each class separately, from the number of its rows in each block: in a
 stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
 many draws as the smallest. With groups a bag is drawn from the groups as if they were rows, and its rows follow.
 
 Rows that are held out (held_out.py) are in no bag: bags are drawn from the others as if these were all.
 
-With boosting (boosting.py) a bag depends on the trees before: whoever grows the trees hands the weights of the rows to
-the sampler, tree by tree.
+With boosting (boosting.py) a bag depends on the trees before: whoever grows the trees passes the weights of the rows
+to the sampler, tree by tree.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from bigforest.sampling.held_out import are_held_out, held_out_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
-# Rows of a block. Part of the store's format and of what a seed means: changing it changes every forest.
+# Rows of a block. Part of the store's format and of all random draws: changing it changes every forest.
 BLOCK_ROWS = 65_536
 
-# Bytes of the draws that a sampler keeps, where those of one tree are not more.
+# Bytes of draws that a sampler keeps, if those of one tree fit.
 _KEPT_BYTES = 64 << 20
 
 
 class Sampler:
     """The bags of all trees of a forest, as its configuration says.
 
-    Keeps what it draws for a tree, up to some bytes, for callers that ask for many blocks of a few trees. Other
-    processes make theirs again.
+    Keeps what it draws for a tree, up to some bytes, for callers that need many blocks of a few trees. Other processes
+    draw their own.
     """
 
     def __init__(self, store: Store, config: TrainConfig, counts: NDArray[np.int64] | None) -> None:
@@ -160,7 +160,7 @@ class Sampler:
         with self._lock:
             known = self._kept.pop(tree, None)
             draws: Future[NDArray[Any] | None] = Future() if known is None else known
-            self._kept[tree] = draws  # the last to go
+            self._kept[tree] = draws  # the last to be dropped
             if len(self._kept) > self._most:
                 del self._kept[next(iter(self._kept))]
         if known is None:
@@ -209,13 +209,13 @@ class Sampler:
 
 
 def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDArray[np.bool_] | None:
-    """Which of the rows from `start` to before `stop` no bag has; None where every row may be in one."""
+    """Which of the rows from `start` to before `stop` are held out; None if none are."""
     whole = config.calibration is not None and config.group is not None and store.spec.group is not None
     return held_out_rows(config, start, stop, store.groups_of(start, stop) if whole else None)
 
 
 def not_drawn_again(config: TrainConfig) -> ConfigError:
-    """That the bags of a boosted forest are not known once it is grown."""
+    """The error that the bags of a boosted forest are not known once it is grown."""
     return ConfigError(
         f"the bags of a forest grown with sampling {config.sampling!r} depend on the errors of its trees, so "
         "they are known only while it grows; train with another sampling"
@@ -240,12 +240,12 @@ def bag_size(rows: int, config: TrainConfig) -> int:
 
 
 def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
-    """Rows of a bag without repeats: an upper bound that holds for all bags we shall ever see (12 standard deviations).
+    """Rows of a bag without repeats: an upper bound that holds for any bag in practice (12 standard deviations).
 
     classes  of the target; they matter where bags are drawn class by class.
 
-    Of n rows, d draws with replacement leave out n exp(-d / n) on average. Drawn class by class a bag has at most one
-    more row per class: each class has one at least, and as many draws spread over fewer rows find no more of them.
+    Of n rows, d draws with replacement leave out n exp(-d / n) on average. Drawn by class, a bag has at most one more
+    row per class: each class has at least one, and draws over fewer rows find no more distinct rows.
     """
     draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or config.group is not None:
@@ -268,7 +268,7 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
 
 
 def max_weight(store: Store, config: TrainConfig) -> int:
-    """Rows of a bag, repeats counted: an upper bound for all bags we shall ever see, as in `distinct_rows`."""
+    """Rows of a bag, repeats counted: an upper bound as in `distinct_rows`."""
     rows, group = store.rows, store.spec.group
     if config.group is None or group is None:
         return bag_size(rows, config) + (len(store.spec.target.classes) if config.draws_by_class else 0)
@@ -303,7 +303,7 @@ def block_draws(rows: int, tree: int, config: TrainConfig) -> NDArray[np.int64]:
 def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
     """`block_draws` for blocks of these sizes."""
     rows = int(sizes.sum())
-    if sizes.size == 1:  # which takes no draw, as making a stream would take longer than all else of a small bag
+    if sizes.size == 1:  # without a draw: making a stream would take longer than the rest of a small bag
         return np.array([bag_size(rows, config)])
     random = _spreading(config, tree)
     if config.replace:
@@ -316,7 +316,7 @@ def bag_block(
 ) -> NDArray[np.uint16]:
     """How often each row of the block is in the bag of the tree, uint16 [rows of the block].
 
-    rows is the size of the whole table; `draws` is what `block_draws` gives, for callers that ask for many blocks.
+    rows is the size of the whole table; `draws` is what `block_draws` gives, for callers that need many blocks.
     """
     size = min(BLOCK_ROWS, rows - block * BLOCK_ROWS)
     if not config.bootstrap:

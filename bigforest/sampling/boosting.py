@@ -1,14 +1,15 @@
 """The weights of rows by which the bags of a boosted forest are drawn, and the votes of its trees.
 
-arc-x4 (Breiman 1998): a row that m of the trees so far are wrong on has weight 1 + m**4. Trees vote alike.
+arc-x4 (Breiman 1998): a row that m of the trees so far are wrong on has weight 1 + m**4. All votes have the same
+weight.
 
 adaboost (Freund and Schapire 1997, by resampling): the error e of a tree is the share of the weight that it is wrong
-on. The rows it is wrong on are weighted up until they have half of the weight, and it votes with log((1 - e) / e). A
-tree that is wrong on nothing, or on half of the weight or more, makes all weights equal again (Breiman 1998), and e
-counts as half a row more than 0, or less than 1/2, so that every vote is a finite number above 0.
+on. The rows it is wrong on are weighted up until they have half of the weight, and it votes with log((1 - e) / e).
+After a tree without errors, or with e >= 1/2, all weights are equal again (Breiman 1998), and e is set to half a row
+above 0, or below 1/2, so that every vote is finite and above 0.
 
 A tree is wrong on a row where the most frequent class of the leaf, the lowest among ties, is not that of the row.
-Weights are whole numbers, and their sums exact: neither threads nor the pieces that rows come in can change a bag.
+Weights are whole numbers, and their sums exact: neither threads nor the batches of rows can change a bag.
 Oracle: tests/naive/boosting.py.
 """
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.schema.config import TrainConfig
 
-# What all weights come to, nearly: sums of them are exact in float64.
+# The approximate sum of all weights: sums of them are exact in float64.
 _TOTAL = 1 << 52
 _MOST_SUM = 1 << 63
 # Bytes of a row: weights, their sums, a product of them, the bag, whether a tree is wrong, its leaf.
@@ -51,7 +52,7 @@ class RowWeights:
         self.weights = np.full(rows, self._equal, np.int64)
 
     def add(self, wrong: NDArray[np.bool_]) -> Judgement:
-        """Judge the tree that was drawn by the weights by the rows it is wrong on; sets those for the next one."""
+        """Evaluate the tree whose bag was drawn by the weights, from its errors; sets the weights for the next one."""
         total, lost = int(self.weights.sum()), int(self.weights[wrong].sum())
         error = lost / total
         if self._counts is not None:
@@ -73,7 +74,7 @@ class RowWeights:
 
 
 def check_rows(rows: int, config: TrainConfig) -> None:
-    """Raise ConfigError where the weights of this number of rows, after this number of trees, have no exact sum."""
+    """Raise ConfigError if the sum of the weights of this many rows after this many trees is not exact."""
     if config.sampling == "arc-x4" and rows * (1 + config.trees**4) >= _MOST_SUM:
         most = math.isqrt(math.isqrt((_MOST_SUM - 1) // rows - 1))
         raise ConfigError(

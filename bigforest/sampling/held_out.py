@@ -1,4 +1,4 @@
-"""Rows that no bag has, so that the certainty of predictions can be calibrated by rows which no tree has seen.
+"""Rows held out of all bags, to calibrate the certainty of predictions.
 
 Whether a row is held out follows from its number, with groups from that of its group, and from the share alone: so
 forests of any seed, and the trial trees before them, hold out the same rows.
@@ -14,7 +14,7 @@ from bigforest.schema.config import TrainConfig
 
 
 def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
-    """Whether the rows, or groups, of these numbers are held out; each is with the chance `share`."""
+    """Whether the rows, or groups, of these numbers are held out; each with probability `share`."""
     random = np.empty(numbers.size, np.uint64)
     with np.errstate(over="ignore"):
         key = np.uint64(stream_key(np.uint64(0), PURPOSE_HELD_OUT, np.uint64(0), np.uint64(0)))

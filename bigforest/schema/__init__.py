@@ -1,1 +1,1 @@
-"""What a table and a training run are: types of columns, the dataspec, the options of training."""
+"""Definitions of tables and training runs: types of columns, the dataspec, the options of training."""

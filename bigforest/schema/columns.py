@@ -40,7 +40,7 @@ _PLAIN: frozenset[type[pl.DataType]] = frozenset(
 
 
 def columns_named(names: Iterable[str]) -> pl.Expr:
-    """The columns of these very names, each once, in this order.
+    """The columns of exactly these names, each once, in this order.
 
     Polars takes `*`, and what begins with `^` and ends with `$`, for a pattern in pl.col, select, drop, cast and
     struct.field; not in selectors by name and in get_column.
@@ -49,7 +49,8 @@ def columns_named(names: Iterable[str]) -> pl.Expr:
 
 
 def cells(frame: pl.DataFrame, name: str) -> pl.Series:
-    """The column of this very name, without the name: many methods of a Series look themselves up by it in pl.col."""
+    """The column of exactly this name, without the name: many methods of a Series look themselves up by it in
+    pl.col."""
     return frame.get_column(name).alias("")
 
 
@@ -61,7 +62,7 @@ class Field(NamedTuple):
     fields: int
 
     def of(self, expr: pl.Expr) -> pl.Expr:
-        """How it is had from the struct."""
+        """The expression that takes it from the struct."""
         if self.name != "*" and not (self.name.startswith("^") and self.name.endswith("$")):
             return expr.struct.field(self.name)
         # For Polars such a name would be a pattern.
@@ -77,7 +78,7 @@ class Leaf(NamedTuple):
 
     @property
     def expr(self) -> pl.Expr:
-        """How it is had from the table."""
+        """The expression that takes it from the table."""
         expr = columns_named([self.column])
         for step in self.path:
             expr = step.of(expr) if isinstance(step, Field) else expr.arr.get(step)
@@ -128,7 +129,7 @@ def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
 def locate_columns(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str, str]]) -> list[Leaf | None]:
     """Where the features `wanted` are, pairs of a name and the column it was in; None for one that is not there.
 
-    A column of the very name comes before an unnested one.
+    A column of exactly this name comes before an unnested one.
     """
     nested: dict[str, dict[str, Leaf]] = {}
     found: list[Leaf | None] = []

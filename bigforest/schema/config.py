@@ -29,7 +29,7 @@ from bigforest.schema.rules import check_rules
 from bigforest.schema.tasks import TASKS
 from bigforest.schema.train_options import OPTIONS, TrainOptions
 
-# Features of a subspace where nothing is said: this many, and at most half of them (Ho 1995, section 4).
+# Features of a subspace by default: this many, and at most half of them (Ho 1995, section 4).
 _SUBSPACE = 100
 
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
@@ -120,12 +120,12 @@ class TrainConfig(TrainOptions):
 
     def _with_defaults(self, task: Task) -> TrainConfig:
         config = replace(self, task=task, impurity=replace(self, task=task).criterion)
-        if task == "regression":  # what else is not said is chosen, see training/choose.py
+        if task == "regression":  # other defaults are chosen, see training/choose.py
             return config
         return config.with_defaults()
 
     def with_defaults(self) -> TrainConfig:
-        """The configuration, which has a task, with the defaults of what was neither said nor chosen."""
+        """The configuration, which has a task, with the defaults of what was neither given nor chosen."""
         return replace(self, min_leaf=self.leaf_rule, mtry=self.draw_rule)
 
     def drawn_projections(self, features: int) -> int:
@@ -143,22 +143,22 @@ class TrainConfig(TrainOptions):
 
     @property
     def criterion(self) -> Impurity:
-        """The impurity, also where it was not said."""
+        """The impurity, or its default."""
         return self.impurity or TASKS[self.task or "classification"].impurity
 
     @property
     def draw_rule(self) -> FeatureRule | int | float:
-        """mtry, also where it was not said."""
+        """mtry, or its default."""
         return TASKS[self.task or "classification"].mtry if self.mtry is None else self.mtry
 
     @property
     def leaf_rule(self) -> int:
-        """min_leaf, also where it was not said."""
+        """min_leaf, or its default."""
         return self.min_leaf or TASKS[self.task or "classification"].min_leaf
 
     @property
     def tie_rule(self) -> Ties:
-        """What the forest answers where classes have equal votes, unless asked otherwise."""
+        """The prediction for classes with equal votes, unless an option of prediction changes it."""
         return self.ties or ("reject" if self.in_subspaces else "lowest")
 
     def subspace_sizes(self, features: int) -> tuple[int, ...]:
@@ -245,7 +245,7 @@ class TrainConfig(TrainOptions):
 
 
 def check_features(config: TrainConfig, names: Collection[str]) -> None:
-    """Raise ConfigError where options ask for features that a table with features of these names has not."""
+    """Raise ConfigError where options ask for features that a table with these features does not have."""
     features, drawn_from = len(names), config.axis_count(len(names))
     if not config.chooses_axes:
         check_axes_from(config, names)
@@ -261,7 +261,7 @@ def check_features(config: TrainConfig, names: Collection[str]) -> None:
 
 
 def check_axes_from(config: TrainConfig, names: Collection[str]) -> None:
-    """Raise ConfigError where axes are to be made from what is no feature of a table with features of these names."""
+    """Raise ConfigError where axes are to be made from a name that is not a feature of the table."""
     for name in config.axes_from:
         if name not in names:
             raise ConfigError(f"{name!r} is not a feature, so no axes can be made from it; drop it from axes_from")

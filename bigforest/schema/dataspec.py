@@ -1,4 +1,4 @@
-"""The dataspec: what each column of a table is. It travels with the store and with the forest."""
+"""The dataspec: what each column of a table is. It is stored with the store and with the forest."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bigforest.schema.options import Task
 MAX_CLASSES = 65_535
 MAX_FEATURES = 2**31 - 1
 MAX_CODES = 2**32
-# Weights of rows have this many bits that a row may be in a bag 64 times: together they fit the 16 of an item.
+# Weights of rows have this many bits, so that a row may be in a bag 64 times: the product fits the 16 bits of an item.
 MOST_WEIGHT = 1023
 # A bag of weighted rows weighs no more than this.
 MOST_BAG_WEIGHT = 2**31 - 1
-# What all wide weights of a table come to at most; a bag may weigh 32 times that within 63 bits.
+# Largest sum of all wide weights of a table; a bag may weigh 32 times that within 63 bits.
 MOST_WIDE_TOTAL = 2**58
 # Largest target of a regression: squares of larger ones would not leave room for sums of them.
 LARGEST_NUMBER = 2.0**500
@@ -68,7 +68,7 @@ class FeatureSpec:
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """The target column: its Polars type by name, and what it tells apart.
+    """The target column: its Polars type by name, its task and its classes.
 
     task          "classification" or "regression".
     classes       of a classification, ascending; class k has code k. Dates, times and decimals are the integers that
@@ -90,7 +90,7 @@ class TargetSpec:
     categories: tuple[str, ...] = ()
 
     def values(self, numbers: Any) -> Any:
-        """What whole numbers stand for."""
+        """The targets of whole numbers."""
         return self.offset + numbers * self.step
 
 
@@ -152,7 +152,7 @@ class DataSpec:
 
     @cached_property
     def _json(self) -> str:
-        """Every file of a forest has it, and it takes a millisecond for a thousand features."""
+        """Cached: every file of a forest contains it, and it takes a millisecond for a thousand features."""
         return json.dumps(self, default=_entries, sort_keys=True)
 
     @classmethod
@@ -194,7 +194,7 @@ def code_width(codes: int) -> int:
 
 
 def max_number(rows: int, *, weighted: bool) -> int:
-    """What the whole numbers of a regression's targets stay below, in size, where there are this many rows."""
+    """The bound on the absolute whole numbers of regression targets, for this many rows."""
     weight = min(rows * MOST_WEIGHT, MOST_BAG_WEIGHT) if weighted else rows
     return min(1 << _NUMBER_BITS, (1 << _SUM_BITS) // weight)
 

@@ -30,21 +30,21 @@ PANELS = (TREES, BAGS, COLUMNS, FAMILY, RUN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """What there is to say of an option besides its type and its default.
+    """The declaration of an option besides its type and its default.
 
     help       what it does. The names of other options stand in backticks, here and in `more`.
-    more       what only the documentation says.
+    more       further text for the documentation only.
     panel      one of PANELS.
     min, max   limits of a whole number.
     within     limits of any other number, as an interval: "(0, 1]".
-    metavar    what stands for its value in --help; else the choices, or N, F and NAME.
+    metavar    placeholder of its value in --help; else the choices, or N, F and NAME.
     unset      what None is, in words.
-    text       what a text may be, in words, where it is no choice.
-    accepts    its type in signatures, where users may give more than is kept.
-    further    gives words that it may be besides those of its type: names registered from outside the package.
+    text       what a text may be, in words, if it has no fixed choices.
+    accepts    its type in signatures, if users may give more types than are kept.
+    further    gives further allowed words: names registered from outside the package.
     families   the families that have the option; empty for all of them.
     own        the defaults of families that have their own.
-    elsewhere  what it may be, besides its default, in families that lack it.
+    elsewhere  values besides its default that are allowed in families that lack it.
     """
 
     help: str
@@ -132,7 +132,7 @@ class Declared:
             return isinstance(value, str)
         if get_origin(kind) is Literal:
             return isinstance(value, str) and value in self.choices
-        return True  # whoever makes the kept value of what was given has checked it
+        return True  # checked where the kept value was made
 
 
 def declared_options(cls: type) -> dict[str, Declared]:

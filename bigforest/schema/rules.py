@@ -1,4 +1,4 @@
-"""The rules between options of training: which do not go together."""
+"""The rules between options of training: which contradict each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is so where nothing is said, by what a forest learns."""
+"""Defaults by the task."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bigforest.schema.options import FeatureRule, Impurity, Task
 
 
 class TaskDefaults(NamedTuple):
-    """Options of TrainConfig that are None stand for these."""
+    """Values of options of TrainConfig that are None."""
 
     impurity: Impurity
     min_leaf: int

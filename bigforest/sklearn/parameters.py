@@ -90,7 +90,7 @@ def training_options(
         options["mtry"] = _drawn(given["max_features"])
     if given["bootstrap"] != "auto":
         options["bootstrap"] = given["bootstrap"]
-    # Neither average shares nor a lambda that rows out of bag choose go with boosting, which has its own defaults.
+    # Neither average shares nor a lambda that out-of-bag rows choose go with boosting, which has its own defaults.
     for name, general in (("vote", "soft"), ("shrink", "auto")):
         if given.get("sampling") in BOOSTED and options.get(name) == general:
             del options[name]

@@ -1,4 +1,4 @@
-"""From whatever a user hands over to a Source."""
+"""From a user's data to a Source."""
 
 from __future__ import annotations
 

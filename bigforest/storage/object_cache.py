@@ -51,7 +51,7 @@ class ObjectCache:
             with self._lock:
                 if key in self._files:
                     path, size, _ = self._files.pop(key)
-                    self._files[key] = (path, size, time.monotonic())  # the last to go
+                    self._files[key] = (path, size, time.monotonic())  # the last to be dropped
                     return path
                 self._number += 1
                 path = self.folder / f"file-{self._number}"

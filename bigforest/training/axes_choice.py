@@ -1,12 +1,12 @@
 """The features that the axes of rotation trees are made from, where `axes_from` is auto.
 
-A column that means nothing is part of every axis and spoils it. Features are ranked by what splits on them gain out of
-bag in axis trees. The leading ones, half as many each time, are tried as those that axes are made from, and the subset
-of which trial trees err least is taken, where that is better than all features by a standard error.
+An irrelevant column is part of every axis and spoils it. Features are ranked by the out-of-bag gain of splits on them
+in axis trees. The leading half, quarter and so on are tried, and the subset with the least error of trial trees is
+taken, if it is better than all features by a standard error.
 
 The gain of a split is that of Li, Wang, Basu, Kumbier and Yu 2019 (A debiased MDI feature importance measure for
-random forests), section 3: answers are those of the bag and the truth that of rows out of bag, so that a feature that
-means nothing gains nothing on average, however many values it has.
+random forests), section 3: predictions are those of the bag and the truth that of out-of-bag rows, so an irrelevant
+feature gains nothing on average, for any number of values.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from bigforest.training.trial_trees import (
 
 
 def most_axes(config: TrainConfig) -> TrainConfig:
-    """The configuration with what takes most memory of all that may be chosen: axes from all features."""
+    """The configuration that needs most memory among those that may be chosen: axes from all features."""
     return replace(config, axes_from=())
 
 
 def choose_axes(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """The configuration with the names of the features that axes are made from; none stands for all."""
+    """The configuration with the names of the features that axes are made from; none for all."""
     names = [feature.name for feature in store.spec.features]
     if len(names) == 1:
         return replace(config, axes_from=())
@@ -74,7 +74,7 @@ def subset_sizes(features: int) -> list[int]:
 
 
 def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.float64]:
-    """Task: what splits on each feature gain out of bag in some trees, float64 [features]."""
+    """Task: the out-of-bag gain of splits on each feature in some trees, float64 [features]."""
     found = np.zeros(len(store.spec.features))
     for trial in trials(store, config, trees):
         answers, sums = trial.answers, _sums_below(trial)
@@ -86,7 +86,7 @@ def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.floa
 
 
 def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
-    """The sum of the truth of the rows out of bag that come to each node, float64 [nodes, outputs]."""
+    """The sum of the truth of the out-of-bag rows that reach each node, float64 [nodes, outputs]."""
     depth = trial.trees.depth
     sums = np.zeros((depth.size, trial.truth.shape[1]))
     for root, out in zip(np.flatnonzero(depth == 0), trial.left_out, strict=True):
@@ -106,6 +106,6 @@ def _of_axis_trees(config: TrainConfig) -> TrainConfig:
 
 
 def _named(names: list[str], subset: list[int]) -> tuple[str, ...]:
-    """The names of a subset; none where it is of all, and never the word that stands for a choice."""
+    """The names of a subset; none for all features, and never the word for automatic choice."""
     chosen = tuple(names[place] for place in subset)
     return () if len(chosen) == len(names) or chosen == (AUTO,) else chosen

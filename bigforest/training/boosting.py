@@ -1,8 +1,8 @@
-"""Growing a boosted forest: one tree after the other, each on a bag that is drawn by what those before are wrong on.
+"""Growing a boosted forest: one tree after the other, each on a bag that is drawn by the errors of the earlier trees.
 
-When a tree is grown, all rows are sent down it: where it is wrong gives the weights for the next bag (RowWeights), and
-where rows out of bag end is written for the report, as for other forests. Neither weights nor bags are kept. A run that
-continues sends all rows down the trees that are there, and has the same weights again.
+When a tree is grown, all rows are routed through it: its errors give the weights for the next bag (RowWeights), and the
+leaves of out-of-bag rows are written for the report, as for other forests. Neither weights nor bags are kept. A run
+that continues sends all rows down the trees that are there, and has the same weights again.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from bigforest.store.store import Store
 def grow_boosted(
     store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
 ) -> None:
-    """Write the parts of the forest except for those that are there, the leaves of rows out of bag, and
+    """Write the parts of the forest except for those that are there, the leaves of out-of-bag rows, and
     boosting.parquet.
 
-    All threads work on one tree at a time: they find where rows end in it. Raises what `grow_forest` raises.
+    All threads work on one tree at a time, to find the leaves of rows. Raises what `grow_forest` raises.
     """
     for file in found_leaves(directory, store.rows, answer_width(store.spec)):
-        file.remove()  # those of trees that are there are found again with the weights
+        file.remove()  # those of existing trees are found again with the weights
     with (
         Grower(store, config, directory, resources, listener),
         stage("grow", config.trees, "trees", listener) as progress,
@@ -63,7 +63,7 @@ def grow_boosted(
 
 
 class _Boosting(NamedTuple):
-    """Where growing stands.
+    """The state of growing.
 
     weights  by which the bag of the next tree is drawn
     judged   the trees so far
@@ -89,7 +89,7 @@ class _Boosting(NamedTuple):
             yield grown.trees
 
     def follow(self, directory: Path, part: range, leaves: LeafWriter) -> None:
-        """Judge the trees of a part that is there, as if they had just been grown."""
+        """Evaluate the trees of an existing part, as if they had just been grown."""
         store, trees = self.sampler.store, survey(directory, self.workers, [part])
         for place, tree in enumerate(part):
             self.sampler.weigh(tree, self.weights.weights)
@@ -100,7 +100,7 @@ class _Boosting(NamedTuple):
             self._judge(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
 
     def _judge(self, group: CodeTrees, ballots: Ballots, leaves: LeafWriter) -> None:
-        """Send all rows down a tree whose bag has been drawn; sets the weights for the next."""
+        """Route all rows through a tree whose bag has been drawn; sets the weights for the next tree."""
         store, tree = self.sampler.store, group.trees.start
         answers = _answers(ballots, len(store.spec.target.classes))
         ends, wrong = np.empty((store.rows, 1), np.uint32), np.empty(store.rows, np.bool_)
@@ -114,11 +114,11 @@ class _Boosting(NamedTuple):
 
 
 def _answers(ballots: Ballots, classes: int) -> NDArray[np.uint16]:
-    """The class that each leaf of a tree answers, the most frequent one, the lowest among ties; uint16 [nodes]."""
+    """The class that each leaf of a tree predicts, the most frequent one, the lowest among ties; uint16 [nodes]."""
     found = ballots.ballot.astype(np.int64)
     mixed = np.flatnonzero((found >= classes) & (found < classes + len(ballots.mixed)))
     found[mixed] = ballots.mixed.argmax(axis=1)[found[mixed] - classes] if mixed.size else 0
-    return found.astype(np.uint16)  # of inner nodes it means nothing
+    return found.astype(np.uint16)  # not used for inner nodes
 
 
 def _send_block(
@@ -129,7 +129,8 @@ def _send_block(
     wrong: NDArray[np.bool_],
     start: int,
 ) -> None:
-    """Send the rows of a block down a tree: the leaf of each, uint32 [rows, 1], and whether it has another class."""
+    """Route the rows of a block through a tree: the leaf of each, uint32 [rows, 1], and whether it has another
+    class."""
     from bigforest.kernels.predict.accumulate import Places, place_leaves
 
     stop = min(start + BLOCK_ROWS, store.rows)

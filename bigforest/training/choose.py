@@ -1,4 +1,4 @@
-"""Options that are chosen by trial trees between encoding and growing: whether there are any, and what that takes."""
+"""Options that are chosen by trial trees between encoding and growing: which, and the estimate of choosing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bigforest.training.axes_choice import choose_axes, most_axes, subset_sizes
 from bigforest.training.number_defaults import choose_rule, is_open, most_chosen
 from bigforest.training.trial_trees import trial_estimate, visits_of
 
-# Ways of growing trees that the rules of numbers are, in looks at all features: half of them, and all.
+# Cost of the two rules for regression, in scans of all features: half of them, and all.
 _RULES = 1.5
 
 
@@ -22,14 +22,14 @@ def chooses(config: TrainConfig, features: int, rows: int) -> bool:
 
 
 def most_of(config: TrainConfig, features: int, rows: int) -> TrainConfig:
-    """The configuration with what takes most memory of all that may be chosen."""
+    """The configuration that needs most memory among those that may be chosen."""
     if is_open(config, features, rows):
         config = most_chosen(config)
     return most_axes(config) if config.chooses_axes else config
 
 
 def complete_config(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """The configuration, settled for the target of the store, with all that was not given. Raises ConfigError where no
+    """The complete configuration for the target of the store, with defaults and choices. Raises ConfigError where no
     row is left to learn from."""
     if config.calibration is not None:
         Sampler.of(store, config)

@@ -1,8 +1,8 @@
-"""Growing trees until the out-of-bag error has settled (TrainConfig.stop_oob).
+"""Growing trees until the out-of-bag error no longer decreases (TrainConfig.stop_oob).
 
-Trees are grown some at a time, in a folder and files of their own, and judged in their order. How many at a time
-depends on the machine, where they stop does not: trees beyond that are dropped. The others are cut into the parts of a
-forest of this many trees, which then is in no way different from one that was requested.
+Trees are grown in batches, in their own folder and files, and evaluated in their order. The size of the batches depends
+on the machine, but not where growing stops: trees beyond that are dropped. The others are cut into the parts of a
+forest of this many trees, which is identical to one with that `trees`.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def grow_until_settled(
 ) -> tuple[TrainConfig, Stop]:
     """Write `directory`/trees/part-*.parquet: the trees up to where their error has settled, at most config.trees.
 
-    settled   trees of the forest, where an earlier run found that out; None where it is to be found.
-    remember  is told of it once it is found, before anything else is written.
+    settled   trees of the forest, where an earlier run has found it; None if it is not known yet.
+    remember  is called with it once it is found, before anything else is written.
 
-    Returns the configuration of the forest, that of this many trees, and what decided it. What an interrupted run has
-    grown is continued. Raises what `grow_forest` and `write_oob` raise.
+    Returns the configuration of the forest, with this many trees, and what decided it. The trees of an interrupted run
+    are kept. Raises what `grow_forest` and `write_oob` raise.
     """
     assert config.stop_oob is not None
     growing = directory / _GROWING
@@ -92,8 +92,7 @@ def _grow(
 
 
 def _rounds(parts: Sequence[range], trees: int) -> Iterator[list[range]]:
-    """The parts that are grown and judged together: at first all that have to be there, then at least this many
-    trees."""
+    """The parts that are grown and evaluated together: at first the minimum, then at least this many trees."""
     wanted = 2 * WINDOW
     round_: list[range] = []
     for part in parts:

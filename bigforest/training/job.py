@@ -25,7 +25,7 @@ from bigforest.training.memory import check_boosting, check_budget, check_machin
 class TrainingJob:
     """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given.
 
-    validate  the table to judge the forest by; None for none. It is not part of what an unfinished run remembers.
+    validate  the table to evaluate the forest on; None for none. It is not kept in an unfinished run.
     """
 
     data: Any
@@ -47,7 +47,7 @@ class TrainingJob:
 
 
 def open_table(data: Any, temporary: Path, *, memory: int | None = None, verify: bool = True) -> Source | Store:
-    """The kept store that `data` is or names, or else the table, read through the folder `temporary` (open_source).
+    """The store that `data` is or names, else the table, read through the folder `temporary` (open_source).
 
     verify  read and check all of a store on the disk.
     """
@@ -59,7 +59,8 @@ def open_table(data: Any, temporary: Path, *, memory: int | None = None, verify:
 def make_store(
     task: TrainingJob, place: Path, temporary: Path, resources: Resources, listener: Listener
 ) -> tuple[Store, TrainConfig]:
-    """The store to train on, at `place` unless it was kept, and the configuration, part of which it may decide."""
+    """The store to train on, made at `place` unless `data` is one, and the configuration, part of which it may
+    decide."""
     table = open_table(task.data, temporary, memory=resources.memory)
     target, exclude, config = task.target, task.exclude, task.config
     if isinstance(table, Store):
@@ -74,7 +75,7 @@ def make_store(
 
 
 def agreed(store: Store, task: TrainingJob) -> TrainConfig:
-    """The configuration with what was decided when the store was made.
+    """The configuration with the options that the store was made with.
 
     Raises ConfigError where the options differ from that, or ask for more features than there are.
     """

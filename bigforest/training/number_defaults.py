@@ -1,8 +1,8 @@
-"""Defaults that are chosen for regression: nodes draw half of the features and leaves have 2 rows, or
-nodes draw all and leaves have 1.
+"""Defaults that are chosen for regression: nodes draw half of the features and leaves have 2 rows, or nodes draw all
+and leaves have 1.
 
-The first is best for most tables, the second where few features carry a signal with little noise. The second is taken
-where trial trees are better by it.
+The first is best for most tables, the second if few features carry a signal with little noise. The second is chosen if
+trial trees are better with it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FEWEST_ROWS = 1_000
 
 
 class Rule(NamedTuple):
-    """How many features a node draws, and rows of a leaf at least."""
+    """Features that a node draws, and the fewest rows of a leaf."""
 
     mtry: FeatureRule
     min_leaf: int
@@ -51,12 +51,12 @@ def is_open(config: TrainConfig, features: int, rows: int) -> bool:
 
 
 def rules_for(config: TrainConfig) -> tuple[Rule, Rule]:
-    """What is chosen from: the default, and the other; a size of leaves that was given is that of both."""
+    """The two rules, the default first; a given size of leaves is that of both."""
     return Rule("half", config.leaf_rule), Rule("all", config.min_leaf or 1)
 
 
 def most_chosen(config: TrainConfig) -> TrainConfig:
-    """The configuration with what takes most memory of all that may be chosen."""
+    """The configuration that needs most memory among those that may be chosen."""
     return replace(config, **rules_for(config)[1]._asdict())
 
 

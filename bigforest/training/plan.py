@@ -1,4 +1,4 @@
-"""What a training run will take, said before it starts: rows, widths, disk, passes, memory and time of each stage."""
+"""The plan of a training run: rows, widths, disk, passes, memory and time of each stage."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _READ_CELL = 100.0
 _ENCODE_CELL = 130.0
 _GROW_VISIT = 14.0
 _OOB_ROW_TREE = 400.0
-# Where leaves are found in growing, which is counted here.
+# If leaves are found while growing, that time is counted here.
 _FOUND_ROW_TREE = 100.0
 _TARGETS_ROW_TREE = 400.0
 # Bytes of the store that one more pass reads per nanosecond.
@@ -42,14 +42,14 @@ _DRAWN = 1.0 - math.exp(-1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(RunPlan):
-    """What a training run will take, at most unless said otherwise: besides what every `RunPlan` says
+    """What a training run needs, as upper bounds unless said otherwise: besides the fields of `RunPlan`
 
     rows, features, classes  of the table.
     widths        how many features have codes of 1, 2 and 4 bytes.
     store         bytes of the presorted table, which are part of the scratch; 0 when it is kept already.
     output_free   free bytes where the forest will be.
-    compiling     seconds that compiling kernels will take before, once per machine; 0 when that has been done here.
-    cluster       what it would take on a cluster, where that was asked (projection.py).
+    compiling     seconds for compiling kernels first, once per machine; 0 if that has been done here.
+    cluster       the projection for a cluster, if requested (projection.py).
     """
 
     rows: int
@@ -63,7 +63,7 @@ class Plan(RunPlan):
 
     @property
     def seconds(self) -> float:
-        """About the time of the whole run, compiling included."""
+        """Estimated time of the whole run, compiling included."""
         return self.compiling + sum(stage.seconds for stage in self.stages)
 
     def _repr_html_(self) -> str:
@@ -117,9 +117,9 @@ def make_plan(
 
 
 def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:
-    """Bytes of a store of this shape: codes, dictionaries, targets, weights, checksums; the text of levels aside.
+    """Bytes of a store of this shape: codes, dictionaries, targets, weights, checksums; without the text of levels.
 
-    Weights are taken to be wide, and numbers to be exact as whole ones.
+    Weights are assumed to be wide, and targets to be exact whole numbers.
     """
     target = 2 if shape.classes > 1 else 8
     cells = shape.rows * (shape.row_bytes + target + (8 if weighted else 0))
@@ -127,9 +127,9 @@ def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> i
 
 
 def _seconds(shape: Shape, config: TrainConfig, resources: Resources, found: bool) -> dict[str, float]:
-    """About the seconds of each stage with all its data in memory, for trees grown until their leaves are pure.
+    """Estimated seconds of each stage with all its data in memory, for trees grown until their leaves are pure.
 
-    found  whether growing finds the leaves of rows out of bag.
+    found  whether growing finds the leaves of out-of-bag rows.
     """
     drawn = config.sample_fraction * (_DRAWN if config.replace else 1.0) if config.bootstrap else 1.0
     bag = max(2.0, shape.rows * drawn)
@@ -145,7 +145,7 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources, found: boo
         "weigh": config.trees * shape.rows * _TARGETS_ROW_TREE,
     }
     threads = resources.executor().size
-    if config.boosts:  # a tree grows on one thread, and all send the rows down it
+    if config.boosts:  # a tree grows on one thread, and all threads route the rows
         total["grow"] = threads * total["grow"] + config.trees * shape.rows * _OOB_ROW_TREE
     return {stage: nanoseconds * 1e-9 / threads for stage, nanoseconds in total.items()}
 

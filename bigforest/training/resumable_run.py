@@ -1,16 +1,16 @@
 """The folder of an active run, or of an interrupted one that can be resumed.
 
-A forest that will be `X` is made in the folder `X.unfinished` beside it:
+A forest `X` is made in the folder `X.unfinished` next to it:
 
-    lock          locked by the process that works here, as long as it lives; empty
+    lock          locked by the process that works here while it lives; empty
     state.json    one object, see `RunState`; replaced as a whole, with a checksum
-    forest/       the forest as far as it is grown; only whole files have their final names
+    forest/       the growing forest; only complete files have their final names
     work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`. A file
-                  `mark` says that this run made the folder: nothing is removed from another one
-    replaced/     for an instant: what `X` was before
+                  `mark` says that this run made the folder: nothing is removed from other folders
+    replaced/     for a moment: the previous `X`
 
-A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without it holds
-nothing worth keeping: a run was killed while it made or removed the folder.
+A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without it is
+worthless: the run was killed while it made or removed the folder.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class ResumableRun:
         _write_state(self.folder, self.state)
 
     def clean(self) -> None:
-        """Remove what a killed process left half-written, and make the folders there must be."""
+        """Remove what a killed process left half-written, and make missing folders."""
         if not is_own_folder(self.forest):
             raise FormatError(f"{self.forest} was not made by a run; remove {self.folder}")
         remove_half_made(self.forest)
@@ -123,13 +123,13 @@ class ResumableRun:
         self._leave_other()
 
     def _leave_other(self) -> None:
-        """Remove what a move of the work leaves, or left when it was killed."""
+        """Remove what a move of the work leaves behind, also a killed one."""
         if self.state.other_work is not None:
             _remove_work(as_path(self.state.other_work), self.state.mark)
             self.save(other_work=None)
 
     def finish(self) -> None:
-        """Give the complete forest its name and remove everything else. Raises OutputExistsError."""
+        """Rename the complete forest and remove everything else. Raises OutputExistsError."""
         if not self._lock.held():
             raise BusyError(_busy(self.out))
         if not self.state.replaces and is_there(self.place):
@@ -140,7 +140,7 @@ class ResumableRun:
 
     def discard(self) -> None:
         """Remove the folder and everything that belongs to it."""
-        remove(self.forest)  # from here on the folder is known to be dead
+        remove(self.forest)  # from here on the folder counts as worthless
         for work in (self.state.other_work, self.state.work):
             if work is not None:
                 _remove_work(as_path(work), self.state.mark)
@@ -162,7 +162,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     work = folder / "work" if scratch is None else _work_in(scratch, place)
     try:
         folder.mkdir()
-    except FileExistsError as error:  # this moment, by another process
+    except FileExistsError as error:  # by another process, just now
         raise BusyError(_busy(out)) from error
     except OSError as error:
         raise ConfigError(f"cannot write to {out.parent}: {error.strerror}; choose another output") from error
@@ -214,7 +214,7 @@ def is_unfinished(out: Path) -> bool:
 
 
 def named_output(path: str | Path) -> Path:
-    """The output that is meant by the path of it or of its folder of an unfinished run."""
+    """The output that is named by its own path or by that of its folder of an unfinished run."""
     path = as_path(path)
     return path.with_name(path.name.removesuffix(UNFINISHED)) if path.name != UNFINISHED else path
 
@@ -291,9 +291,9 @@ def _make_work(work: Path, mark: str) -> None:
 
 
 def _check_work(folder: Path, state: RunState) -> None:
-    """Raise FormatError unless the run in `folder` made the work folder that its state names, or it is not there.
+    """Raise FormatError unless the run in `folder` made the work folder that its state names, or there is none.
 
-    The path is read from a file, which may come from elsewhere: nothing is removed from what others made.
+    The path is read from a file, which may come from elsewhere: nothing is removed from folders of others.
     """
     work = as_path(state.work)
     if is_there(work) and not _is_marked(work, state.mark):
@@ -312,7 +312,7 @@ def _is_marked(work: Path, mark: str) -> bool:
 def _remove_work(work: Path, mark: str) -> None:
     """Remove the known content of the work folder of the run with this mark, and it itself if nothing else is in it.
 
-    Without a mark it is that of a run that was killed when it had just made it, if it holds nothing but half a mark.
+    A folder without a complete mark is that of a run killed right after making it, if it holds nothing else.
     """
     if _is_marked(work, mark):
         for entry in (_STORE, _TEMPORARY):
@@ -337,5 +337,5 @@ def _remove_rest(folder: Path) -> None:
     last = ["", _STATE, _LOCK]
     for entry in sorted(folder.iterdir(), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
         remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    with contextlib.suppress(OSError):  # another process may have come to look for a run
+    with contextlib.suppress(OSError):  # another process may look for a run here
         folder.rmdir()

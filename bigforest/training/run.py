@@ -49,7 +49,7 @@ from bigforest.training.weighing import grow_forest
 
 
 class Clock:
-    """Passes events on and remembers how long each stage took, all its runs together."""
+    """Passes events on and sums the time of each stage."""
 
     def __init__(self, listener: Listener) -> None:
         self.seconds: dict[str, float] = {}
@@ -62,7 +62,7 @@ class Clock:
 
 
 def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: Clock) -> tuple[Path, FlatTrees | None]:
-    """Grow the forest in the folder `home`, which is the caller's to remove; returns its directory, and its trees where
+    """Grow the forest in the folder `home`, which the caller removes; returns its directory, and its trees where
     they are in memory."""
     temporary = home / "temporary"
     temporary.mkdir()
@@ -100,7 +100,7 @@ def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, 
 def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> None:
     """Continue the unfinished run for `out`; or add trees to the finished forest there.
 
-    task  what was given again. Its data, where given, must be the same table.
+    task  what was given now. Its data, if any, must be the same table.
 
     Raises ConfigError for an option that contradicts the run, or when there is nothing to continue with.
     """
@@ -191,7 +191,7 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 
 @contextmanager
 def _kept(run: ResumableRun) -> Iterator[None]:
-    """When the block fails, let the error say how to continue; a run refused before it grew anything leaves nothing."""
+    """If the block fails, add to the error how to continue; a run refused before it grew anything leaves nothing."""
     try:
         yield
     except BaseException as error:
@@ -210,7 +210,7 @@ def _full_folder(run: ResumableRun, error: BaseException) -> str:
 
 
 def _go_on(run: ResumableRun, task: TrainingJob, resources: Resources, clock: Clock) -> FlatTrees | None:
-    """Do what is left to do; returns the trees where they are in memory."""
+    """Run the remaining stages; returns the trees if they are in memory."""
     resources = replace(resources, scratch=run.temporary)
     validation = _validation(task, run.temporary)
     store = _run_store(run, task.data, resources, clock)
@@ -226,7 +226,7 @@ def _go_on(run: ResumableRun, task: TrainingJob, resources: Resources, clock: Cl
 
 
 def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock) -> Store:
-    """The store of the run, made if it is not there; afterwards the state has its fingerprint.
+    """The store of the run, made if missing; afterwards the state has its fingerprint.
 
     Raises DataError when the table is not that of the run, FormatError when the store is damaged.
     """
@@ -260,7 +260,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
 
 
 def _validation(task: TrainingJob, temporary: Path) -> Source | None:
-    """The validation set, opened before anything is done."""
+    """The validation set, opened before the run starts."""
     return None if task.validate is None else open_source(task.validate, scratch=temporary)
 
 
@@ -276,8 +276,8 @@ def _write_forest(
 ) -> FlatTrees | None:
     """Write what is missing in the forest directory of a store; returns its trees where they are in memory.
 
-    validation  what to judge it by, if anything.
-    run         remembers when the out-of-bag error has settled, where that decides; None: nothing does.
+    validation  the validation set, if any.
+    run         keeps where the out-of-bag error stopped decreasing, if that decides; None: nothing is kept.
     """
     if validation is not None:
         check_validation(validation, store.spec)
@@ -286,7 +286,7 @@ def _write_forest(
     if validation is not None:
         write_validation(directory, validation, shrinkage, resources, clock)
     store.check_unchanged()
-    remove_half_made(directory)  # by workers of a cluster that were lost
+    remove_half_made(directory)  # left by lost workers of a cluster
     write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin, shrinkage)
     return trees
 
@@ -300,10 +300,10 @@ def _grow_and_report(
     clock: Clock,
     run: ResumableRun | None,
 ) -> tuple[TrainConfig, Origin, Shrinkage, FlatTrees | None]:
-    """All that is made of the store alone.
+    """The stages that need the store alone.
 
-    Returns the configuration and the origin with the number of trees it came to, by what leaves are shrunk, and the
-    trees, so shrunk, where they are in memory.
+    Returns the configuration and the origin with the final number of trees, the shrinkage of leaves, and the trees, so
+    shrunk, if they are in memory.
     """
     if config.stop_oob is not None:
         known = None if run is None else run.state.settled
@@ -330,7 +330,7 @@ def _grow_and_report(
 
 
 def _remembered_by(run: ResumableRun | None) -> Callable[[int], None]:
-    """What tells a run after how many trees the error had settled."""
+    """The function that keeps in a run after how many trees the error stopped decreasing."""
 
     def remember(trees: int) -> None:
         if run is not None:

@@ -1,4 +1,4 @@
-"""What a training run writes down so that it can continue after an interruption: state.json of resumable_run.py."""
+"""The state of a training run, from which it continues after an interruption: state.json of resumable_run.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSION = 2
 
 
 def versions() -> dict[str, str]:
-    """The versions of which a forest is a function, besides its data, configuration and seed."""
+    """The software versions on which a forest depends, besides data, configuration and seed."""
     return {"bigforest": __version__, "numpy": ".".join(np.__version__.split(".")[:2])}
 
 
@@ -33,13 +33,13 @@ class RunState:
     exclude      columns to leave out.
     config       the configuration; max_bins is the store's once there is one.
     work         absolute path of the folder for the store and for temporary files; a file in it has the `mark`.
-    mark         random digits by which the run knows the folder again as one that it made.
+    mark         random digits by which the run recognises the folder that it made.
     replaces     whether the forest may replace one that is there.
-    extends      trees of the forest that is there which this one begins with, 0 for none.
+    extends      trees of an existing forest which this one begins with, 0 for none.
     fingerprint  `Store.fingerprint` of the table, None while it is not known.
-    settled      trees after which the out-of-bag error had settled, where that decides; None while it is not known.
+    settled      trees after which the out-of-bag error stopped decreasing, if that decides; None while unknown.
     versions     see `versions`.
-    other_work   absolute path of the folder that the work moves to or has just moved from; None but while it moves.
+    other_work   absolute path of the folder that the work moves to or has just moved from; None except while it moves.
     """
 
     data: str | None

@@ -1,4 +1,4 @@
-"""Shrinking a finished forest: by a lambda that is given, or by the one that its out-of-bag rows choose."""
+"""Shrinking a finished forest: by a given lambda, or by the one chosen out of bag."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def shrink_forest(
     amount : float or None, default=None
         Lambda, in rows; the forest then has no out-of-bag report. None for the one with the least out-of-bag log
         loss, or mean squared error of numbers, as `train` chooses with shrink="auto"; the table is then read again,
-        and the report made again.
+        and a new report is made.
     data : table or path, default=None
-        The table the forest was grown on, or a store of it; None where it is still where it was then.
+        The table the forest was grown on, or a store of it; None if it is still in the same place.
     threads, scratch, memory, overwrite, listener
         As for `train`.
 
@@ -60,7 +60,7 @@ def shrink_forest(
     Raises
     ------
     ConfigError
-        For a forest without rows out of bag.
+        For a forest without out-of-bag rows.
     DataError
         For another table.
     FormatError, OutputExistsError
@@ -88,7 +88,7 @@ def shrink_forest(
 
 
 def _lambdas(forest: Forest) -> tuple[float, ...]:
-    """The lambdas to choose from. Raises ConfigError where there is nothing to choose by."""
+    """The lambdas to choose from. Raises ConfigError if none can be chosen."""
     advice = "give the amount"
     if not forest.config.bootstrap:
         raise ConfigError(f"the forest was grown without bootstrap, so no row is out of bag to choose by; {advice}")

@@ -1,11 +1,11 @@
-"""Small trees that are grown before a forest to choose among its options, and judged on rows out of bag.
+"""Small trees that are grown before a forest to choose among its options, and evaluated on out-of-bag rows.
 
-All ways of growing them are tried on the same bags of some rows. An error is the difference of what a tree answers and
-the truth: of a number, or of the share of each class and 1 or 0. Of a row that two trees left out, the product of their
-errors is on average what a forest of very many such trees is wrong by, squared (Breiman 2001, section 11): the mean
-over the pairs of trees of a row estimates its squared error. A way is better than another where that is lower by a
-standard error. What is found is a function of the table and of the options except for trees and seed, so that forests
-of different seeds can be merged. Oracle: tests/naive/trial_trees.py.
+All settings are tried on the same bags of some rows. An error is the difference between the prediction of a tree and
+the truth: of a number, or of the share of each class and 1 or 0. For a row out of the bags of two trees, the product of
+their errors is on average the squared error of a forest of very many such trees (Breiman 2001, section 11), so the mean
+over pairs of trees estimates it. A setting is better if its estimate is lower by a standard error. The choice is a
+function of the table and of the options except for trees and seed, so that forests of different seeds can be merged.
+Oracle: tests/naive/trial_trees.py.
 """
 
 from __future__ import annotations
@@ -35,17 +35,18 @@ from bigforest.store.store import Store
 
 T = TypeVar("T")
 
-# Trees of each way, in tasks of some of them.
+# Trees of each setting, and of a task.
 TREES = 16
 _TASK_TREES = 4
-# Rows that they are grown and judged on: this many, fewer of wide tables, or a share of a large table, within limits.
+# Rows that they are grown and evaluated on: this many, fewer for wide tables, or a share of a large table, within
+# limits.
 _ROWS = 4_000
 _CELLS = 1 << 18
 _SHARE = 32
 _MOST_CELLS = 1 << 22
 # Rows of large tables are drawn from this many of their blocks, so that not all of a store is read.
 _BLOCKS = 16
-# Bytes of a cell: its code by columns and by rows; of a number of an error.
+# Bytes of a cell: its code by columns and by rows; and of a number of an error.
 _CELL_BYTES = 8
 _ERROR_BYTES = 24
 
@@ -76,7 +77,7 @@ class TrialTrees(NamedTuple):
 
     @property
     def answers(self) -> NDArray[np.float64]:
-        """What each node answers, float64 [nodes, outputs]: its shares of classes, or its mean."""
+        """The prediction of each node, float64 [nodes, outputs]: its shares of classes, or its mean."""
         if self.trees.value is not None:
             return self.trees.value[:, None]
         counts = self.trees.counts.astype(np.float64)
@@ -91,7 +92,8 @@ def try_each(
     resources: Resources,
     listener: Listener,
 ) -> list[list[T]]:
-    """What `measure`, a task, finds of the trees of each configuration, some trees at a time and in their order."""
+    """The results of the task `measure` for the trees of each configuration, some trees at a time and in their
+    order."""
     executor = resources.executor(1 if resources.memory is not None else None)
     for own in {config.family: config for config in configs}.values():
         with compiling(kernels_of(store.shape.extras, own, passes=False), executor, listener):
@@ -111,7 +113,7 @@ def try_each(
 
 
 def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
-    """That of the trees that are judged: of a seed of their own, and with rows out of bag."""
+    """The configuration of trial trees: a seed of their own, and out-of-bag rows."""
     if config.boosts:
         options["sampling"] = "uniform"
     return replace(
@@ -152,7 +154,7 @@ def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTre
 
 
 def summed(parts: Sequence[Errors]) -> Errors:
-    """Of all trees; added in their order, as sums of floats differ by it."""
+    """The errors of all trees; added in their order, because sums of floats depend on it."""
     return Errors(*(sum(part[1:], part[0]) for part in zip(*parts, strict=True)))
 
 
@@ -166,9 +168,9 @@ def is_better(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> bool
 
 
 def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
-    """By how much the loss of the other trees is lower, in the mean over the rows, and the standard error of that.
+    """The mean decrease of the loss over the rows by the other trees, and its standard error.
 
-    Both are 0 where fewer than two rows can be judged.
+    Both are 0 if fewer than two rows can be evaluated.
     """
     judged = plain.trees > 1
     if np.count_nonzero(judged) < 2:
@@ -181,14 +183,14 @@ def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[
 
 
 def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The mean product of the errors of two trees, of each row that is judged."""
+    """The mean product of the errors of two trees, for each row that is evaluated."""
     total, squares, trees = (of[judged] for of in errors)
     losses: NDArray[np.float64] = ((total**2).sum(axis=1) - squares) / (trees * (trees - 1))
     return losses
 
 
 def weights_to_judge(store: Store, config: TrainConfig) -> NDArray[Any] | None:
-    """The weights of the rows that trees are judged on; None where all weigh the same."""
+    """The weights of the rows that trees are evaluated on; None if all are equal."""
     return None if store.weight is None else store.weight[trial_rows(store, config)]
 
 
@@ -227,6 +229,6 @@ def trial_estimate(shape: Shape, resources: Resources) -> MemoryEstimate:
 
 
 def visits_of(shape: Shape, ways: float) -> float:
-    """How often the trees that are judged look at a feature of a row, about; ways: of growing them."""
+    """About how often trial trees read a feature of a row; ways: number of settings."""
     rows = row_count(shape.rows, shape.features)
     return ways * TREES * rows * math.log2(max(rows, 2)) * shape.features

@@ -1,7 +1,7 @@
-"""Growing the trees of a table whose weights are wide: found by narrower weights, then weighed (oob/weigh.py).
+"""Growing the trees of a table with wide weights: trees are grown with narrower weights, then weighed (oob/weigh.py).
 
-Parts are grown in a folder of their own in that of the forest, where a run that is interrupted finds them again; a part
-of the forest is one that has been weighed.
+Parts are grown in a subfolder of the forest, where an interrupted run finds them again; a part in the forest has been
+weighed.
 """
 
 from __future__ import annotations
