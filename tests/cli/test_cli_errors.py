@@ -104,7 +104,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "no path": (lambda: [""], "a path was expected, not ''"),
     "no user": (lambda: ["~nobody-of-this-name/x.parquet"], "no such file"),
     "target excluded": (lambda: ["things.parquet", "--exclude", "target"], "'target' is the target and cannot be"),
-    "target a category": (lambda: ["things.parquet", "--categories", "target"], "'target' is no feature"),
+    "target a category": (lambda: ["things.parquet", "--categories", "target"], "'target' is not a feature"),
     "mtry of more": (lambda: ["things.parquet", "--mtry", "3"], "the table has 2 features and a node cannot draw 3"),
     "mtry of more axes": (
         lambda: ["things.parquet", "--family", "rotation", "--axes", "3", "--mtry", "4"],
@@ -136,7 +136,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "scope of no means": (
         lambda: ["things.parquet", "--family", "sparse-oblique", "--mean-difference-scope", "node"],
-        "--mean-difference-scope is of the means",
+        "--mean-difference-scope applies to the means",
     ),
     "oblique components": (
         lambda: ["things.parquet", "--family", "rotation", "--rotation", "pca", "--no-orthogonal"],

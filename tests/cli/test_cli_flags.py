@@ -37,8 +37,8 @@ ROOT = Path(__file__).resolve().parents[2]
         ("sampling and class_weight are by class", "sampling and --class-weight are by class"),
         ("steps is an option of the family axis", "--steps is an option of the family axis"),
         ("target 'a' has nulls; the weight of a row", "target 'a' has nulls; the weight of a row"),
-        ("the table has 2 features; lower mtry, or make it all", "...; lower --mtry, or make it all"),
-        ("evaluate it with validate_forest", "judge it with `bigforest validate`"),
+        ("the table has 2 features; lower mtry, or set it to all", "...; lower --mtry, or set it to all"),
+        ("evaluate it with validate_forest", "evaluate it with `bigforest validate`"),
         ("use bigforest train --resume x", "use bigforest train --resume x"),
     ],
 )

@@ -243,7 +243,7 @@ WRONG: dict[str, Callable[[], Wrong]] = {
     "target as category": lambda: (
         table(),
         {"categories": ["y"]},
-        "'y' is no feature, so its values cannot be categories",
+        "'y' is not a feature, so its values cannot be categories",
     ),
     "near large": lambda: (table(a=[2**53 + 1, 2**53]), {}, "'a' holds 9007199254740992 and 9007199254740993, which"),
     "near small": lambda: (table(a=[-(2**62) - 1, -(2**62)]), {}, "holds -4611686018427387905 and -46116860184273879"),

@@ -110,7 +110,7 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "nan weight": (table([1, 2], w=[math.nan, 1.0]), {"weight": "w"}, "such as nan"),
     "infinite weight": (table([1, 2], w=[1.0, math.inf]), {"weight": "w"}, "such as inf"),
     "text as weight": (table([1, 2], w=["1", "2"]), {"weight": "w"}, "'w' has type String"),
-    "target as weight": (table([1, 2]), {"weight": "y"}, "is the target and cannot be that of the weight too"),
+    "target as weight": (table([1, 2]), {"weight": "y"}, "is the target and cannot also be the weight"),
     "group as weight": (table([1, 2], w=[1, 2]), {"weight": "w", "group": "w"}, "is the column of groups and"),
     "unknown weight": (table([1, 2], heft=[1, 2]), {"weight": "hefty"}, "did you mean 'heft'"),
     "no weight at all": (table([1, 2], w=[0, 0]), {"weight": "w"}, "every value is missing, rows of weight 0 aside"),

@@ -143,6 +143,6 @@ def test_train__takes_a_client(address: str, keys: Keys, folder: Path, monkeypat
         bigforest.train("things.parquet", trees=2, scheduler="tcp://127.0.0.1:1", listener=heard.append)
     assert len(heard) == 1
     assert isinstance(heard[0], Notice)
-    assert re.match(r"no scheduler has answered at tcp://127.0.0.1:1 yet; .* at most [12] s more", heard[0].message)
+    assert re.match(r"no scheduler answers at tcp://127.0.0.1:1 yet; .* at most [12] s more", heard[0].message)
     with pytest.raises(ClusterError, match="TLS is asked for"), connected("tcp://127.0.0.1:1", ca=str(keys.ca)):
         pass

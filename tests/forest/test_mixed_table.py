@@ -250,7 +250,7 @@ def test_forest__of_numbers_refuses_votes(tmp_path: Path) -> None:
         lambda: forest.expr(proba=True),
         lambda: bigforest.predict_file(forest, frame, tmp_path / "out.parquet", proba=True),
     ):
-        with pytest.raises(ConfigError, match="'y' is a number, which has no probabilities"):
+        with pytest.raises(ConfigError, match="'y' is a number, which has no class probabilities"):
             refused()
     for options in ({"vote": "hard"}, {"ties": "random"}):
         with pytest.raises(ConfigError, match="the forest predicts numbers"):

@@ -217,9 +217,9 @@ def test_family__has_the_options_and_limits_of_another() -> None:
 
 
 def test_register__refuses_names_in_use() -> None:
-    with pytest.raises(ConfigError, match="a name of its own, not 'gini'"):
+    with pytest.raises(ConfigError, match="a new name, not 'gini'"):
         register_criterion(ScoredCriterion("gini", "", hellinger_score, hellinger_value))
-    with pytest.raises(ConfigError, match="a name of its own, not 'rotation'"):
+    with pytest.raises(ConfigError, match="a new name, not 'rotation'"):
         register_family(RotationFamily(), "axis")
     with pytest.raises(ConfigError, match="the options of a family of the package"):
         register_family(PairFamily(), "nothing")

@@ -283,7 +283,7 @@ def test_shrink_forest__says_what_it_cannot_choose_by(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="lambda cannot be chosen where votes are hard; give the amount"):
         bf.shrink_forest(hard, tmp_path / "y", data=frame)
     pruned = bf.prune_forest(memory, frame, tmp_path / "pruned")
-    with pytest.raises(ConfigError, match="the forest was pruned, so its out-of-bag rows are not known any more; give"):
+    with pytest.raises(ConfigError, match="the forest was pruned, so its out-of-bag rows are not known; give"):
         bf.shrink_forest(pruned, tmp_path / "y", data=frame)
     assert not (tmp_path / "y").exists()
 

@@ -364,7 +364,7 @@ def test_expr__row_numbers_key_the_draws(forest: Forest) -> None:
 )
 def test_expr__row_numbers_that_are_none(numbers: pl.Expr, message: str, forest: Forest) -> None:
     frame = table().with_columns(n=numbers)
-    with pytest.raises((DataError, pl.exceptions.ComputeError), match=f"'n' has the numbers of rows.*{message}"):
+    with pytest.raises((DataError, pl.exceptions.ComputeError), match=f"'n' holds row numbers.*{message}"):
         frame.select(forest.expr(vote="stochastic", row="n"))
     with pytest.raises(ConfigError, match="row must be the name of a column, not 5"):
         forest.expr(row=5)  # type: ignore[arg-type]

@@ -161,7 +161,7 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
     assert again.forest.trees == 6
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "mine.txt").write_text("kept")
-    with pytest.raises(OutputExistsError, match="is no comparison"):
+    with pytest.raises(OutputExistsError, match="is not a comparison"):
         bf.compare(table(), "y", out=tmp_path / "d", overwrite=True)
     assert (tmp_path / "d" / "mine.txt").read_text() == "kept"
 
@@ -171,7 +171,7 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
     [
         ({"candidates": {"a": {}}}, "from 2 to 50"),
         ({"candidates": {"a": {}, "b": {"trees": 4}}}, "all candidates share it"),
-        ({"candidates": {"a": {}, "b": {"mtri": 4}}}, "that there is not"),
+        ({"candidates": {"a": {}, "b": {"mtri": 4}}}, "unknown option"),
         ({"candidates": {"a": {}, "b": {"mtry": -4}}}, "the candidate b: mtry"),
         ({"candidates": {"a": {}, "../b": {}}}, "cannot be the name"),
         ({"candidates": {"a": {}, "A": {"min_leaf": 2}}}, "upper and lower case"),

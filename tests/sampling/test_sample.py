@@ -367,7 +367,7 @@ def test_train__out_of_bag_of_groups_is_honest(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"group": "y"}, "'y' is the target and cannot be that of the group too"),
+        ({"group": "y"}, "'y' is the target and cannot also be the group"),
         ({"group": "column_9"}, "there is no column 'column_9' for group; did you mean"),
         ({"group": "column_0"}, "group 'column_0' has type Float64"),
         ({"group": "gap"}, "group 'gap' has 1 nulls; give every row a group"),

@@ -154,7 +154,7 @@ def test_train__refuses_arrays_beside_files(tmp_path: Path) -> None:
     for data in (tmp_path / "t.parquet", WHOLE.lazy()):
         with pytest.raises(ConfigError, match="target as an array needs a table in memory, not"):
             bf.train(data, Y)
-        with pytest.raises(ConfigError, match="weight as an array goes with a table in memory"):
+        with pytest.raises(ConfigError, match="weight as an array needs a table in memory"):
             bf.train(data, "target", weight=Y)
     with pytest.raises(ConfigError, match="the second of the pair"):
         bf.train((X, Y), Y)

@@ -166,7 +166,7 @@ def test_train__other_features_are_axes_of_their_own(rotation: Any) -> None:
             {"axes_from": "nothing"},
             "'nothing' is not a feature, so no axes can be made from it; drop it from axes_from",
         ),
-        ({"axes_from": ["a", "y"]}, "'y' is no feature"),
+        ({"axes_from": ["a", "y"]}, "'y' is not a feature"),
         ({"axes_from": ["a", "a"]}, "axes_from must be different columns"),
         ({"axes_from": 3}, "axes_from must be names of columns, not 3"),
         ({"axes_from": "auto", "axes": 3}, "drop axes, or name the features"),
