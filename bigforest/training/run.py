@@ -243,8 +243,8 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
             config = complete_config(store, config, resources, clock)
             if state.fingerprint not in (None, store.fingerprint):
                 raise DataError(
-                    f"the table is not the one that {run.out} was started with: columns or values differ; give the same "
-                    "table, or train again"
+                    f"the table is not the one that {run.out} was started with: columns or values differ; give the "
+                    "same table, or train again"
                 )
             run.save(data=task.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
             if complete or store.path != made:
