@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -20,6 +21,7 @@ import bigforest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "bigforest"
 BENCHMARKS = ROOT / "benchmarks"
+READMES = sorted([*PACKAGE.rglob("README.md"), ROOT / "cli" / "README.md", ROOT / "ARCHITECTURE.md"])
 SCRIPTS = sorted([*BENCHMARKS.rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
 
 # The layers of ARCHITECTURE.md from the bottom up: a module imports from its own layer and from those before it.
@@ -38,6 +40,8 @@ SUBLAYERS = {
     "grow": ("shared", "out_of_core", "families"),
 }
 MOST_FILES = 16  # of one folder
+FEW_FILES = 5  # of a folder that needs no README
+PAGE = 100  # lines of a README
 COSTLY = {"numba", "dask", "distributed", "pyarrow", "PIL"}
 
 
@@ -157,6 +161,25 @@ def test_modules__import_in_no_circle() -> None:
 def test_folders__can_be_taken_in() -> None:
     sizes = {folder: len(list(folder.glob("[!_]*.py"))) for folder in {path.parent for path in MODULES.values()}}
     assert not {folder: size for folder, size in sizes.items() if size > MOST_FILES}
+
+
+def test_folders__have_a_readme_of_a_page() -> None:
+    """Where they have more than some files; a folder of kernels with few is described in that of all."""
+    folders = {path.parent for path in MODULES.values()} | {ROOT / "cli"}
+    lacking = {
+        folder
+        for folder in folders
+        if len(list(folder.glob("[!_]*.py"))) > FEW_FILES and not (folder / "README.md").is_file()
+    }
+    assert not lacking
+    assert not {path for path in READMES if len(path.read_text().splitlines()) > PAGE}
+
+
+@pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_readmes__name_files_that_there_are(path: Path) -> None:
+    named = set(re.findall(r"`([\w/.]+\.py)`", path.read_text()))
+    there = {name for name in named if (PACKAGE / name).is_file() or (ROOT / name).is_file()}
+    assert not {name for name in named - there if not list(path.parent.rglob(name))}
 
 
 def test_class_names__stand_for_one_thing() -> None:
