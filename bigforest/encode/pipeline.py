@@ -28,6 +28,7 @@ from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, naming_full_disk, staged
 from bigforest.storage.paths import copy, is_remote
 from bigforest.store.format import is_store
+from bigforest.store.joining import write_range
 from bigforest.store.store import Store
 from bigforest.store.writer import Part, StoreWriter
 
@@ -100,6 +101,7 @@ def encode(
         weight = encode_row_weights(job, rows, config, writer, listener)
         # A table in memory stays where it is.
         executor = (resources if source.files else replace(resources, cluster=None)).executor(plan.workers)
+        writer.shared = executor.remote and not is_remote(scratch)
         _encode_features(job, writer, running, executor)
         groups = None
         if config.group is not None:
@@ -162,3 +164,6 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
         raise DataError(
             f"these features cannot be used: {listed(wrong)}. Exclude the columns, or convert or drop the values"
         )
+    if writer.shared:
+        ranges = writer.ranges()
+        executor.run(write_range, [(wanted,) for wanted in ranges], lambda index, _: writer.written(ranges[index]))

@@ -1,4 +1,4 @@
-"""Writing a store (format.py): columns come in any order from several threads and are appended in order."""
+"""Writing a store (format.py): columns come in any order from several threads or processes and are put in order."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from bigforest.schema.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSp
 from bigforest.schema.options import Exact
 from bigforest.storage.atomic import remove
 from bigforest.storage.paths import readable, uploads
+from bigforest.store.checksums import BlockChecksums, joined_crc
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -45,10 +46,20 @@ from bigforest.store.format import (
     WEIGHT_TYPES,
     Manifest,
 )
+from bigforest.store.joining import COPY_BYTES, FileRange, JoinedFile, write_range
 from bigforest.store.levels import LEVELS as LEVEL_SCHEMA
 from bigforest.store.levels import LevelsFile, level_tables
 
-COPY_BYTES = 1 << 20
+# Files that have a checksum for each block.
+_BY_BLOCK = {*CODES.values(), TARGET}
+
+
+class PartFile(NamedTuple):
+    """A file of a part; its bytes, and the CRC-32 of them all, 0 where blocks have checksums or there is none."""
+
+    path: Path
+    size: int
+    crc: int
 
 
 class Part(NamedTuple):
@@ -57,31 +68,7 @@ class Part(NamedTuple):
 
     features: list[FeatureSpec]
     checksums: list[NDArray[np.uint32]]
-    files: dict[str, Path]
-
-
-class BlockChecksums:
-    """CRC-32 of every block of a column that comes in chunks of any size."""
-
-    def __init__(self) -> None:
-        self._done: list[int] = []
-        self._crc = 0
-        self._held = 0
-
-    def add(self, cells: NDArray[Any]) -> None:
-        """The next cells of the column, contiguous."""
-        while len(cells):
-            piece = cells[: BLOCK_ROWS - self._held]
-            self._crc = zlib.crc32(piece.data, self._crc)
-            self._held += len(piece)
-            if self._held == BLOCK_ROWS:
-                self._done.append(self._crc)
-                self._crc = self._held = 0
-            cells = cells[len(piece) :]
-
-    def result(self) -> NDArray[np.uint32]:
-        """The checksums, [blocks]."""
-        return np.array([*self._done, self._crc] if self._held else self._done, CHECKSUM_TYPE)
+    files: dict[str, PartFile]
 
 
 class _Files:
@@ -91,27 +78,32 @@ class _Files:
         self._folder = folder
         self._prefix = prefix
         self._files: dict[str, IO[bytes]] = {}
+        self._crc: dict[str, int] = {}
+        self._size: dict[str, int] = {}
 
     def path(self, name: str) -> Path:
         """Where a file is."""
         return self._folder / f"{self._prefix}{name}"
 
-    def append(self, name: str, array: NDArray[Any] | bytes) -> None:
-        """Add cells, contiguous, or bytes to a file."""
+    def append(self, name: str, array: NDArray[Any]) -> None:
+        """Add cells, contiguous, to a file."""
         if name not in self._files:
             self._files[name] = self.path(name).open("wb")
-        self._files[name].write(array if isinstance(array, bytes) else array.data)
+        self._files[name].write(array.data)
+        self._size[name] = self._size.get(name, 0) + array.nbytes
+        if name not in _BY_BLOCK:
+            self._crc[name] = zlib.crc32(array.data, self._crc.get(name, 0))
 
     def flush(self, name: str) -> None:
         """Let other processes see the content, those on other machines too."""
         self._files[name].flush()
         os.fsync(self._files[name].fileno())
 
-    def close(self) -> dict[str, Path]:
-        """Close all files; their paths by name."""
+    def close(self) -> dict[str, PartFile]:
+        """Close all files; what they are by name."""
         for file in self._files.values():
             file.close()
-        return {name: self.path(name) for name in self._files}
+        return {name: PartFile(self.path(name), self._size[name], self._crc.get(name, 0)) for name in self._files}
 
 
 class PartWriter:
@@ -175,8 +167,8 @@ class PartWriter:
     def part(self) -> Part:
         """What has been written."""
         levels = self._levels.close()
-        local = self._files.close() | ({LEVELS: levels} if levels else {})
-        files = {name: self._folder / path.name for name, path in local.items()}
+        local = self._files.close() | ({LEVELS: PartFile(levels, 0, 0)} if levels else {})
+        files = {name: file._replace(path=self._folder / file.path.name) for name, file in local.items()}
         self._outbox.close()
         return Part(self._features, self._checksums, files)
 
@@ -184,17 +176,22 @@ class PartWriter:
 class StoreWriter:
     """A store in the making, in a folder that is not there yet; complete when `finish` has returned.
 
-    Parts are written by any thread, in any order, to files of their own; `append` copies them while they are still in
-    the page cache. So no codes wait in memory for a slow column before them.
+    Parts are written by any thread or process, in any order, to files of their own; `append` copies them while they are
+    still in the page cache. So no codes wait in memory for a slow column before them.
 
-    parts  where they are written; in the folder of the store unless given.
+    parts   where they are written; in the folder of the store unless given.
+    shared  whether others, who see the folder, may copy what is appended: `ranges` says what, and `written` takes note.
     """
 
     def __init__(self, folder: Path, *, max_bins: Exact | int, parts: Path | None = None) -> None:
         self._folder = folder
         self._max_bins = max_bins
         self.parts = parts or folder / "parts"
+        self.shared = False
         self._files = _Files(folder)
+        self._joined: dict[str, JoinedFile] = {}
+        self._ranges: list[FileRange] = []
+        self._unwritten: dict[Path, int] = {}
         self._levels = LevelsFile(folder / LEVELS)
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
@@ -225,20 +222,20 @@ class StoreWriter:
         self._rows += len(cells)
         if numbers is not None:
             self._numbered = True
-            self._append_whole(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
+            self._files.append(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
 
     def add_numbers(self, numbers: NDArray[np.float64]) -> None:
         """The numbers to predict of the next rows, kept where the whole numbers that stand for them are not exact."""
-        self._append_whole(NUMBERS, np.ascontiguousarray(numbers, dtype=VALUE_TYPE))
+        self._files.append(NUMBERS, np.ascontiguousarray(numbers, dtype=VALUE_TYPE))
 
     def add_groups(self, groups: NDArray[Any]) -> None:
         """The group codes of the next rows."""
-        self._append_whole(GROUPS, np.ascontiguousarray(groups, dtype=GROUP_TYPE))
+        self._files.append(GROUPS, np.ascontiguousarray(groups, dtype=GROUP_TYPE))
 
     def add_weights(self, weights: NDArray[Any]) -> None:
         """The weights of the next rows: wide ones are uint64."""
         kind = WEIGHT_TYPES[weights.dtype == np.uint64]
-        self._append_whole(WEIGHT, np.ascontiguousarray(weights, dtype=kind))
+        self._files.append(WEIGHT, np.ascontiguousarray(weights, dtype=kind))
 
     def target(self) -> Path:
         """The file with the targets of all rows added."""
@@ -253,47 +250,67 @@ class StoreWriter:
         return self._files.path(ROW_NUMBERS)
 
     def append(self, part: Part) -> None:
-        """Make the features of `part` the next ones, and remove its files."""
-        for name, path in part.files.items():
+        """Make the features of `part` the next ones; its files are removed when they are copied."""
+        for name, file in part.files.items():
             if name == LEVELS:
-                self._append_levels(path)
-            else:
-                self._move(path, name)
-            path.unlink()
+                self._append_levels(file.path)
+                file.path.unlink()
+                continue
+            if name not in self._joined:
+                self._joined[name] = JoinedFile(self._files.path(name))
+            self._crc[name] = joined_crc(self._crc.get(name, 0), file.crc, file.size)
+            self._unwritten[file.path] = file.size
+            self._ranges += self._joined[name].add(file.path, file.size)
+        if not self.shared:
+            self._write_ranges()
         for feature in part.features:
             self._features.append(replace(feature, slot=self._slots[feature.width]))
             self._slots[feature.width] += 1
         self._checksums.extend(part.checksums)
 
+    def ranges(self) -> list[FileRange]:
+        """The ranges of files to be written (joining.py write_range) when everything has been appended."""
+        found = self._ranges + [piece for file in self._joined.values() for piece in file.rest()]
+        self._ranges = []
+        return found
+
+    def written(self, done: FileRange) -> None:
+        """A range has been written."""
+        for piece in done.pieces:
+            self._unwritten[piece.path] -= piece.size
+            if not self._unwritten[piece.path]:
+                del self._unwritten[piece.path]
+                piece.path.unlink()
+
     def finish(
         self, target: TargetSpec, dropped: int, group: GroupSpec | None = None, weight: WeightSpec | None = None
     ) -> None:
         """Write what belongs to no feature, the manifest last. `dropped` rows of the source were left out."""
+        self._ranges = self.ranges()
+        self._write_ranges()
         checksums = np.stack([*self._checksums, self._target_checksums.result()])
-        self._append_whole(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
-        written = self._files.close()
-        if target.exact and NUMBERS in written:
-            written[NUMBERS].unlink()
-            del self._crc[NUMBERS]
+        self._files.append(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
+        own = self._files.close()
+        if target.exact and NUMBERS in own:
+            own.pop(NUMBERS).path.unlink()
+        crc = {name: file.crc for name, file in own.items()} | self._crc
         levels = self._levels.close()
         if levels is not None:
             with levels.open("rb") as content:
                 for piece in iter(lambda: content.read(COPY_BYTES), b""):
-                    self._crc[LEVELS] = zlib.crc32(piece, self._crc.get(LEVELS, 0))
+                    crc[LEVELS] = zlib.crc32(piece, crc.get(LEVELS, 0))
         remove(self.parts)  # attempts of tasks that were done twice may have left files
         spec = DataSpec(self._rows, dropped, tuple(self._features), target, group, weight)
         size = 0 if levels is None else levels.stat().st_size
-        manifest = Manifest(spec, BLOCK_ROWS, self._max_bins, self._crc, size)
+        whole = {name: sum_ for name, sum_ in crc.items() if name not in _BY_BLOCK}
+        manifest = Manifest(spec, BLOCK_ROWS, self._max_bins, whole, size)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
 
-    def _move(self, path: Path, name: str) -> None:
-        """Move the content of `path` to the end of the file `name`."""
-        with path.open("rb") as content:
-            while piece := content.read(COPY_BYTES):
-                if name in (LOW, HIGH):  # the codes have checksums of their own
-                    self._append_whole(name, piece)
-                else:
-                    self._files.append(name, piece)
+    def _write_ranges(self) -> None:
+        for wanted in self._ranges:
+            write_range(wanted)
+            self.written(wanted)
+        self._ranges = []
 
     def _append_levels(self, path: Path) -> None:
         """Append the levels of a part, some at a time. They are by the features of the part, which follow ours."""
@@ -302,8 +319,3 @@ class StoreWriter:
                 table = file.read_row_group(group)
                 feature = pc.add(table["feature"], pa.scalar(len(self._features), pa.uint32()))
                 self._levels.add([table.set_column(0, LEVEL_SCHEMA.field(0), feature)])
-
-    def _append_whole(self, name: str, content: NDArray[Any] | bytes) -> None:
-        """Append to a file that has one checksum."""
-        self._files.append(name, content)
-        self._crc[name] = zlib.crc32(content if isinstance(content, bytes) else content.data, self._crc.get(name, 0))

@@ -1,0 +1,45 @@
+"""Files put together from others, and their checksums."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bigforest.store import joining
+from bigforest.store.checksums import joined_crc
+from bigforest.store.joining import JoinedFile, write_range
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (1, 0), (0, 5), (3, 1), (1000, 65_537), (5, 1 << 20)])
+def test_joined_crc__is_that_of_both(sizes: tuple[int, int]) -> None:
+    one, two = (np.random.default_rng(size).bytes(size) for size in sizes)
+    assert joined_crc(zlib.crc32(one), zlib.crc32(two), len(two)) == zlib.crc32(one + two)
+
+
+@pytest.mark.parametrize("sizes", [(1,), (64,), (65, 1), (10, 20, 200, 3), (128, 128)])
+def test_joined_file__ranges_hold_all_bytes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(joining, "RANGE_BYTES", 64)
+    monkeypatch.setattr(joining, "COPY_BYTES", 7)
+    contents = [np.random.default_rng(size).bytes(size) for size in sizes]
+    joined = JoinedFile(tmp_path / "joined")
+    ranges = []
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}").write_bytes(content)
+        ranges += joined.add(tmp_path / f"{number}", len(content))
+    ranges += joined.rest()
+    assert [wanted.begin for wanted in ranges] == list(range(0, sum(sizes), 64))
+    for wanted in reversed(ranges):
+        write_range(wanted)
+    assert (tmp_path / "joined").read_bytes() == b"".join(contents)
+
+
+def test_write_range__a_file_that_was_cut(tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"abc")
+    [wanted] = [*(joined := JoinedFile(tmp_path / "joined")).add(tmp_path / "short", 5), *joined.rest()]
+    with pytest.raises(OSError, match="has become shorter"):
+        write_range(wanted)
