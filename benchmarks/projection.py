@@ -17,7 +17,7 @@ from tables import markdown
 
 from bigforest.common.memory_estimate import Shape
 from bigforest.schema.config import TrainConfig
-from bigforest.training.projection import Machines, Projection, Rates, project
+from bigforest.training.projection import Machines, Projection, Rates, project_training
 
 ROWS, FEATURES, CLASSES, TREES = 1_000_000_000, 100, 2, 100
 CLUSTER = Machines(workers=100, threads=16, memory=64_000_000_000)
@@ -44,7 +44,7 @@ def stages_of(found: Projection) -> pl.DataFrame:
 def page(rates: Rates) -> str:
     """The page."""
     shape = Shape(ROWS, (4,) * FEATURES, ROWS * FEATURES, CLASSES)
-    found = project(shape, TrainConfig(trees=TREES), CLUSTER, rates)
+    found = project_training(shape, TrainConfig(trees=TREES), CLUSTER, rates)
     measured = pl.DataFrame(
         [
             ("encode, per cell", rates.encode * 1e9),

@@ -34,7 +34,7 @@ _SMALL = 1 << 16
 # Results merged by one task.
 _FAN = 32
 # A task of several calls has at most one of this many of those that would come to its worker from now on.
-_ROUNDS = 4
+_ROUNDS = 2
 # How often parts are asked for again whose workers have gone.
 _PART_TRIES = 8
 # Seconds for workers to appear, and for running tasks to end after an error.

@@ -1,8 +1,8 @@
 """Workers hand parts of what they found to each other, without the scheduler and the client between them.
 
 A task leaves a list of parts in its process (`keep`) and gives only where they are. The task that finishes a part
-takes it from all processes (`collect`), each of which then forgets it. A part whose process has gone is lost, and the
-client has all of it done again.
+takes it from all processes (`merge_parts`), each of which then forgets it. A part whose process has gone is lost, and
+the client has all of it done again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def forget(run: str) -> None:
             del _HELD[key]
 
 
-def collect(held: Sequence[HeldParts], number: int, merge: Callable[[Part, Part], Part]) -> Part:
+def merge_parts(held: Sequence[HeldParts], number: int, merge: Callable[[Part, Part], Part]) -> Part:
     """Part `number` of all these, merged in pairs. Raises LostPart."""
     from distributed import get_worker
     from distributed.utils import sync

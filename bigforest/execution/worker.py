@@ -145,7 +145,7 @@ def finish_parts(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes, c
 
     def _finished(finish: Callable[[Any], Any], number: int, merge: Callable[[Any, Any], Any]) -> Any:
         try:
-            part = exchange.collect([one.result for one in held], number, merge)
+            part = exchange.merge_parts([one.result for one in held], number, merge)
         except exchange.LostPart as lost:
             return lost
         return finish(part)

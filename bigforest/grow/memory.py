@@ -37,8 +37,9 @@ _PART_ROWS = 1_000_000
 _PARTS = 16
 _FEWEST_PARTS = 4
 _PART_LEAST = 1 << 15
-# Trees that share passes at most: more save little, and their rows wait on disk together.
+# Trees that share passes at most: more save little, and their rows wait on disk together. On a cluster more save tasks.
 _MOST_TREES = 16
+_MOST_TREES_OF_CLUSTER = 32
 # Bag rows from which a tree is divided among the workers of a cluster when there are fewer trees than workers, and
 # subtrees for each of them: then the largest is not waited for long.
 _SPREAD_ROWS = 1 << 20
@@ -95,7 +96,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             buckets = takes.drawn * buckets_for(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)
-            group = max(1, min(kept_trees(shape, config), _MOST_TREES, 2 * limits.room // root, lists))
+            group = max(1, min(_together(shape, config, resources), 2 * limits.room // root, lists))
             return GrowPlan(workers, limits, group, budget)
     raise MemoryEstimate("grow", budget, _smallest(shape, config)).refusal(budget)
 
@@ -147,7 +148,15 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
     if limits is None:
         return whole
     rows = min(limits.rows, bag * config.trees // (_SUBTREES * size))
-    return replace(whole, limits=limits._replace(rows=rows), group=min(kept_trees(shape, config), _MOST_TREES))
+    return replace(
+        whole, limits=limits._replace(rows=rows), group=min(kept_trees(shape, config), _MOST_TREES_OF_CLUSTER)
+    )
+
+
+def _together(shape: Shape, config: TrainConfig, resources: Resources) -> int:
+    """Trees that share passes at most, so that all passes are of about as many."""
+    most = _MOST_TREES if resources.cluster is None else _MOST_TREES_OF_CLUSTER
+    return min(kept_trees(shape, config), -(-config.trees // -(-config.trees // most)))
 
 
 def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:

@@ -22,7 +22,7 @@ from bigforest.storage.paths import free_bytes
 from bigforest.store.store import Store
 from bigforest.training.choose import visits_to_choose
 from bigforest.training.memory import check_boosting, estimates, settled_for
-from bigforest.training.projection import MEASURED, Machines, Projection, project
+from bigforest.training.projection import MEASURED, Machines, Projection, project_training
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
 # Other processors, disks and tables differ by a factor of two and more: times are estimates.
@@ -112,7 +112,7 @@ def make_plan(
         smallest=run.smallest,
         stages=stages,
         compiling=sum(kind.seconds for kind in kinds if not is_compiled(kind)),
-        cluster=None if machines is None else project(shape, config, machines, MEASURED),
+        cluster=None if machines is None else project_training(shape, config, machines, MEASURED),
     )
 
 

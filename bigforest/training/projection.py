@@ -24,6 +24,7 @@ from bigforest.grow.memory_out_of_core import tally_of
 from bigforest.grow.out_of_core.node_search import buckets_for
 from bigforest.sampling.bags import block_count
 from bigforest.schema.config import TrainConfig
+from bigforest.store.joining import RANGE_BYTES
 
 # Share of different rows among as many draws with replacement.
 DISTINCT = 1.0 - math.exp(-1.0)
@@ -157,7 +158,7 @@ class Projection:
         return sum(stage.client for stage in self.stages) / sum(stage.work for stage in self.stages)
 
 
-def project(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> Projection:
+def project_training(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> Projection:
     """The projection of a training on a table of this shape. Raises ConfigError for too little memory."""
     planned = cast("Cluster", PlannedCluster(machines.workers, machines.threads))
     resources = Resources(threads=machines.threads, memory=machines.memory, cluster=planned)
@@ -206,11 +207,12 @@ class _Stage(NamedTuple):
 
 
 def _encoding(shape: Shape, machines: Machines, rates: Rates) -> _Stage:
-    """A task encodes some columns, on one thread; the client puts the store together."""
+    """A task encodes some columns, on one thread; others copy them to their places in the store."""
     cells, codes = shape.rows * shape.features, shape.rows * shape.row_bytes
     cores = min(machines.workers * machines.threads, shape.features)
-    client = 2 * codes / min(machines.link, machines.disk)
-    return _Stage("encode", rates.encode * cells, cores, client, 2 * codes, 2 * codes, min(shape.features, 4 * cores))
+    copies = len(share_out(-(-codes // RANGE_BYTES), machines.workers, machines.threads))
+    tasks = min(shape.features, 4 * cores) + copies
+    return _Stage("encode", rates.encode * cells, cores, 0.0, 4 * codes, 4 * codes, tasks)
 
 
 def _whole_trees(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> _Stage:

@@ -12,7 +12,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
 from bigforest.common.sizes import parse_link
 from bigforest.schema.config import TrainConfig
-from bigforest.training.projection import MEASURED, Machines, Projection, project
+from bigforest.training.projection import MEASURED, Machines, Projection, project_training
 from tests.commands import Run
 
 LARGE = Shape(rows=10**8, widths=(4,) * 50, codes=50 * 10**8, classes=2)
@@ -20,7 +20,7 @@ MEMORY = 8_000_000_000
 
 
 def projected(workers: int, memory: int | None = MEMORY, shape: Shape = LARGE, trees: int = 100) -> Projection:
-    return project(shape, TrainConfig(trees=trees), Machines(workers, 4, memory), MEASURED)
+    return project_training(shape, TrainConfig(trees=trees), Machines(workers, 4, memory), MEASURED)
 
 
 def stage(found: Projection, name: str) -> dict[str, float]:
@@ -40,15 +40,15 @@ def test_project__more_workers_share_the_work() -> None:
 
 
 def test_project__a_tree_is_scored_by_one_worker() -> None:
-    assert projected(100).group == 16
+    assert projected(100).group == 25
     work = stage(projected(100), "scoring")["work"]
     assert stage(projected(4), "scoring")["computing"] == pytest.approx(work / 4)
-    assert stage(projected(100), "scoring")["computing"] == pytest.approx(work / 16)
-    assert stage(projected(1000), "scoring")["computing"] == pytest.approx(work / 16)
+    assert stage(projected(100), "scoring")["computing"] == pytest.approx(work / 25)
+    assert stage(projected(1000), "scoring")["computing"] == pytest.approx(work / 25)
 
 
 def test_project__tasks_of_a_pass_are_those_of_workers_and_owners() -> None:
-    for workers, owners in ((3, 3), (100, 16)):
+    for workers, owners in ((3, 3), (100, 25)):
         found = projected(workers)
         assert stage(found, "passes")["tasks"] == found.passes * (workers + owners)
 
@@ -64,6 +64,12 @@ def test_project__small_tables_grow_whole() -> None:
     assert [one.stage for one in found.stages] == ["encode", "trees", "out of bag"]
     assert found.histograms == 0
     assert found.client_share > 0
+
+
+def test_project__the_client_copies_nothing_of_the_store() -> None:
+    found = stage(projected(100), "encode")
+    assert found["client"] == MEASURED.task * found["tasks"]
+    assert found["tasks"] > 50
 
 
 def test_project__too_little_memory() -> None:
