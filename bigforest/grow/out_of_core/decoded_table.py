@@ -31,6 +31,7 @@ from bigforest.grow.out_of_core.probes import Spans
 from bigforest.grow.out_of_core.spill import Matrix
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.kernels.columns.decoded import is_float32
+from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_path, write_atomically
@@ -42,8 +43,6 @@ from bigforest.store.store import Store
 _BYTE = 256
 # The matrices of BlockValues by the bytes of a value, in their order.
 _TYPES = {4: "<f4", 8: "<f8", 1: "<u1"}
-# Which of them it is.
-MATRIX = {width: number for number, width in enumerate(_TYPES)}
 
 
 class DecodedTable(NamedTuple):
@@ -114,7 +113,7 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
                 held = np.array(low[first : first + step], kind)  # read in order, as no map is at random
                 for number, block in enumerate(blocks):
                     codes = reader.read(block, [feature], block + 1 if block + 1 in blocks else None)
-                    column = codes[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]]
+                    column = column_of(codes, feature)
                     values = np.empty(reader.size(block), kind)
                     if first:
                         _read(file, layout.offset(feature, block), values)
@@ -124,10 +123,6 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
                         crc[feature, number] = zlib.crc32(values.data)
         _write(file, layout.size, crc)
     return path
-
-
-# Matrices of kernels.layout.Codes by their width.
-_CODES = {1: 0, 2: 1, 4: 2}
 
 
 def _look_up(codes: NDArray[Any], held: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
@@ -157,7 +152,7 @@ class _Layout(NamedTuple):
 
     def offset(self, feature: int, block: int) -> int:
         width, slot = (int(number) for number in self.place[feature])
-        earlier = [each for each in _TYPES if MATRIX[each] < MATRIX[width]]
+        earlier = list(_TYPES)[: list(_TYPES).index(width)]
         before = self.rows * sum(each * int((self.place[:, 0] == each).sum()) for each in earlier)
         return before + width * (slot * self.rows + (block - self.blocks.start) * self.block_rows)
 
@@ -222,15 +217,15 @@ class ValueReader:
         return BlockValues(f32, f64, u8, layout.place)
 
 
-def column_of(cells: BlockValues, feature: int, rows: int) -> NDArray[np.float64]:
-    """A column of a block of this many rows."""
-    width, slot = cells.place[feature].tolist()
-    return matrix_of(cells, width)[slot, :rows].astype(np.float64, copy=False)
+def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
+    """The column of a feature in a block."""
+    return column_at(cells[:3], cells.place[feature])
 
 
-def matrix_of(cells: BlockValues, width: int) -> NDArray[Any]:
-    """The matrix of the columns whose values have this many bytes."""
-    found: NDArray[Any] = cells[MATRIX[width]]
+def column_at(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> NDArray[Any]:
+    """The column of this place: bytes of a value, and row of the matrix of these."""
+    width, slot = place.tolist()
+    found: NDArray[Any] = next(matrix for matrix in matrices if matrix.itemsize == width)[slot]
     return found
 
 

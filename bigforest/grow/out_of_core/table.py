@@ -24,7 +24,7 @@ from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import ColumnKind
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse
-from bigforest.grow.out_of_core.row_nodes import RowNodes
+from bigforest.grow.out_of_core.row_nodes import RowNodes, Stood
 from bigforest.grow.out_of_core.spill import BlockRows, NodeRows
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.upper_tree import GrowContext, UpperTree
@@ -79,19 +79,6 @@ class TreeAssembly(NamedTuple):
 def subtree_path(folder: Path, tree: int, entry: int) -> Path:
     """The file of a subtree."""
     return folder / f"subtree-{tree}-{entry}.bin"
-
-
-class RoutedRows(NamedTuple):
-    """The rows of one block and tree, sorted by the nodes they fall into; see kernels/out_of_core/blocks.py.
-
-    value  int64 [rows of the block], numbers to predict; None for classes
-    """
-
-    cells: Any
-    items: NDArray[np.uint64]
-    begin: NDArray[np.uint64]
-    end: NDArray[np.uint64]
-    value: NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
@@ -162,9 +149,9 @@ class TableView(ABC):
         numbers = found.number if stats.numbers else None
         pieces: list[list[Runs]] = [[] for _ in questions]
         replies = [asked.no_reply() for asked in questions]
-        for at, (cells, items, begin, end, value) in self._route(questions, blocks, replies, folder):
+        for at, cells, stood, value in self.route(questions, blocks, replies, folder):
             asked, response = questions[at], replies[at]
-            rows = (cells, asked.asked, items, begin, end, value)
+            rows = (cells, asked.asked, *stood, value)
             counted = (response.counts, response.low, response.high, response.mark)
             count_rows(*rows, asked.counts, np.uint64(stats.parts), stats.weighted, read, *counted)
             if asked.collects.node.size:
@@ -172,7 +159,7 @@ class TableView(ABC):
                 collect_rows(*rows, asked.collects, asked.wanted, read, found.value, found.tag, numbers, ends)
                 pieces[at].append(Runs.copied(found, ends))
             if asked.sums.node.size:
-                sum_rows(cells, items, begin, end, asked.sums, self.steps, response.sums)
+                sum_rows(cells, *stood, asked.sums, self.steps, response.sums)
         return [
             response._replace(found=[gathered(of_blocks)] if of_blocks else [])
             for response, of_blocks in zip(replies, pieces, strict=True)
@@ -183,18 +170,18 @@ class TableView(ABC):
     ) -> Iterator[tuple[int, BlockRows]]:
         """For every block and question, without probes, its number, and the rows of the block with all that trees grow
         on; replies learn what was sent left and right."""
-        for at, (cells, items, begin, end, value) in self._route(questions, blocks, replies, None):
-            matrices = cells[:3] if value is None else (value[np.newaxis], *cells[:3])
-            yield at, BlockRows(matrices, items, begin, end)
+        for at, cells, stood, value in self.route(questions, blocks, replies, None):
+            yield at, BlockRows(cells[:3] if value is None else (value[np.newaxis], *cells[:3]), *stood)
 
-    def _route(
+    def route(
         self,
         questions: Sequence[SplitRequest],
         blocks: range,
         replies: Sequence[SplitResponse],
         folder: Path | None,
-    ) -> Iterator[tuple[int, RoutedRows]]:
-        """For every block and question, the question's number and the block's rows sorted by the nodes they fall into.
+    ) -> Iterator[tuple[int, Any, Stood, NDArray[np.int64] | None]]:
+        """For every block and question, the question's number, the block's cells as its tree sees them, its rows sorted
+        by the nodes they fall into, and their numbers to predict; None for classes.
 
         replies  learn what was sent left and right, and where the rows stand then.
         folder   for the files of where they stand; None to forget it, where rows are wanted whole.
@@ -223,7 +210,7 @@ class TableView(ABC):
                     ends = (begin, end, response.below, response.above)
                     route_rows(seen, asked.ways, here, spare, read, asked.splits, *ends)
                     rows[at].keep(*stood)
-                    yield at, RoutedRows(seen, *stood, target if numbers else None)
+                    yield at, seen, stood, target if numbers else None
 
     def _rows_of(self, asked: SplitRequest, response: SplitResponse, first: int, folder: Path | None) -> RowNodes:
         """Where the rows of a tree stand in the blocks from `first` on."""

@@ -21,12 +21,16 @@ def choose_columns(subspace, key, wanted):
 
 
 @kernel
-def place_means(subspace, total, sums):
-    """Work out the means of the classes with a total, int64 [classes], and the two farthest apart
-    (kernels/subspace/columns.py).
+def aim_node(subspace, key, wanted, total, sums):
+    """Aim from class mean to class mean in the columns that the node of this key draws; see choose_columns.
 
-    sums  int64 [columns of the node, classes], steps
+    total  int64 [classes]; sums int64 [columns of the node, classes], steps
+
+    The current direction is the difference of the two means farthest apart; its stops are placed, and subspace.far is
+    filled for the classes with a total (perceptron.choose_sides). Returns whether there are two means, and where they
+    are on it.
     """
+    draw_columns(subspace, key, wanted)
     for k in range(np.uint64(total.size)):
         if total[k] == 0:
             continue
@@ -34,29 +38,21 @@ def place_means(subspace, total, sums):
         for j in range(subspace.size[0]):
             c = np.uint64(subspace.column[j])
             subspace.mean[k, c] = np.float64(sums[j, k]) / size * subspace.space.unit[c]
-    return farthest_classes(subspace, total)
-
-
-@kernel
-def place_axis(subspace, first, second):
-    """Make the difference of two class means (uint64) the current direction; returns where they are on it, and their
-    stops are placed."""
+    one, two = farthest_classes(subspace, total)
+    if one == two:
+        return False, 0.0, 0.0
+    first, second = np.uint64(one), np.uint64(two)
+    choose_sides(subspace, total, first, second)
     aim_axis(subspace, first, second)
     begin, end = weigh_mean(subspace, first), weigh_mean(subspace, second)
     place_stops(subspace, begin, end)
-    return begin, end
+    return True, begin, end
 
 
 @kernel
 def choose_stop(subspace, total, size, min_leaf):
     """The number of the best stop, 0 for none, from subspace.hist; see central_axis.best_stop."""
     return best_stop(subspace, total, size, min_leaf)
-
-
-@kernel
-def place_sides(subspace, total, first, second):
-    """Fill subspace.far for the classes with a total; see perceptron.choose_sides."""
-    choose_sides(subspace, total, first, second)
 
 
 @kernel

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.out_of_core.assemble import join_pieces, read_arrays, write_arrays
-from bigforest.grow.out_of_core.decoded_table import MATRIX, DecodedTable, ValueReader
+from bigforest.grow.out_of_core.decoded_table import DecodedTable, ValueReader, column_at
 from bigforest.grow.out_of_core.levels import answer
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import PROJECTIONS, DirectionLine
@@ -138,7 +138,7 @@ class ProjectionTable(TableView):
         matrices, items = load_rows(rows, layout.matrices, self.store.block_rows, subtree_task.rows)
         roots = Roots.one(items.size, subtree_task.key, subtree_task.depth, subtree_task.constant)
         subtree = SubtreeScratch(items, self.context.target(), roots, self.context.rules)
-        columns = [matrices[MATRIX[width]][slot] for width, slot in layout.place.tolist()]
+        columns = [column_at(matrices, place) for place in layout.place]
         nodes, pool = self.grow_below(own, columns, subtree)
         _write_subtree(path, nodes, pool)
         return nodes.feature.size

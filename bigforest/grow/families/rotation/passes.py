@@ -82,8 +82,11 @@ class RotationTable(ProjectionTable):
 
     def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
         """See ProjectionTable: the moments of each subset of features."""
-        places = self.rotated.tolist()
-        return moments(self.sampler, tree, rows, self._grid, lambda place: column_of(cells, places[place], len(rows)))
+
+        def values(place: int) -> NDArray[np.float64]:
+            return column_of(cells, int(self.rotated[place]))[: len(rows)].astype(np.float64, copy=False)
+
+        return moments(self.sampler, tree, rows, self._grid, values)
 
     def survey(self, tree: int, sample: NDArray[np.int64] | None) -> SplitRequest:
         """See ProjectionTable: whether all projections of the bag are finite."""
@@ -134,7 +137,7 @@ class RotationTable(ProjectionTable):
         used = np.flatnonzero(weight.any(axis=0))
         values = np.empty((used.size, rows))
         for at, feature in enumerate(used.tolist()):
-            values[at] = column_of(cells, feature, rows)
+            values[at] = column_of(cells, feature)[:rows]
         projections = np.empty((axes.size, rows))
         project_rows(values, np.ascontiguousarray(weight[:, used]), projections)
         place = np.zeros((self.columns, 2), np.uint32)

@@ -15,7 +15,7 @@ from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScrat
 from bigforest.grow.families.subspace.perceptron import Learnt, RowPiece, Trial, pieces_of, train_by_passes, trials_of
 from bigforest.grow.families.subspace.search import SubspaceAim, SubspaceSearch
 from bigforest.grow.families.subspace.trees import Columns, empty_space, tree_subspace, with_cells
-from bigforest.grow.out_of_core.decoded_table import DecodedTable, matrix_of
+from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
@@ -103,9 +103,8 @@ class SubspaceTable(ProjectionTable):
         place = np.zeros((self.columns, 2), np.uint32)
         place[feature] = _place(width, feature.size)
         seen = BlockValues(f32, f64, u8, place)
-        for at in np.flatnonzero(self.scratch.seen.unit[feature]).tolist():
-            here, there = matrix_of(cells, cells.place[feature[at], 0]), matrix_of(seen, width)
-            there[at] = here[cells.place[feature[at], 1], :rows]
+        for own_feature in feature[self.scratch.seen.unit[feature] > 0.0].tolist():
+            column_of(seen, own_feature)[:] = column_of(cells, own_feature)[:rows]
         for matrix in (f32, f64, u8):
             matrix.flags.writeable = False  # as they are read; other flags would be compiled apart
         return seen
@@ -150,13 +149,12 @@ class SubspaceTable(ProjectionTable):
 
 def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -> dict[int, Learnt]:
     """Task: what perceptrons of nodes of a tree learn, by node; asked: without probes."""
-    place = table.layout(asked.own).place
 
     def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
         own = {entry: trials[entry] for entry in entries}
         for blocks in table.decoded.runs:
-            for _, spread in table.spread([asked], blocks, [asked.no_reply()]):
-                yield from pieces_of(spread, place, own)
+            for _, cells, stood, _ in table.route([asked], blocks, [asked.no_reply()], None):
+                yield from pieces_of(cells, stood, own)
 
     return train_by_passes(trials, rows, table.context.limits.held)
 

@@ -14,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.families.subspace.trees import with_cells
-from bigforest.grow.out_of_core.decoded_table import MATRIX
+from bigforest.grow.out_of_core.decoded_table import column_of
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.spill import BlockRows
+from bigforest.grow.out_of_core.row_nodes import Stood
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.kernels.common.node_scan import BITS32, SHIFT32
+from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.out_of_core.subspace import learn_rows
 from bigforest.kernels.subspace.columns import SubspaceColumns, make_subspace
 
@@ -31,14 +32,13 @@ HELD_ROW = 8
 class Trial(NamedTuple):
     """A perceptron that a node wants, see probes.py Probe.
 
-    space   the columns of the node, of no rows; place int64 [columns], theirs among the columns that the tree sees
+    space   the columns of the node, of no rows
     far     bool [classes], whether a class is to be on the right
     total   int64 [classes]
     epochs  most passes of training
     """
 
     space: SubspaceColumns
-    place: NDArray[np.int64]
     far: NDArray[np.bool_]
     total: Counts
     epochs: int
@@ -101,8 +101,8 @@ class Learner:
             errors = int(np.where(trial.far, self._left, trial.total - self._left).sum())
             if errors < self._least:
                 self._least = errors
-                weights = before.whole if before.whole.size else before.weight
-                self.best = Learnt(weights[: trial.place.size].astype(np.float64), self._cut_before, self._left.copy())
+                weights = (before.whole if before.whole.size else before.weight)[: trial.space.feature.size]
+                self.best = Learnt(weights.astype(np.float64), self._cut_before, self._left.copy())
             over = errors == 0 or self._passes == trial.epochs
         before.weight[:], before.whole[:] = self._now.weight, self._now.whole
         self._cut_before = self._cut
@@ -151,18 +151,15 @@ def _train_held(learner: Learner, pieces: Sequence[RowPiece]) -> None:
         over = learner.end()
 
 
-def pieces_of(spread: BlockRows, place: NDArray[np.uint32], trials: dict[int, Trial]) -> Iterator[tuple[int, RowPiece]]:
-    """The rows of a block that are in these nodes.
-
-    place  where the columns of the tree are in the matrices, see kernels/out_of_core/blocks.py BlockValues
-    """
+def pieces_of(cells: BlockValues, stood: Stood, trials: dict[int, Trial]) -> Iterator[tuple[int, RowPiece]]:
+    """The rows of a block that are in these nodes; cells: as the tree sees them."""
+    items, begin, end = stood
     for entry, trial in trials.items():
-        here = spread.items[spread.begin[entry] : spread.end[entry]]
-        for first in range(0, here.size, _ROWS):
-            items = here[first : first + _ROWS]
-            row = (items >> SHIFT32).astype(np.int64)
-            cells = [spread.matrices[MATRIX[width]][slot][row] for width, slot in place[trial.place].tolist()]
-            yield entry, RowPiece(with_cells(trial.space, cells, row.size), _numbered(items))
+        for first in range(int(begin[entry]), int(end[entry]), _ROWS):
+            here = items[first : min(first + _ROWS, int(end[entry]))]
+            row = (here >> SHIFT32).astype(np.int64)
+            columns = [column_of(cells, feature)[row] for feature in trial.space.feature.tolist()]
+            yield entry, RowPiece(with_cells(trial.space, columns, row.size), _numbered(here))
 
 
 def _numbered(items: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -18,14 +18,7 @@ from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import Answer, DirectionLine, Histogram, HistogramCounts, Probe, StepSums
 from bigforest.kernels.columns.project import LARGEST
-from bigforest.kernels.out_of_core.subspace import (
-    choose_columns,
-    choose_stop,
-    is_split,
-    place_axis,
-    place_means,
-    place_sides,
-)
+from bigforest.kernels.out_of_core.subspace import aim_node, choose_columns, choose_stop, is_split
 from bigforest.kernels.subspace.columns import Subspace
 
 
@@ -41,14 +34,6 @@ class MeanAxis(NamedTuple):
     far: NDArray[np.bool_]
 
 
-class SubspaceSplit(NamedTuple):
-    """The cut of a node: rows with a projection of at most `cut` go left, which hold `left`, int64 [classes]."""
-
-    direction: DirectionLine
-    cut: float
-    left: Counts
-
-
 class SubspaceAim(NamedTuple):
     """A node that looks for its cut.
 
@@ -61,7 +46,7 @@ class SubspaceAim(NamedTuple):
     total: Counts
     min_leaf: int
 
-    def find(self) -> Generator[Probe, Answer, SubspaceSplit | None]:
+    def find(self) -> Generator[Probe, Answer, NodeSplit | None]:
         """Look in the columns that the node draws, then in all; yields what is asked."""
         subspace = self.scratch()
         for wanted in sorted({int(subspace.drawn), subspace.column.size}):
@@ -85,29 +70,25 @@ class SubspaceAim(NamedTuple):
 
     def _axis(self, wanted: int, sums: NDArray[np.int64]) -> MeanAxis | None:
         """The axis in this many columns of these sums; None where all means are one."""
-        subspace = self._drawn(wanted)
-        first, second = place_means(subspace, self.total, sums)
-        if first == second:
+        subspace = self.scratch()
+        found, begin, end = aim_node(subspace, self.key, np.uint64(wanted), self.total, sums)
+        if not found:
             return None
-        first, second = np.uint64(first), np.uint64(second)
-        place_sides(subspace, self.total, first, second)
-        begin, end = place_axis(subspace, first, second)
         column = subspace.column[:wanted]
         direction = _line(subspace.space.feature[column], subspace.weight[column])
         return MeanAxis(direction, subspace.stop if begin < end and end - begin <= LARGEST else None, subspace.far)
 
-    def _learnt(self, wanted: int, far: NDArray[np.bool_]) -> Generator[Probe, Answer, SubspaceSplit | None]:
+    def _learnt(self, wanted: int, far: NDArray[np.bool_]) -> Generator[Probe, Answer, NodeSplit | None]:
         """A perceptron in this many columns, see perceptron.cut_perceptron."""
         subspace = self._drawn(wanted)
-        place = subspace.column[:wanted].astype(np.int64)
-        space = some_columns(subspace.space, place)
-        learnt = yield Trial(space, place, far, self.total, subspace.epochs)
+        space = some_columns(subspace.space, subspace.column[:wanted].astype(np.int64))
+        learnt = yield Trial(space, far, self.total, subspace.epochs)
         assert isinstance(learnt, Learnt)
         if not is_split(learnt.left, self.total, self.total.sum(), self.min_leaf):
             return None
-        return SubspaceSplit(_line(space.feature, learnt.weight), learnt.cut, learnt.left)
+        return NodeSplit(0, learnt.cut, learnt.left, direction=_line(space.feature, learnt.weight))
 
-    def _on_axis(self, axis: MeanAxis) -> Generator[Probe, Answer, SubspaceSplit | None]:
+    def _on_axis(self, axis: MeanAxis) -> Generator[Probe, Answer, NodeSplit | None]:
         """Central axis projection, see central_axis.cut_axis."""
         direction, stop, _ = axis
         if stop is None:
@@ -119,7 +100,8 @@ class SubspaceAim(NamedTuple):
         subspace = self.scratch()
         subspace.hist[1:] = counted.counts
         found = int(choose_stop(subspace, self.total, self.total.sum(), self.min_leaf))
-        return SubspaceSplit(direction, float(stop[found]), counted.counts[:found].sum(axis=0)) if found else None
+        left = counted.counts[:found].sum(axis=0)
+        return NodeSplit(0, float(stop[found]), left, direction=direction) if found else None
 
 
 def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> DirectionLine:
@@ -134,7 +116,7 @@ class SubspaceSearch:
         self.constant = constant
         self._aim = aim
         self._heard: list[Answer] = []
-        self._found: SubspaceSplit | None = None
+        self._found: NodeSplit | None = None
         self._finding = aim.find()
         self.pending: list[Probe] = [next(self._finding)]
 
@@ -153,9 +135,7 @@ class SubspaceSearch:
 
     def cut(self) -> NodeSplit | None:
         """See NodeSearch."""
-        if self._found is None:
-            return None
-        return NodeSplit(0, self._found.cut, self._found.left, direction=self._found.direction)
+        return self._found
 
 
 def search_again(aim: SubspaceAim, constant: NDArray[np.bool_], heard: Sequence[Answer]) -> SubspaceSearch:
