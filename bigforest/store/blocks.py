@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,25 +24,23 @@ _UNIT = 4096
 _PAGE = mmap.PAGESIZE
 
 
-class BlockReader:
-    """The codes of one block of a store at a time; a context manager, for one thread.
+class MatrixReader:
+    """Columns of some consecutive rows, one block at a time; a context manager, for one thread.
 
-    Reads what it is asked for and no more. Memory: a block of all columns.
+    Feature f is row place[f, 1] of the matrix of place[f, 0] bytes. Memory: a block of all columns.
     """
 
-    def __init__(self, path: Path, spec: DataSpec, block_rows: int, place: NDArray[np.uint32], again: bool) -> None:
-        """again: whether these blocks have been read before, see ColumnFile."""
-        self._rows = spec.rows
-        self._block_rows = block_rows
+    def __init__(
+        self, files: dict[int, ColumnFile], place: NDArray[np.uint32], blocks: range, rows: int, block_rows: int
+    ) -> None:
+        """files: the matrices by the bytes of a cell; blocks, rows: those in the files."""
+        self._files = files
         self._place = place
-        self._codes = [feature.codes for feature in spec.features]
-        columns = {width: sum(f.width == width for f in spec.features) for width in CODES}
-        self._files = {
-            width: ColumnFile(path / CODES[width], 0, CODE_TYPES[width], count, spec.rows, block_rows, again)
-            for width, count in columns.items()
-        }
+        self._first = blocks.start
+        self._rows = rows
+        self._block_rows = block_rows
 
-    def __enter__(self) -> BlockReader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -53,26 +51,50 @@ class BlockReader:
 
     def size(self, block: int) -> int:
         """Rows of a block."""
-        return min(self._block_rows, self._rows - block * self._block_rows)
+        return min(self._block_rows, self._rows - (block - self._first) * self._block_rows)
 
-    def read(self, block: int, features: Iterable[int], following: int | None = None) -> Codes:
-        """The codes of `features` in `block`, row 0 being its first; other features, and rows after the block's last,
-        have any codes.
+    def column(self, feature: int, block: int, following: int | None = None) -> NDArray[Any]:
+        """Read a column of a block, which is from row 0 on in its matrix then.
 
         following  the block that will be read next, if any.
 
-        The arrays are read-only and good until the next call. Raises FormatError when the store is cut short.
+        Read-only, and good until the next call. Raises FormatError when the file is cut short.
         """
+        width, slot = self._place[feature].tolist()
+        file, rows = self._files[width], self.size(block)
+        file.read(slot, (block - self._first) * self._block_rows, rows)
+        if following is not None:
+            file.announce(slot, (following - self._first) * self._block_rows, self.size(following))
+        found: NDArray[Any] = file.matrix[slot, :rows]
+        return found
+
+    def matrices(self) -> list[NDArray[Any]]:
+        """All matrices, in the order of the files."""
+        return [file.matrix for file in self._files.values()]
+
+
+class BlockReader(MatrixReader):
+    """The codes of a store. Reads what it is asked for and no more."""
+
+    def __init__(self, path: Path, spec: DataSpec, block_rows: int, place: NDArray[np.uint32], again: bool) -> None:
+        """again: whether these blocks have been read before, see ColumnFile."""
+        self._codes = [feature.codes for feature in spec.features]
+        columns = {width: sum(f.width == width for f in spec.features) for width in CODES}
+        files = {
+            width: ColumnFile(path / CODES[width], 0, CODE_TYPES[width], count, spec.rows, block_rows, again)
+            for width, count in columns.items()
+        }
+        super().__init__(files, place, range(-(-spec.rows // block_rows)), spec.rows, block_rows)
+
+    def read(self, block: int, features: Iterable[int], following: int | None = None) -> Codes:
+        """The codes of `features` in `block`; other features, and rows after the block's last, have any codes. See
+        `column`."""
         for feature in features:
-            width, slot = (int(number) for number in self._place[feature])
-            file = self._files[width]
-            file.read(slot, block * self._block_rows, self.size(block))
             # What is in memory of our own cannot change any more: kernels count by codes and do not check bounds.
-            if file.matrix[slot, : self.size(block)].max() >= self._codes[feature]:
-                raise FormatError(f"{file.path}, block {block}: a code is out of range; encode the table again")
-            if following is not None:
-                file.announce(slot, following * self._block_rows, self.size(following))
-        u8, u16, u32 = (self._files[width].matrix for width in CODES)
+            if self.column(feature, block, following).max() >= self._codes[feature]:
+                path = self._files[int(self._place[feature, 0])].path
+                raise FormatError(f"{path}, block {block}: a code is out of range; encode the table again")
+        u8, u16, u32 = self.matrices()
         return Codes(u8, u16, u32, self._place)
 
 

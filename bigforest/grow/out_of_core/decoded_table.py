@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Iterable, Sequence
 from io import FileIO
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,7 +34,7 @@ from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_path, write_atomically
-from bigforest.store.blocks import BlockReader, ColumnFile
+from bigforest.store.blocks import BlockReader, ColumnFile, MatrixReader
 from bigforest.store.format import VALUE_TYPE
 from bigforest.store.store import Store
 
@@ -113,11 +112,10 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
                 held = np.array(low[first : first + step], kind)  # read in order, as no map is at random
                 for number, block in enumerate(blocks):
                     codes = reader.read(block, [feature], block + 1 if block + 1 in blocks else None)
-                    column = column_of(codes, feature)
                     values = np.empty(reader.size(block), kind)
                     if first:
                         _read(file, layout.offset(feature, block), values)
-                    _look_up(column[: values.size], held, first, low.size, values)
+                    _look_up(column_of(codes, feature)[: values.size], held, first, low.size, values)
                     _write(file, layout.offset(feature, block), values)
                     if first + held.size == low.size:
                         crc[feature, number] = zlib.crc32(values.data)
@@ -162,12 +160,12 @@ class _Layout(NamedTuple):
         return self.rows * int(self.place[:, 0].sum(dtype=np.int64))
 
 
-class ValueReader:
-    """The values of a run of blocks, block by block; a context manager, for one thread. Memory: a block."""
+class ValueReader(MatrixReader):
+    """The values of a run of blocks."""
 
     def __init__(self, store: Store, decoded: DecodedTable, blocks: range) -> None:
         """Raises FormatError for a damaged file."""
-        self._layout = layout = _Layout.of(store, decoded.place, blocks)
+        layout = _Layout.of(store, decoded.place, blocks)
         self._path = decoded.files[blocks.start]
         here = local_path(self._path)
         self._crc = np.zeros((len(decoded.place), len(blocks)), "<u4")
@@ -175,46 +173,27 @@ class ValueReader:
             if _read(file, layout.size, self._crc) != self._crc.nbytes:
                 raise FormatError(f"{self._path}: the file is damaged; start the training again")
         self._checked = decoded.checked
-        self._files = {}
-        start = 0
+        files, start = {}, 0
         for kind, columns in decoded.matrices:
             dtype = np.dtype(kind)
-            file_of = ColumnFile(here, start, dtype, columns, layout.rows, store.block_rows, again=True)
-            self._files[dtype.itemsize] = file_of
+            own = (here, start, dtype, columns, layout.rows, store.block_rows)
+            files[dtype.itemsize] = ColumnFile(*own, again=True)
             start += columns * layout.rows * dtype.itemsize
-
-    def __enter__(self) -> ValueReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for file in self._files.values():
-            file.close()
-
-    def size(self, block: int) -> int:
-        """Rows of a block."""
-        layout = self._layout
-        return min(layout.block_rows, layout.rows - (block - layout.blocks.start) * layout.block_rows)
+        super().__init__(files, decoded.place, blocks, layout.rows, store.block_rows)
 
     def read(self, block: int, features: Iterable[int], following: int | None = None) -> BlockValues:
-        """The values of `features` in a block, row 0 being its first; other features, and rows after the block's last,
-        have any.
+        """The values of `features` in a block; other features, and rows after the block's last, have any. See `column`.
 
-        Good until the next call. Raises FormatError for a damaged file.
+        Raises FormatError for a damaged file.
         """
-        layout, rows = self._layout, self.size(block)
-        number = block - layout.blocks.start
         for feature in features:
-            width, slot = (int(number) for number in layout.place[feature])
-            self._files[width].read(slot, number * layout.block_rows, rows)
-            if self._checked[feature, block]:
-                continue
-            if zlib.crc32(self._files[width].matrix[slot, :rows].data) != self._crc[feature, number]:
-                raise FormatError(f"{self._path}: the checksum differs; start the training again")
-            self._checked[feature, block] = True
-        f32, f64, u8 = (self._files[width].matrix for width in _TYPES)
-        return BlockValues(f32, f64, u8, layout.place)
+            column = self.column(feature, block, following)
+            if not self._checked[feature, block]:
+                if zlib.crc32(column.data) != self._crc[feature, block - self._first]:
+                    raise FormatError(f"{self._path}: the checksum differs; start the training again")
+                self._checked[feature, block] = True
+        f32, f64, u8 = self.matrices()
+        return BlockValues(f32, f64, u8, self._place)
 
 
 def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
