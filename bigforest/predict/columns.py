@@ -14,7 +14,7 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.forest.calibration import category_codes
 from bigforest.forest.certainty import check_category
 from bigforest.forest.load.predictor import Answers
-from bigforest.forest.load.vote_rule import VoteRule, answer_width, labels
+from bigforest.forest.load.vote_rule import VoteRule, answer_width, label_array, labels
 from bigforest.metrics.categories import ByCategory
 from bigforest.metrics.conformal import ClassSets, Intervals
 from bigforest.metrics.jackknife import JackknifeIntervals
@@ -77,6 +77,14 @@ def no_answers(spec: DataSpec, rule: VoteRule) -> Answers:
 def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
     """The answers as a column: labels of classes, null where none was chosen, or numbers."""
     return labels(answers.codes, spec) if answers.value is None else pl.Series(PREDICTION, answers.value)
+
+
+def predictions(answers: Answers, spec: DataSpec, proba: bool) -> NDArray[Any]:
+    """The answers as an array: shares, or labels of classes, nan or None where none was chosen, or numbers."""
+    if proba:
+        assert answers.proba is not None
+        return answers.proba
+    return label_array(answers.codes, spec) if answers.value is None else answers.value
 
 
 def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool, rows: pl.DataFrame) -> pl.DataFrame:

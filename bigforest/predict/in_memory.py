@@ -24,7 +24,7 @@ from bigforest.predict.columns import (
     check_proba,
     conformal_array,
     no_answers,
-    prediction,
+    predictions,
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.schema.columns import columns_named
@@ -136,13 +136,15 @@ def _predict_matrix(
     if rule.category is not None:
         raise ConfigError("an array has no column for coverage to go by; drop coverage_by, or give a table")
     whole = matrix.outline() if isinstance(matrix, SparseRows) else matrix
-    head = reader.matrix(whole, np.arange(len(spec.features)))
     count = matrix.shape[0]
 
     def shape(used: NDArray[np.int64]) -> Shape:
         return Shape(count, (8,) * used.size, 0, answer_width(spec))
 
-    passes = forest.passes(rule, shape, resources, matrix.nbytes, lambda: head.narrow)
+    def narrow() -> bool:
+        return reader.matrix(whole, np.arange(len(spec.features))).narrow
+
+    passes = forest.passes(rule, shape, resources, matrix.nbytes, narrow)
 
     def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, None]]:
         step = passes.batch if resources.memory is not None else max(1, end)
@@ -150,18 +152,19 @@ def _predict_matrix(
         for start in range(begin, end, step):
             yield start, reader.matrix(matrix[start : min(start + step, end)], passes.used), None
 
-    found = [answers for _, answers in passes.answers(count, batches, proba=proba, workers=resources.workers)]
-    found = found or [no_answers(spec, rule)]
+    workers = resources.workers if count > 1 else 1  # asking the system takes longer than one row
+    found = [answers for _, answers in passes.answers(count, batches, proba=proba, workers=workers)]
+    if not found:
+        reader.matrix(whole, passes.used)  # which is looked at, as one with rows is
+        found = [no_answers(spec, rule)]
     if rule.conformal is not None and not proba:
         certain = [conformal_array(answers, rule) for answers in found]
         before = [[] if answers.quantiles is None else [answers.quantiles] for answers in found]
         return np.concatenate([np.hstack([*some, own]) for some, own in zip(before, certain, strict=True)])
     if rule.quantiles:
         return np.concatenate([answers.quantiles for answers in found if answers.quantiles is not None])
-    if proba:
-        shares = [answers.proba for answers in found if answers.proba is not None]
-        return np.concatenate(shares) if len(shares) > 1 else shares[0]
-    return pl.concat([prediction(answers, spec) for answers in found]).to_numpy()
+    made = [predictions(answers, spec, proba) for answers in found]
+    return np.concatenate(made) if len(made) > 1 else made[0]
 
 
 def _predict_frame(

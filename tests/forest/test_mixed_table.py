@@ -109,12 +109,13 @@ def test_level_sets__hold_what_is_listed(listed: list[set[int]]) -> None:
     plain = getattr(is_listed, "py_func", is_listed)  # it is compiled into kernels only
     start = np.cumsum([0, *map(len, listed)])
     codes = np.array([code for own in listed for code in sorted(own)], np.uint32)
-    low, span, first = (np.empty(len(listed) + more, np.uint64) for more in (0, 0, 1))
-    measure_sets(start, codes, low, span, first)
+    mask, low, span, first = (np.empty(len(listed) + more, np.uint64) for more in (0, 0, 0, 1))
+    measure_sets(start, codes, mask, low, span, first)
     words = np.empty(int(first[-1]), np.uint32)
     assert words.size <= codes.size
     fill_sets(start, codes, first, words)
-    sets = LevelSets(np.uint64(1), low, span, first, words)
+    assert mask.tolist() == [sum(1 << code for code in own) if max(own) < 64 else 0 for own in listed]
+    sets = LevelSets(np.uint64(1), mask, low, span, first, words)
     with np.errstate(over="ignore"):
         for number, own in enumerate(listed):
             near = {code + step for code in own for step in (-1, 0, 1, 31, 32)} | {0, 2**32 - 1}

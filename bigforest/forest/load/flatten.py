@@ -287,8 +287,9 @@ def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
     if lists is None:
         return None
     sets = lists.start.size - 1
-    low, span, first = np.empty(sets, np.uint64), np.empty(sets, np.uint64), np.empty(sets + 1, np.uint64)
-    measure_sets(lists.start, lists.code, low, span, first)
+    mask, low, span = (np.empty(sets, np.uint64) for _ in range(3))
+    first = np.empty(sets + 1, np.uint64)
+    measure_sets(lists.start, lists.code, mask, low, span, first)
     words = np.empty(int(first[-1]), np.uint32)
     fill_sets(lists.start, lists.code, first, words)
-    return LevelSets(np.uint64(features), low, span, first, words)
+    return LevelSets(np.uint64(features), mask, low, span, first, words)

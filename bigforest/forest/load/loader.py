@@ -53,6 +53,7 @@ class Loader:
         self._targets: LeafTargets | None = None
         self._means: NDArray[np.float64] | None = None
         self._votes: NDArray[np.float64] | None = None
+        self._last: Predictor | None = None  # of a plain rule, as the next call will likely ask for it again
 
     def whole(self) -> FlatTrees:
         """All trees, read once by whichever thread comes first. Raises FormatError."""
@@ -77,7 +78,7 @@ class Loader:
     def take(self, packed: FlatTrees) -> None:
         """Keep all trees, which are at hand, as if they had been read."""
         with self._lock:
-            self._packed = packed.with_narrow()
+            self._packed, self._last = packed.with_narrow(), None
 
     def targets(self, rule: VoteRule, resources: Resources) -> LeafTargets | None:
         """The targets in the leaves, where a rule asks for quantiles; kept where memory is not limited.
@@ -97,6 +98,9 @@ class Loader:
         self, rule: VoteRule, ranks: Ranks | None, memory: int | str | None, threads: int | None
     ) -> Predictor:
         """All trees, ready to answer rows; see `Forest.voting`."""
+        last, plain = self._last, rule.conformal is None and not rule.quantiles
+        if memory is None and plain and last is not None and last.rule == rule:
+            return last
         resources = Resources(threads=threads, memory=None if memory is None else parse_bytes(memory))
         targets = self.targets(rule, resources)
         if memory is not None:
@@ -118,7 +122,11 @@ class Loader:
         total = None if votes is None else _sum(votes)
         by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
         values = LeafValues(*whole_values(packed.counts[:, 0])) if by_jackknife else None
-        return Predictor(packed, mixed, rule, self._spec, None, ranks, group_leaf_targets, total, grown, values)
+        made = Predictor(packed, mixed, rule, self._spec, None, ranks, group_leaf_targets, total, grown, values)
+        if memory is None and plain:
+            with self._lock:
+                self._last = made if self._packed is not None else None
+        return made
 
     def passes(
         self,
@@ -139,7 +147,7 @@ class Loader:
         if isinstance(rule.conformal, JackknifeIntervals):
             raise ConfigError("the jackknife takes all trees at once; drop memory or jackknife")
         with self._lock:
-            self._packed = None  # other calls may still use it, but it does not stay
+            self._packed = self._last = None  # other calls may still use it, but it does not stay
         trees = self._survey(resources.workers)
         held += 0 if ranks is None else ranks.nbytes
         targets = self.targets(rule, resources)

@@ -21,6 +21,9 @@ from bigforest.schema.dataspec import DataSpec
 if TYPE_CHECKING:
     from bigforest.kernels.predict.accumulate import LeafNumbers, Votes
 
+# Rows that go in one piece, whatever the features: no more than a tile.
+FEW = 512
+
 # Fewer visits of a tree by a row than this take less time than starting a thread does.
 SMALL = 30_000
 
@@ -197,11 +200,15 @@ class Predictor(NamedTuple):
         answers: Answers | None,
         workers: int,
     ) -> None:
+        rows = self._as_split(rows)
+        count = rows.rows
+        if count <= FEW and not self._notes_leaves:
+            if not self._vote_chunks(rows, numbers, before, answers, FEW, iter((0,) if count else ())):
+                raise self._missing(rows)
+            return
         from bigforest.execution.threads import together
         from bigforest.kernels.predict.flat_tree import TILE
 
-        rows = self._as_split(rows)
-        count = rows.rows
         chunk = chunk_rows(rows)
         if self._notes_leaves:
             chunk = min(chunk, max(1, LEAF_CELLS // self.forest_trees))
@@ -266,8 +273,7 @@ class Predictor(NamedTuple):
         starts: Iterator[int],
     ) -> bool:
         """Judge the `chunk` rows from each of `starts` on; False, at once, if a value is missing that must not."""
-        from bigforest.kernels.predict.accumulate import SpreadVotes, Votes, note_leaves, vote, vote_spread
-        from bigforest.kernels.predict.quantile import find_quantiles
+        from bigforest.kernels.predict.accumulate import Votes, vote
         from bigforest.kernels.predict.route import new_scratch
 
         trees = self.forest_trees
@@ -281,9 +287,13 @@ class Predictor(NamedTuple):
             here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
             roots, cast = self.packed.roots, Votes(self.mixed, here)
             if known is not None:
+                from bigforest.kernels.predict.accumulate import note_leaves
+
                 note_leaves(way, roots, self._noted(cast, known), new_scratch(way))
                 cast = Votes(self.mixed, np.zeros_like(here))  # the spread is another look
             if self.grown is not None:
+                from bigforest.kernels.predict.accumulate import SpreadVotes, vote_spread
+
                 assert spread is not None
                 vote_spread(way, roots, SpreadVotes(cast, self.grown, spread), new_scratch(way))
             elif known is None:
@@ -300,6 +310,8 @@ class Predictor(NamedTuple):
                     values, unit = self.leaf_values
                     answers.bounds[first:last] = self.rule.conformal.bounds(values[known], unit)
                 if self.group_leaf_targets is not None and answers.quantiles is not None:
+                    from bigforest.kernels.predict.quantile import find_quantiles
+
                     assert known is not None
                     targets = self.group_leaf_targets.targets
                     shares = np.array(self.rule.quantiles)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +30,8 @@ class _Use(NamedTuple):
     place: int
 
 
-class Reader(NamedTuple):
+@dataclass(frozen=True)
+class Reader:
     """Reads rows for the trees of a forest.
 
     levels  of its categories.
@@ -41,6 +44,12 @@ class Reader(NamedTuple):
     spec: DataSpec
     levels: Levels
     unseen: str
+
+    @cached_property
+    def _categories(self) -> list[str]:
+        """The names of the first features that are categories."""
+        names = (feature.name for feature in self.spec.features if feature.kind == "category")
+        return list(islice(names, _NAMED))
 
     def frame(self, frame: pl.DataFrame, found: FeatureMap, used: Iterable[int]) -> RowBatch:
         """The features `used` (positions in the dataspec) of a frame in which they were `found`.
@@ -77,14 +86,15 @@ class Reader(NamedTuple):
             )
         if matrix.dtype == object:
             return RowBatch.of([self._objects(matrix[:, place], int(place)) for place in used])
-        categories = [feature.name for feature in features if feature.kind == "category"]
-        if categories:
+        if self._categories:
             raise DataError(
-                f"the features {', '.join(map(repr, categories[:_NAMED]))} are categories, and the array holds "
+                f"the features {', '.join(map(repr, self._categories))} are categories, and the array holds "
                 f"{matrix.dtype}: give a table, or an array of objects"
             )
         if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
             raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
+        if used.size == len(features):
+            return RowBatch([FeatureBlock(matrix, matrix.dtype, slice(0, used.size))])
         gaps = np.flatnonzero(np.diff(used) != 1) + 1
         ends = [0, *gaps.tolist(), used.size]
         # Runs of features are parts of the array, which is not copied.

@@ -40,6 +40,7 @@ TILE_SHIFT = np.uint64(9)
 TERMS = 4
 MORE = np.uint64(1 << 63)
 
+_ZERO = np.uint64(0)
 _ONE = np.uint64(1)
 
 
@@ -83,6 +84,8 @@ class LevelSets(NamedTuple):
     levels, the codes less low[s], ascending.
 
     features  uint64, used features
+    mask      uint64 [sets], a bit for each code of a set whose codes are below 64; 0 of other sets. A step reads it
+              without a branch on the kind of node or on the level, which would be mispredicted at every other node
     low       uint64 [sets]
     span      uint64 [sets]
     first     uint64 [sets + 1]
@@ -90,6 +93,7 @@ class LevelSets(NamedTuple):
     """
 
     features: np.uint64
+    mask: NDArray[np.uint64]
     low: NDArray[np.uint64]
     span: NDArray[np.uint64]
     first: NDArray[np.uint64]
@@ -161,9 +165,18 @@ def goes_left(tile, layout, sets, missing, node, row):
         return is_up_to(tile, layout, missing, node, row)
     else:  # noqa: RET505, only this form is dropped when sets is None
         link = np.uint64(layout.links[node + node + _ONE])
-        place = (link >> layout.shift) - sets.features  # of a feature that is a category; wraps round below
-        if place >= sets.features:
-            return is_up_to(tile, layout, missing, node, row)
-        code = np.uint64(tile[row + (place << TILE_SHIFT)])
-        listed = is_listed(sets, np.uint64(layout.links[node + node]), code)
-        return listed != ((link & layout.default) != np.uint64(0))
+        column = link >> layout.shift
+        # All by arithmetic: which kind a node is would be a branch that is mispredicted at every other node.
+        category = np.uint64(column >= sets.features)
+        number = np.uint64(layout.links[node + node]) & (_ZERO - category)
+        mask = sets.mask[number]
+        value = tile[row + ((column - (sets.features & (_ZERO - category))) << TILE_SHIFT)]
+        code = np.uint64(np.int64(value if category else tile.dtype.type(0)))
+        listed = (mask >> (code & np.uint64(63))) & np.uint64(code < np.uint64(64))
+        if mask | (category ^ _ONE) == _ZERO:
+            listed = np.uint64(is_listed(sets, number, code))
+        default, threshold = np.uint64((link & layout.default) != _ZERO), layout.thresholds[node + node]
+        up_to = np.uint64(value <= threshold)
+        if missing is not None:
+            up_to |= np.uint64(value != value) & default
+        return (up_to ^ (category & (up_to ^ listed ^ default))) & _ONE == _ONE

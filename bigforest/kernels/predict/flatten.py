@@ -299,15 +299,19 @@ def words_of(codes):
 
 
 @kernel
-def measure_sets(start, code, low, span, first):
-    """Lowest code, span and place of words of sets (kernels/predict/flat_tree.py LevelSets), of code[start[s]:start[s +
-    1]] each.
+def measure_sets(start, code, mask, low, span, first):
+    """Mask, lowest code, span and place of words of sets (kernels/predict/flat_tree.py LevelSets), of
+    code[start[s]:start[s + 1]] each.
 
-    low, span uint64 [sets], first uint64 [sets + 1]: out.
+    mask, low, span uint64 [sets], first uint64 [sets + 1]: out.
     """
     first[0] = np.uint64(0)
     for number in range(low.size):
         codes = code[start[number] : start[number + 1]]
+        mask[number] = np.uint64(0)
+        if codes[codes.size - 1] < 64:
+            for i in range(codes.size):
+                mask[number] |= np.uint64(1) << np.uint64(codes[i])
         low[number] = codes[0]
         span[number] = np.uint64(codes[codes.size - 1] - codes[0]) + np.uint64(1)
         first[number + 1] = first[number] + np.uint64(words_of(codes))

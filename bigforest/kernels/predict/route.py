@@ -4,8 +4,9 @@ Many tiles go through one tree before the next, so that the tree stays in the ca
 level by level, so that many independent loads are under way at once, and a node can be asked for a level ahead. A row
 that reached its leaf drops out of the list without a branch: a branch that follows the data would be mispredicted at
 every other step, which costs more than the step. (Steps that drop no row, at every other level, were such a branch: the
-compiler made it of the choice of a child.) Where some nodes are oblique, the list of rows is parted from node to node
-instead (`route_oblique.py`).
+compiler made it of the choice of a child.) Where there are fewer rows than a tile has room for, several trees are
+walked at once, so that there are as many loads. Where some nodes are oblique, the list of rows is parted from node to
+node instead (`route_oblique.py`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,23 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.prefetch import prefetch
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.predict.flat_tree import TILE, RouteInputs, goes_left
+from bigforest.kernels.predict.flat_tree import TILE, TILE_SHIFT, RouteInputs, goes_left
 from bigforest.kernels.predict.route_oblique import route_oblique
 
 _ONE = np.uint64(1)
+
+
+class Lanes(NamedTuple):
+    """Trees that a tile goes down at once: item i of a list is row i & mask in the tree i >> shift after the first.
+
+    trees  uint64, their number
+    mask   uint64
+    shift  uint64
+    """
+
+    trees: np.uint64
+    mask: np.uint64
+    shift: np.uint64
 
 
 class RouteScratch(NamedTuple):
@@ -50,23 +64,35 @@ def rows_of_tile(tiles, directions):
 
 
 @inlined
-def step(tile, layout, sets, missing, place, row):
-    """Move one row of the flat `tile` one level down from the node place[row]; False if that was a leaf."""
-    node = np.uint64(place[row])
+def lanes_of(way):
+    """As many trees at once as make up for rows that a tile has room for."""
+    if way.directions is None:
+        shift = np.uint64(0)
+        while shift < TILE_SHIFT and _ONE << shift < np.uint64(way.rows):
+            shift += _ONE
+        return Lanes(_ONE << (TILE_SHIFT - shift), (_ONE << shift) - _ONE, shift)
+    else:  # noqa: RET505, only this form is dropped when directions is None
+        return Lanes(_ONE, ~np.uint64(0), np.uint64(63))
+
+
+@inlined
+def step(tile, layout, sets, missing, place, item, row):
+    """Move one row of the flat `tile` one level down from the node place[item]; False if that was a leaf."""
+    node = np.uint64(place[item])
     threshold = layout.thresholds[node + node]
     link = np.uint64(layout.links[node + node + _ONE])
     left = goes_left(tile, layout, sets, missing, node, row)
     child = node + _ONE if left else node + (link & (layout.default - _ONE))
     prefetch(layout.links, child + child)
-    place[row] = child
+    place[item] = child
     return threshold == threshold
 
 
 @inlined
-def descend(tile, layout, sets, missing, listed, scratch, first, tree, arrive, state):
-    """Send the rows that `send` has listed from the root to their leaves.
+def descend(tile, layout, sets, missing, lanes, listed, scratch, first, tree, arrive, state):
+    """Send the items that `route` has listed from the roots to their leaves.
 
-    tile is flat; its row r is called first + r. Cost: one visit per row and level. Oracle: tests/naive/predict.py
+    tile is flat; its row r is called first + r. Cost: one visit per item and level. Oracle: tests/naive/predict.py
     find_leaf.
     """
     out, active, place = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
@@ -74,24 +100,24 @@ def descend(tile, layout, sets, missing, listed, scratch, first, tree, arrive, s
     while going > np.uint64(0):
         kept = np.uint64(0)
         for i in range(going):
-            row = np.uint64(active[np.uint64(i)])
-            active[kept] = row
-            kept += np.uint64(step(tile, layout, sets, missing, place, row))
+            item = np.uint64(active[np.uint64(i)])
+            active[kept] = item
+            kept += np.uint64(step(tile, layout, sets, missing, place, item, item & lanes.mask))
         going = kept
     for i in range(listed):
-        row = np.uint64(out[np.uint64(i)])
-        arrive(state, layout, tree, first + row, np.uint64(place[row]))
+        item = np.uint64(out[np.uint64(i)])
+        arrive(state, layout, tree + (item >> lanes.shift), first + (item & lanes.mask), np.uint64(place[item]))
 
 
 @inlined
-def route_tile(tiles, directions, number, way, node, listed, scratch, first, tree, arrive, state):
-    """Send the listed rows of a tile down the tree that begins at `node`.
+def route_tile(tiles, directions, number, way, node, lanes, listed, scratch, first, tree, arrive, state):
+    """Send the listed rows of a tile down the tree that begins at `node`, or down several from it on.
 
     directions None, where no node is oblique, is compiled apart.
     """
     if directions is None:
         tile = tiles[number].reshape(-1)
-        descend(tile, way.layout, way.sets, way.missing, listed, scratch, first, tree, arrive, state)
+        descend(tile, way.layout, way.sets, way.missing, lanes, listed, scratch, first, tree, arrive, state)
     else:
         route_oblique(
             tiles[number], way.layout, directions, way.sets, node, listed, scratch, first, tree, arrive, state
@@ -111,20 +137,25 @@ def route(way, roots, goes, arrive, state, scratch):
     out, active, place = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
     size = np.uint64(rows_of_tile(way.tiles, way.directions))
     tiles = (np.uint64(way.rows) + size - _ONE) // size
+    lanes, trees = lanes_of(way), np.uint64(roots.size)
     for begin in range(np.uint64(0), tiles, np.uint64(way.together)):
-        for t in range(roots.size):
+        for t in range(np.uint64(0), trees, lanes.trees):
             tree = np.uint64(t)
             for number in range(begin, min(begin + np.uint64(way.together), tiles)):
                 first = number * size
                 listed = np.uint64(0)
-                for j in range(min(size, np.uint64(way.rows) - first)):
-                    row = np.uint64(j)
-                    out[listed] = np.uint32(row)
-                    active[listed] = np.uint32(row)
-                    place[row] = np.uint32(roots[tree])
-                    listed += np.uint64(goes(state, tree, first + row))
+                for k in range(min(lanes.trees, trees - tree)):
+                    lane = np.uint64(k)
+                    root = np.uint32(roots[tree + lane])
+                    for j in range(min(size, np.uint64(way.rows) - first)):
+                        row = np.uint64(j)
+                        item = (lane << lanes.shift) | row
+                        out[listed] = np.uint32(item)
+                        active[listed] = np.uint32(item)
+                        place[item] = root
+                        listed += np.uint64(goes(state, tree + lane, first + row))
                 if listed > np.uint64(0):
                     node = roots[tree]
                     route_tile(
-                        way.tiles, way.directions, number, way, node, listed, scratch, first, tree, arrive, state
+                        way.tiles, way.directions, number, way, node, lanes, listed, scratch, first, tree, arrive, state
                     )
