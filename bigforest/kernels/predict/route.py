@@ -24,7 +24,7 @@ from bigforest.kernels.predict.route_oblique import route_oblique
 _ONE = np.uint64(1)
 
 
-class Lanes(NamedTuple):
+class TreeLanes(NamedTuple):
     """Trees that a tile goes down at once: item i of a list is row i & mask in the tree i >> shift after the first.
 
     trees  uint64, their number
@@ -70,9 +70,9 @@ def lanes_of(way):
         shift = np.uint64(0)
         while shift < TILE_SHIFT and _ONE << shift < np.uint64(way.rows):
             shift += _ONE
-        return Lanes(_ONE << (TILE_SHIFT - shift), (_ONE << shift) - _ONE, shift)
+        return TreeLanes(_ONE << (TILE_SHIFT - shift), (_ONE << shift) - _ONE, shift)
     else:  # noqa: RET505, only this form is dropped when directions is None
-        return Lanes(_ONE, ~np.uint64(0), np.uint64(63))
+        return TreeLanes(_ONE, ~np.uint64(0), np.uint64(63))
 
 
 @inlined
