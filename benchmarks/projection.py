@@ -114,7 +114,7 @@ row {levels} levels); what a task takes of client and scheduler with two workers
 The codes are {codes} GB, so blocks of rows are spread over the workers. The program's own model of memory says:
 {found.group} trees share passes, {found.passes} passes in all, until nodes have {subtree} rows, of which each
 thread grows one at a time; {scratch} GB of rows on scratch at a time. Histograms of a tree are
-{histograms} MB in all its passes; every worker sends its own once, in the narrowest integers, to the worker that scores
+{histograms} MB in all its passes; every worker sends its own once, compressed, to the worker that scores
 the tree.
 
 {table}

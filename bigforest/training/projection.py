@@ -32,8 +32,8 @@ DISTINCT = 1.0 - math.exp(-1.0)
 LINK = 1.25e9
 DISK = 1e9
 MAX_WORKERS = 100_000
-# A histogram's counts of one worker are sent in integers that hold this many times their mean.
-_SKEW = 8
+# Bits of a count that is sent, for each that chance alone would take.
+_CODING = 1.2
 
 
 class Rates(NamedTuple):
@@ -232,7 +232,7 @@ def _by_passes(
     codes, groups = shape.rows * shape.row_bytes, -(-config.trees // way.group)
     owners = min(way.group, machines.workers)
     histograms = _histogram_bytes(shape, config, way) * config.trees
-    sent = machines.workers * histograms * _sent_share(shape, machines, way)
+    sent = machines.workers * config.trees * _sent_bytes(shape, config, machines, way)
     calls = min(way.group, config.trees) * 2 * (1 << upper)
     grown = groups * len(share_out(calls, machines.workers, way.workers)) + config.trees
     spilled = bags * (shape.row_bytes + 4)
@@ -278,22 +278,30 @@ def _upper_levels(shape: Shape, way: GrowPlan) -> int:
 
 
 def _histogram_bytes(shape: Shape, config: TrainConfig, way: GrowPlan) -> float:
-    """Of one tree, over all levels that are split by passes: nodes x looked at x buckets x counts."""
-    assert way.limits is not None
+    """Of one tree, over all levels that are split by passes."""
     stats = tally_of(shape)
-    looks = family_of(config).looks(shape.features, config)
-    levels = range(_upper_levels(shape, way))
-    buckets = [buckets_for(shape.rows >> depth, stats.parts, way.limits.cells) for depth in levels]
-    cell = stats.parts * np.dtype(stats.cell).itemsize
-    return float(sum((1 << depth) * looks * count * cell for depth, count in zip(levels, buckets, strict=True)))
+    return np.dtype(stats.cell).itemsize * sum(counts for counts, _ in _histogram_counts(shape, config, way))
 
 
-def _sent_share(shape: Shape, machines: Machines, way: GrowPlan) -> float:
-    """Bytes of a count that is sent, of those that it takes: the narrowest integers that hold those of one worker."""
+def _sent_bytes(shape: Shape, config: TrainConfig, machines: Machines, way: GrowPlan) -> float:
+    """What a worker sends of the histograms of one tree: compressed counts, of which each takes about as many bits as
+    chance does where they are spread by it."""
+    if tally_of(shape).numbers:
+        return _histogram_bytes(shape, config, way)
+    counted = _histogram_counts(shape, config, way)
+    means = [(counts, mean / machines.workers) for counts, mean in counted]
+    bits = [max(1.0, math.log2(2.0 * math.pi * math.e * (mean + 1.0 / 12.0)) / 2.0) for _, mean in means]
+    return _CODING / 8.0 * sum(counts * own for (counts, _), own in zip(means, bits, strict=True))
+
+
+def _histogram_counts(shape: Shape, config: TrainConfig, way: GrowPlan) -> list[tuple[float, float]]:
+    """For each level of a tree that is split by passes how many counts its histograms have (nodes x looked at x buckets
+    x counts of a bucket), and their mean."""
     assert way.limits is not None
-    stats = tally_of(shape)
-    if stats.numbers:
-        return 1.0
-    rows = max(shape.rows >> _upper_levels(shape, way) // 2, 1)
-    mean = rows / buckets_for(rows, stats.parts, way.limits.cells) / stats.parts / machines.workers
-    return float(np.min_scalar_type(int(_SKEW * mean)).itemsize / np.dtype(stats.cell).itemsize)
+    parts, looks = tally_of(shape).parts, family_of(config).looks(shape.features, config)
+    found = []
+    for depth in range(_upper_levels(shape, way)):
+        rows = shape.rows >> depth
+        buckets = buckets_for(rows, parts, way.limits.cells)
+        found.append((float((1 << depth) * looks * buckets * parts), rows / buckets / parts))
+    return found

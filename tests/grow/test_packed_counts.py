@@ -1,4 +1,4 @@
-"""Counts are the same after they have gone to another process, in no more bytes."""
+"""Counts are the same after they have gone to another process, in few bytes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def test_packed_counts__are_unpacked_as_they_were(counts: np.ndarray) -> None:
     found = unpacked_counts(pickle.loads(pickle.dumps(packed)))
     assert found.dtype == counts.dtype
     assert found.tolist() == counts.tolist()
-    assert packed.kept.nbytes + (0 if packed.present is None else packed.present.nbytes) <= counts.nbytes
 
 
-@pytest.mark.parametrize(("counts", "most"), [([0] * 800, 100), ([0] * 792 + [9] * 8, 108), ([1] * 800, 800)])
-def test_packed_counts__are_small(counts: list[int], most: int) -> None:
-    packed = packed_counts(np.array(counts, np.uint32))
-    assert packed.kept.nbytes + (0 if packed.present is None else packed.present.nbytes) <= most
+@pytest.mark.parametrize(("mean", "bits"), [(0.1, 1.2), (1.3, 2.8), (10.0, 4.0), (76.0, 5.5), (1000.0, 9.0)])
+def test_packed_counts__take_few_bits_more_than_chance(mean: float, bits: float) -> None:
+    counts = np.random.default_rng(1).poisson(mean, 100_000).astype(np.uint32)
+    assert len(packed_counts(counts).planes) <= bits / 8 * counts.size
