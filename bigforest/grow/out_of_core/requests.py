@@ -189,9 +189,9 @@ def _asked(
     of_collects = [(entry, centre, probe.count) for entry, centre, probe in collects]
     sums = [(entry, probe.features) for entry, _, probe in asked if isinstance(probe, StepSums)]
     directions = {(entry, own.number): own.direction for entry, _, own in (*counts, *of_collects)}
-    columns = {key: key[1] if kind is CODES else place for place, key in enumerate(directions)}
+    columns = {key: key[1] if kind == CODES else place for place, key in enumerate(directions)}
     return (
-        None if kind is CODES else terms_of([own for own in directions.values() if own is not None]),
+        None if kind == CODES else terms_of([own for own in directions.values() if own is not None]),
         _probes(counts, columns, kind),
         _probes(of_collects, columns, kind),
         np.concatenate([*(probe.wanted for _, _, probe in collects), np.zeros(0, np.bool_)]),

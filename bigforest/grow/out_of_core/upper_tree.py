@@ -188,7 +188,7 @@ class UpperTree:
         nodes = [self.nodes[entry] for entry in self._newest]
         cuts = [node.cut for node in nodes if node.cut is not None]
         directions = [cut.direction for cut in cuts if cut.direction is not None]
-        on_features = self.kind is CODES
+        on_features = self.kind == CODES
         lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]
         sizes = np.array([listed.size for listed in lists], np.uint64)
         splits = Splits(
@@ -235,7 +235,7 @@ class UpperTree:
         nodes = [self.nodes[entry] for entry in order]
         totals = np.stack([node.total for node in nodes])
         counts = totals[:, [WEIGHT]] if self.stats.numbers else totals[:, : self.stats.classes]
-        codes = [(node.below, node.above) if self.kind is CODES else (0, 0) for node in nodes]
+        codes = [(node.below, node.above) if self.kind == CODES else (0, 0) for node in nodes]
         return CodeTree(
             feature=np.array([node.feature for node in nodes], np.int32),
             right=np.array([number[node.right] if node.state == SPLIT else 0 for node in nodes], np.uint32),
