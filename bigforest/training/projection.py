@@ -280,7 +280,7 @@ def _upper_levels(shape: Shape, way: GrowPlan) -> int:
 def _histogram_bytes(shape: Shape, config: TrainConfig, way: GrowPlan) -> float:
     """Of one tree, over all levels that are split by passes."""
     stats = tally_of(shape)
-    return np.dtype(stats.cell).itemsize * sum(counts for counts, _ in _histogram_counts(shape, config, way))
+    return int(np.dtype(stats.cell).itemsize) * sum(counts for counts, _ in _histogram_counts(shape, config, way))
 
 
 def _sent_bytes(shape: Shape, config: TrainConfig, machines: Machines, way: GrowPlan) -> float:
