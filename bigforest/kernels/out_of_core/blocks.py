@@ -267,27 +267,41 @@ bucket_of = of_column(bucket_of_code, bucket_of_projection)
 
 @inlined
 def range_of_codes(first, read, n):
-    """The smallest of the codes read[:n] that is `first` or more, AFTER_ALL where there is none, the largest, and 0."""
+    """The smallest of the codes read[:n] that is `first` or more, AFTER_ALL where there is none, and the largest."""
     smallest, largest = np.uint32(AFTER_ALL), np.uint32(0)
     for i in range(n):
-        smallest = min(smallest, read[i] if read[i] >= first else np.uint32(AFTER_ALL))
+        smallest = min(smallest, read[i])
         largest = max(largest, read[i])
-    return smallest, largest, ZERO_I64
+    if smallest < first:
+        smallest = np.uint32(AFTER_ALL)
+        for i in range(n):
+            smallest = min(smallest, read[i] if read[i] >= first else smallest)
+    return smallest, largest
 
 
 @inlined
-def range_of_projections(terms, first, read, n):
-    """The same of projections, inf and -inf where there is none, NaN passed over; not 0 if one is not finite, int64."""
-    smallest, largest, unfit = np.inf, -np.inf, ZERO_I64
-    for i in range(n):
-        each = read[i]
-        smallest = each if first <= each and each < smallest else smallest
-        largest = each if each > largest else largest
-        unfit |= np.int64(not abs(each) <= LARGEST)
-    return smallest, largest, unfit
+def no_range(terms, first, read, n):
+    """The range of no projections: they do not take long to be compared one by one, beside projecting."""
+    return np.inf, -np.inf
 
 
-range_from = of_column(range_of_codes, range_of_projections)
+@inlined
+def same_range(each, first, smallest, largest, found):
+    """The range of codes is known before, and they are all finite."""
+    return smallest, largest, found
+
+
+@inlined
+def wider_range(terms, each, first, smallest, largest, found):
+    """The range with one more projection, which NaN does not change; `found`, int64, is not 0 after one that is not
+    finite."""
+    smallest = each if first <= each and each < smallest else smallest
+    largest = each if each > largest else largest
+    return smallest, largest, found | np.int64(not abs(each) <= LARGEST)
+
+
+range_before = of_column(range_of_codes, no_range)
+range_with = of_column(same_range, wider_range)
 
 
 @inlined
@@ -320,12 +334,12 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
         first, last, scale = probes.low[p], probes.high[p], probes.scale[p]
         buckets, offset = probes.buckets[p], probes.offset[p]
         edge = probes.edge[offset : offset + buckets]
-        smallest, largest, found = range_from(terms, first, read, n)
-        low[p] = min(low[p], smallest)
-        high[p] = max(high[p], largest)
+        smallest, largest = range_before(terms, first, read, n)
+        found = ZERO_I64
         for i in range(n):
-            item = here[i]
-            bucket = bucket_of(terms, read[i], first, last, scale, edge, buckets)
+            item, each = here[i], read[i]
+            smallest, largest, found = range_with(terms, each, first, smallest, largest, found)
+            bucket = bucket_of(terms, each, first, last, scale, edge, buckets)
             at = (offset + bucket) * parts
             if value is not None:
                 number, by_weight = number_of(item, value, probes.centre[p])
@@ -339,6 +353,8 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
                     counts[at + TWO] += max(by_weight, ZERO_I64)
                 if weighted:
                     counts[at + parts - ONE] += np.uint32(1)
+        low[p] = min(low[p], smallest)
+        high[p] = max(high[p], largest)
         mark[p] |= found
 
 
