@@ -17,10 +17,12 @@ from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.proximity import LeafFiles, leaf_rows, leaf_scratch, plan_near
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import PartPlan
+from bigforest.storage.array_file import read_arrays, write_arrays
 
 # Rows of a task, and cells that are scanned together for missing values.
 _PIECE_ROWS = 500
 _PIECE_CELLS = 1 << 20
+_PIECE_TYPES = {"filled": "<f8", "mass": "<f8"}
 
 
 class Filled(NamedTuple):
@@ -116,8 +118,7 @@ def write_filled_rows(
     tally = np.zeros(max(1, int(what.codes.max(initial=0))))
     chosen = np.ascontiguousarray(rows)
     fill_missing(chosen, known, scratch, table.kept(), table.values(), what.columns, what.codes, tally, filled, mass)
-    with path.open("wb") as file:
-        np.savez(file, filled=filled, mass=mass)
+    write_arrays(path, _PIECE_TYPES, filled, mass)
     return rows.size
 
 
@@ -132,8 +133,7 @@ def _tables(
     schema = {"row": pl.UInt64, "feature": pl.String, "number": pl.Float64, "level": pl.String, "known": pl.Float64}
     yield pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest())
     for rows, path in pieces:
-        with np.load(path, allow_pickle=False) as held:
-            filled, mass = held["filled"], held["mass"]
+        filled, mass = read_arrays(path, _PIECE_TYPES)
         path.unlink()
         row, column = np.nonzero(_gaps(values[kept[rows]], what))
         own, category = filled[row, column], what.codes[column] > 0

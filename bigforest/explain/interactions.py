@@ -25,6 +25,7 @@ from bigforest.explain.importance import leaf_positions
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import PartPlan, TreeStock, plan_sweep
+from bigforest.storage.array_file import read_arrays, write_arrays
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.interactions import PairScratch
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 _SAMPLE = 100
 _PIECE_ROWS = 16
 _PIECE_CELLS = 1 << 21
+_PIECE_TYPES = {"base": "<f8", "votes": "<f8", "found": "<f8"}
 # Copies of these numbers that a task holds, in bytes: the sums, both orders of a pair, and the table.
 _CELL_BYTES = 64
 # Nanoseconds on one thread of a pair of edges for each point and class. Measured.
@@ -108,8 +110,7 @@ def explain_pairs(
 ) -> int:
     """Task: write base, interactions and predictions of some rows into a file; how many rows there are."""
     base, votes, found = pair_values(stock, table, how, groups, rows)
-    with path.open("wb") as file:
-        np.savez(file, base=base, votes=votes, found=found)
+    write_arrays(path, _PIECE_TYPES, base, votes, found)
     return rows.size
 
 
@@ -163,8 +164,7 @@ def _tables(
 ) -> Iterator[pa.Table]:
     """The table piece by piece; sizes of interactions are added to `total`."""
     for rows, path in pieces:
-        with np.load(path, allow_pickle=False) as held:
-            base, votes, found = held["base"], held["votes"], held["found"]
+        base, votes, found = read_arrays(path, _PIECE_TYPES)
         path.unlink()
         total += np.abs(found).sum(axis=0)
         row, first, second, label = (axis.astype(np.uint32) for axis in np.nonzero(found))

@@ -14,9 +14,11 @@ from bigforest.explain.importance import ROW_BYTES, by_tree, error_over_trees
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
+from bigforest.storage.array_file import read_arrays, write_arrays
 
 # Rows of a sample for local importance.
 _SAMPLE = 1000
+_LOCAL_TYPES = {"change": "<f8"}
 # Bytes of permuted values that a task holds at a time.
 _DRAWN_BYTES = 32 << 20
 # Shares are clipped to this and 1 minus this, so that logarithms are finite.
@@ -121,7 +123,7 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
         job.run(permute_rows, entries, lambda _, done: progress.advance(done), shared, plan.at_once)
     for tree in range(stock.tree_count):
         path = local_file(job.work, tree)
-        found = np.load(path, allow_pickle=False)
+        [found] = read_arrays(path, _LOCAL_TYPES)
         path.unlink()
         seen = np.isnan(found[:, 0])
         change[~seen] += found[~seen]
@@ -139,7 +141,7 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
 
 def local_file(folder: Path, tree: int) -> Path:
     """The file of a task with the increase of the loss of the chosen rows in a tree."""
-    return folder / f"local-{tree}.npy"
+    return folder / f"local-{tree}.bin"
 
 
 def permute_rows(
@@ -158,7 +160,7 @@ def permute_rows(
         here = np.isin(rows, unseen)
         found = np.full((rows.size, len(groups)), np.nan)
         found[here] = _permute_chosen(tree, judged, groups, loss, seed, (unseen, np.ascontiguousarray(rows[here])))
-        np.save(local_file(folder, tree.number), found, allow_pickle=False)
+        write_arrays(local_file(folder, tree.number), _LOCAL_TYPES, found)
     return len(stock.trees.numbers(entries))
 
 

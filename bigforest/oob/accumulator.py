@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import secrets
-import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.schema.dataspec import DataSpec
-from bigforest.storage.paths import downloads, write_atomically
+from bigforest.storage.array_file import damaged, read_arrays, write_arrays
+from bigforest.storage.paths import downloads
 from bigforest.store.store import Store
+
+_TALLY_TYPES = {"votes": "<f8", "voters": "<u4", "prediction": "<u2", "spread": "<f8"}
 
 
 class OobAccumulator(NamedTuple):
@@ -82,27 +83,19 @@ def error_unit(store: Store) -> float:
 
 
 def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:
-    """A file with the arrays of the tally one after the other, and their CRC-32; each attempt has one of its own."""
+    """A file with the arrays of the tally (storage/array_file.py); each attempt has one of its own."""
     path = folder / f"tally-{secrets.token_hex(8)}.bin"
-    with write_atomically(path) as here, here.open("wb") as file:
-        crc = 0
-        for array in accumulator:
-            crc = zlib.crc32(array.data, crc)
-            file.write(array.data)
-        file.write(np.array([crc], "<u4").data)
+    write_arrays(path, _TALLY_TYPES, *accumulator)
     return path
 
 
 def read_tally(path: Path, rows: int, spec: DataSpec, lambdas: int = 1) -> OobAccumulator:
     """Inverse of `write_tally`. Raises FormatError when the file is damaged."""
-    accumulator = no_votes(rows, spec, lambdas)
-    with downloads([path]) as [here], here.open("rb", buffering=0) as file:
-        crc = 0
-        for array in accumulator:
-            data = array.reshape(-1).view(np.uint8).data
-            while data and (count := file.readinto(data)):
-                data = data[count:]
-            crc = zlib.crc32(array.data, crc)
-        if file.read() != np.array([crc], "<u4").tobytes():
-            raise FormatError(f"{path} is damaged; do not touch the scratch folder during a run")
-    return accumulator
+    with downloads([path]) as [here]:
+        arrays = read_arrays(here, _TALLY_TYPES)
+    told = rows if spec.target.classes else 0
+    like: list[NDArray[Any]] = list(no_votes(0, spec, lambdas))
+    sizes = zip((rows, rows, told, rows - told), like, strict=True)
+    if [array.shape for array in arrays] != [(size, *array.shape[1:]) for size, array in sizes]:
+        raise damaged(path)
+    return OobAccumulator(*arrays)

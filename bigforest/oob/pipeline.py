@@ -154,7 +154,7 @@ def _trees_of(directory: Path, parts: Sequence[range] | None, resources: Resourc
 def _ballot_bytes(files: Sequence[LeafFile], lambdas: int, store: Store) -> NDArray[np.int64]:
     """Bytes of the ballots of each file while they are read and made numbers."""
     width = answer_width(store.spec)
-    sizes = np.array([file.nodes for file in files], np.int64).reshape(-1, 2)
+    sizes = np.array([file.nodes(store.spec) for file in files], np.int64).reshape(-1, 2)
     return loaded_bytes(sizes[:, 0], sizes[:, 1], width, lambdas)
 
 

@@ -79,14 +79,14 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None, chunk
     leaves: list[NDArray[np.uint32]] = []
     own = tree - file.trees.start
     with file.reading() as opened:
-        for number in range(len(file.counts)):
+        for number in range(file.chunks):
             found = file.chunk(opened, number)
             begin = int(found.counts[:own].sum(dtype=np.int64))
             here = slice(begin, begin + int(found.counts[own]))
             places = found.rows[here].astype(np.uint64) + np.uint64(number * chunk)
             rows.append(places if numbers is None else numbers[places])
             leaves.append(found.leaves[here])
-            if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == len(file.counts):
+            if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == file.chunks:
                 joined = np.concatenate(rows)
                 trees = np.full(joined.size, tree, np.uint32)
                 yield pa.table([trees, joined, np.concatenate(leaves)], schema=VOTES)

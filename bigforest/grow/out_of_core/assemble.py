@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,38 +9,45 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.shared.feature_kinds import Grown
 from bigforest.grow.shared.tree_arrays import Ends
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import CodeTree
-from bigforest.storage.paths import local_path, write_atomically
+from bigforest.storage.array_file import read_arrays, write_arrays
 from bigforest.store.store import Dictionaries
 
 # Beside the file of a subtree, the values between which its thresholds are.
 _ENDS = ".ends"
 # Values that are looked up at a time.
 _LOOKED_UP = 1 << 16
-_HEAD = np.dtype("<u8")
-# The arrays of a CodeTree, and those of Subsets but the last, as they follow each other in a file; `sum` is empty of
-# classes, and Subsets where there are none.
-_TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4", "<i8", "<u1", "<u4", "<u4")
+# The arrays of a CodeTree, and those of Subsets but the last; `sums` is empty of classes, and Subsets without any.
+_TYPES = {
+    "feature": "<i4",
+    "right": "<u4",
+    "depth": "<u4",
+    "left_code": "<u4",
+    "right_code": "<u4",
+    "counts": "<u4",
+    "sums": "<i8",
+    "missing": "<u1",
+    "size": "<u4",
+    "level": "<u4",
+}
+_END_TYPES = {"below": "<f8", "above": "<f8"}
 
 
 def write_subtree(path: Path, grown: Grown) -> None:
-    """Keep a finished subtree in a file of its own: the sizes of its arrays, a checksum, and one after the other."""
+    """Keep a finished subtree in a file of its own (storage/array_file.py)."""
     nodes, subsets = grown
     given = (*nodes, *((None, None, None) if subsets is None else subsets[:3]))
-    arrays = [np.empty(0) if array is None else array for array in given]
-    write_arrays(path, [array.astype(kind, copy=False) for array, kind in zip(arrays, _TYPES, strict=True)])
+    write_arrays(path, _TYPES, *(np.empty(0) if array is None else array for array in given))
 
 
 def read_subtree(path: Path) -> Grown:
     """Inverse of `write_subtree`. Raises FormatError for a damaged file."""
     feature, right, depth, left_code, right_code, counts, sums, missing, size, level = read_arrays(path, _TYPES)
-    counts = counts.reshape(feature.size, -1)
     nodes = CodeTree(feature, right, depth, left_code, right_code, counts, sums if sums.size else None)
     return nodes, Subsets(missing, size, level, np.array([level.size], np.uint64)) if missing.size else None
 
@@ -68,7 +74,7 @@ def look_up_thresholds(paths: Sequence[Path], dictionaries: Dictionaries) -> Non
     for path, splits, here in zip(paths, inner, np.split(ends.reshape(2, -1), stops, axis=1), strict=True):
         whole = np.full((2, splits.size), np.nan)
         whole[:, splits] = here
-        write_arrays(path.with_suffix(_ENDS), [*whole.astype("<f8", copy=False)])
+        write_arrays(path.with_suffix(_ENDS), _END_TYPES, *whole)
 
 
 def _places(path: Path, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -81,43 +87,13 @@ def _places(path: Path, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], 
 
 def read_ends(path: Path) -> Ends:
     """What `look_up` kept of the subtree in `path`. Raises FormatError for a damaged file."""
-    return Ends(*read_arrays(path.with_suffix(_ENDS), ("<f8", "<f8")))
+    return Ends(*read_arrays(path.with_suffix(_ENDS), _END_TYPES))
 
 
 def remove_subtree(path: Path) -> None:
     """Remove the files of a subtree."""
     path.unlink(missing_ok=True)
     path.with_suffix(_ENDS).unlink(missing_ok=True)
-
-
-def write_arrays(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
-    """Write the sizes of some arrays, a checksum, and one after the other."""
-    with write_atomically(path) as temporary, temporary.open("wb") as file:
-        file.write(np.array([*(array.size for array in arrays), _crc(arrays)], _HEAD).tobytes())
-        for array in arrays:
-            file.write(array.data)
-
-
-def read_arrays(path: Path, types: Sequence[str]) -> list[NDArray[Any]]:
-    """Inverse of `write_arrays`, of arrays of these types. Raises FormatError for a damaged file."""
-    here = local_path(path)
-    with here.open("rb") as file:
-        head = np.fromfile(file, _HEAD, len(types) + 1)
-        sizes, crc = head[:-1].tolist(), int(head[-1]) if head.size else 0
-        expected = head.nbytes + sum(size * np.dtype(kind).itemsize for size, kind in zip(sizes, types, strict=False))
-        if head.size <= len(types) or here.stat().st_size != expected:
-            raise FormatError(f"{path}: the file is damaged; start the training again")
-        arrays = [np.fromfile(file, kind, size) for kind, size in zip(types, sizes, strict=True)]
-    if _crc(arrays) != crc:
-        raise FormatError(f"{path}: the checksum differs; start the training again")
-    return arrays
-
-
-def _crc(arrays: Sequence[NDArray[Any]]) -> int:
-    crc = 0
-    for array in arrays:
-        crc = zlib.crc32(array.reshape(-1).data, crc)
-    return crc
 
 
 def join_pieces(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.out_of_core.assemble import join_pieces, read_arrays, write_arrays
+from bigforest.grow.out_of_core.assemble import join_pieces
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, ValueReader, column_at
 from bigforest.grow.out_of_core.levels import answer
 from bigforest.grow.out_of_core.node_stats import Counts
@@ -33,10 +33,19 @@ from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
+from bigforest.storage.array_file import read_arrays, write_arrays
 
-# Of the arrays of a subtree in a file: feature, right, depth, counts; threshold and number of terms of each node;
-# feature and weight of the terms.
-_TYPES = ("<i4", "<u4", "<u4", "<u4", "<f8", "<u4", "<i4", "<f8")
+# The arrays of a subtree in a file; `size` is the number of terms of each node, `term` the feature of each of them.
+_TYPES = {
+    "feature": "<i4",
+    "right": "<u4",
+    "depth": "<u4",
+    "counts": "<u4",
+    "threshold": "<f8",
+    "size": "<u4",
+    "term": "<i4",
+    "weight": "<f8",
+}
 
 # From a column and some of its values to the largest ones that are the same to the forest.
 Ends = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
@@ -186,14 +195,13 @@ def upper_extras(top: UpperTree, ends: Ends) -> DirectionExtras:
 
 
 def _write_subtree(path: Path, nodes: CodeTree, pool: DirectionExtras) -> None:
-    arrays: list[NDArray[Any]] = [nodes.feature, nodes.right, nodes.depth, nodes.counts, pool.threshold, pool.size]
-    typed = zip([*arrays, pool.feature, pool.weight], _TYPES, strict=True)
-    write_arrays(path, [array.astype(kind, copy=False) for array, kind in typed])
+    arrays = (nodes.feature, nodes.right, nodes.depth, nodes.counts, pool.threshold, pool.size)
+    write_arrays(path, _TYPES, *arrays, pool.feature, pool.weight)
 
 
 def _read_subtree(path: Path) -> tuple[CodeTree, DirectionExtras]:
     """Inverse of `_write_subtree`. Raises FormatError for a damaged file."""
     feature, right, depth, counts, threshold, size, term, weight = read_arrays(path, _TYPES)
     none = np.zeros(feature.size, np.uint32)
-    nodes = CodeTree(feature, right, depth, none, none, counts.reshape(feature.size, -1))
+    nodes = CodeTree(feature, right, depth, none, none, counts)
     return nodes, DirectionExtras(threshold, size, term, weight, np.array([term.size], np.uint64))

@@ -1,0 +1,175 @@
+"""A file of arrays that a run writes for itself: there whole or not at all, and checked when it is read.
+
+    blocks  the arrays of each block, one after the other, each in C order, little-endian, filled up to words of 8 bytes
+    head    JSON: {"arrays": [[name, type, shape of a row], ...], "about": {name: integer}}
+    index   uint64 [blocks, 2 + arrays]: where a block begins, its CRC-32, and the rows of each of its arrays
+    end     uint64 [4]: a mark, the bytes of the head, the number of blocks, and the CRC-32 of head, index and these
+
+A file is written block by block under a temporary name, and renamed when its content is complete. Blocks are read
+alone, in any order. A reader names the arrays and types that it takes; a file with others is damaged.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import FileIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.storage.paths import local_path, write_atomically
+
+_WORD = np.dtype("<u8")
+_MARK = 0x0001_7379_6172_7241  # "Arrays" and the version
+
+
+class ArrayFile(NamedTuple):
+    """A file whose head and index are sound.
+
+    about   integers that were written with it
+    arrays  type of each array by its name, and the shape of a row of it
+    table   uint64 [blocks, 2 + arrays], the index
+    """
+
+    path: Path
+    about: Mapping[str, int]
+    arrays: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+    table: NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, path: Path, types: Mapping[str, str]) -> ArrayFile:
+        """The file of arrays of these types, by name. Raises FormatError for a damaged one."""
+        with local_path(path).open("rb", buffering=0) as file:
+            return cls.opened(path, file, types)
+
+    @classmethod
+    def opened(cls, path: Path, file: FileIO, types: Mapping[str, str]) -> ArrayFile:
+        """The same of an open file."""
+        size = file.seek(0, 2)
+        end = _read(file, size - 4 * _WORD.itemsize, 4 * _WORD.itemsize).view(_WORD)
+        mark, length, blocks, check = end.tolist() if end.size else (0, 0, 0, 0)
+        width = 2 + len(types)
+        body = length + blocks * width * _WORD.itemsize
+        if mark != _MARK or body + end.nbytes > size:
+            raise damaged(path)
+        content = _read(file, size - end.nbytes - body, body)
+        if zlib.crc32(end[:3].data, zlib.crc32(content.data)) != check:
+            raise damaged(path)
+        about, arrays = _parsed(content[:length].tobytes(), path)
+        index = content[length:].copy().view(_WORD).reshape(blocks, width)
+        if {name: kind for name, (kind, _) in arrays.items()} != {name: np.dtype(kind) for name, kind in types.items()}:
+            raise damaged(path)
+        return cls(path, about, arrays, index)
+
+    @property
+    def blocks(self) -> int:
+        """How many there are."""
+        return len(self.table)
+
+    def rows(self, name: str) -> NDArray[np.uint64]:
+        """Rows of an array in each block."""
+        own: NDArray[np.uint64] = self.table[:, 2 + list(self.arrays).index(name)]
+        return own
+
+    @contextmanager
+    def reading(self) -> Iterator[FileIO]:
+        """The file, open for `block`."""
+        with local_path(self.path).open("rb", buffering=0) as file:
+            yield file
+
+    def block(self, file: FileIO, number: int) -> list[NDArray[Any]]:
+        """The arrays of a block, in their order. Raises FormatError where they are damaged."""
+        place, check, *rows = self.table[number].tolist()
+        sizes = [
+            count * int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+            for count, (kind, shape) in zip(rows, self.arrays.values(), strict=True)
+        ]
+        content = _read(file, place, sum(map(_filled, sizes)))
+        if content.size != sum(map(_filled, sizes)) or zlib.crc32(content.data) != check:
+            raise damaged(self.path)
+        found, begin = [], 0
+        for count, size, (kind, shape) in zip(rows, sizes, self.arrays.values(), strict=True):
+            found.append(content[begin : begin + size].view(kind).reshape(count, *shape))
+            begin += _filled(size)
+        return found
+
+
+@contextmanager
+def writing_arrays(
+    path: Path, types: Mapping[str, str], about: Mapping[str, int] | None = None
+) -> Iterator[Callable[..., None]]:
+    """Write a file; gives what writes a block, an array for each of `types`. Rows of an array have one shape."""
+    shapes: dict[str, list[int]] = {name: [] for name in types}
+    index: list[list[int]] = []
+    with write_atomically(path) as temporary, temporary.open("wb") as file:
+
+        def add(*arrays: NDArray[Any]) -> None:
+            entry, check = [file.tell(), 0], 0
+            for (name, kind), array in zip(types.items(), arrays, strict=True):
+                shapes[name] = list(array.shape[1:])
+                entry.append(len(array))
+                own = np.ascontiguousarray(array, kind)
+                for piece in (own.reshape(-1).view(np.uint8).data, bytes(_filled(own.nbytes) - own.nbytes)):
+                    check = zlib.crc32(piece, check)
+                    file.write(piece)
+            entry[1] = check
+            index.append(entry)
+
+        yield add
+        arrays = [[name, np.dtype(kind).str, shapes[name]] for name, kind in types.items()]
+        head = json.dumps({"arrays": arrays, "about": dict(about or {})}).encode()
+        table = np.array(index, _WORD).reshape(len(index), 2 + len(types))
+        end = np.array([_MARK, len(head), len(index), 0], _WORD)
+        end[3] = zlib.crc32(end[:3].data, zlib.crc32(table.data.cast("B") if index else b"", zlib.crc32(head)))
+        file.write(head + table.tobytes() + end.tobytes())
+
+
+def write_arrays(path: Path, types: Mapping[str, str], *arrays: NDArray[Any]) -> None:
+    """Write a file of a single block."""
+    with writing_arrays(path, types) as add:
+        add(*arrays)
+
+
+def read_arrays(path: Path, types: Mapping[str, str]) -> list[NDArray[Any]]:
+    """The arrays of a file of a single block. Raises FormatError for a damaged one."""
+    with local_path(path).open("rb", buffering=0) as file:
+        found = ArrayFile.opened(path, file, types)
+        if found.blocks != 1:
+            raise damaged(path)
+        return found.block(file, 0)
+
+
+def damaged(path: Path) -> FormatError:
+    """The error of a file that is not as it was written."""
+    return FormatError(f"{path} is damaged; remove it and resume the run, which makes it again, or start it anew")
+
+
+def _parsed(head: bytes, path: Path) -> tuple[dict[str, int], dict[str, tuple[np.dtype[Any], tuple[int, ...]]]]:
+    with suppress(ValueError, TypeError, KeyError):
+        raw = json.loads(head)
+        arrays = {name: (np.dtype(kind), tuple(map(int, shape))) for name, kind, shape in raw["arrays"]}
+        if all(number >= 0 for _, shape in arrays.values() for number in shape):
+            return {name: int(number) for name, number in raw["about"].items()}, arrays
+    raise damaged(path)
+
+
+def _filled(size: int) -> int:
+    return -(-size // _WORD.itemsize) * _WORD.itemsize
+
+
+def _read(file: FileIO, place: int, size: int) -> NDArray[np.uint8]:
+    """Bytes of a file; none where it does not have them."""
+    if place < 0 or place + size > file.seek(0, 2):
+        return np.empty(0, np.uint8)
+    found = np.empty(size, np.uint8)
+    file.seek(place)
+    rest = found.data
+    while rest and (count := file.readinto(rest)):
+        rest = rest[count:]
+    return found if not rest else np.empty(0, np.uint8)

@@ -1,0 +1,103 @@
+"""Files of arrays: what is written is read, block by block, and damage is found wherever it is."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.storage.array_file import ArrayFile, read_arrays, write_arrays, writing_arrays
+
+TYPES = {"number": "<f8", "code": "<u2", "flag": "<u1"}
+DAMAGED = "is damaged; remove it and resume the run"
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> list[list[NDArray[Any]]]:
+    """Arrays of up to five blocks; rows of `code` are matrices, of no cells in some files."""
+    tail = draw(st.sampled_from([(0,), (2,), (3, 2)]))
+    random = np.random.default_rng(draw(st.integers(0, 9)))
+
+    def one() -> list[NDArray[Any]]:
+        sizes = draw(st.tuples(*[st.integers(0, 7)] * 3))
+        shapes = [(sizes[0],), (sizes[1], *tail), (sizes[2],)]
+        return [random.integers(0, 200, shape).astype(kind) for shape, kind in zip(shapes, TYPES.values(), strict=True)]
+
+    return [one() for _ in range(draw(st.integers(0, 5)))]
+
+
+def written(path: Path, given_blocks: list[list[NDArray[Any]]]) -> ArrayFile:
+    with writing_arrays(path, TYPES, {"first": 7, "low": -3}) as add:
+        for arrays in given_blocks:
+            add(*arrays)
+    return ArrayFile.of(path, TYPES)
+
+
+@given(blocks(), st.randoms())
+def test_array_file__gives_back_its_blocks_in_any_order(given_blocks: list[list[NDArray[Any]]], random: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = written(Path(folder, "a"), given_blocks)
+        assert file.about == {"first": 7, "low": -3}
+        assert file.blocks == len(given_blocks)
+        assert file.rows("code").tolist() == [len(arrays[1]) for arrays in given_blocks]
+        order = list(range(len(given_blocks)))
+        random.shuffle(order)
+        with file.reading() as opened:
+            for number in order:
+                for found, expected in zip(file.block(opened, number), given_blocks[number], strict=True):
+                    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+                    np.testing.assert_array_equal(found, expected)
+
+
+def _cut(content: bytearray) -> bytearray:
+    return content[:-3]
+
+
+def _longer(content: bytearray) -> bytearray:
+    return content + b"\0" * 8
+
+
+@pytest.mark.parametrize("change", [_cut, _longer, lambda _: bytearray(), lambda content: content[8:]])
+def test_array_file__of_another_length_is_damaged(change: Callable[[bytearray], bytearray], tmp_path: Path) -> None:
+    written(tmp_path / "a", [[np.arange(9), np.arange(4), np.arange(3)]])
+    (tmp_path / "a").write_bytes(change(bytearray((tmp_path / "a").read_bytes())))
+    with pytest.raises(FormatError, match=DAMAGED):
+        read_arrays(tmp_path / "a", TYPES)
+
+
+def test_array_file__every_byte_counts(tmp_path: Path) -> None:
+    written(tmp_path / "a", [[np.arange(2), np.arange(3), np.arange(1)]])
+    content = (tmp_path / "a").read_bytes()
+    for place in range(len(content)):
+        changed = bytearray(content)
+        changed[place] ^= 1
+        (tmp_path / "a").write_bytes(changed)
+        with pytest.raises(FormatError, match=DAMAGED):
+            read_arrays(tmp_path / "a", TYPES)
+
+
+@pytest.mark.parametrize("types", [{"number": "<f8"}, {**TYPES, "more": "<u1"}, {**TYPES, "code": "<u4"}])
+def test_array_file__of_other_arrays_is_damaged(types: dict[str, str], tmp_path: Path) -> None:
+    write_arrays(tmp_path / "a", TYPES, np.arange(2), np.arange(3), np.arange(1))
+    with pytest.raises(FormatError, match=DAMAGED):
+        read_arrays(tmp_path / "a", types)
+
+
+def test_writing_arrays__leaves_nothing_when_it_fails(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError), writing_arrays(tmp_path / "a", TYPES) as add:
+        add(np.arange(2), np.arange(3), np.arange(1))
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+    with writing_arrays(tmp_path / "b", TYPES) as add:
+        for _ in range(2):
+            add(np.arange(2), np.arange(3), np.arange(1))
+    with pytest.raises(FormatError, match=DAMAGED):  # of two blocks
+        read_arrays(tmp_path / "b", TYPES)
