@@ -1,41 +1,36 @@
 """Where the rows of a bag stand between passes: on disk, block by block, sorted by the nodes that they have come to.
 
-So a pass sends rows down the newest splits alone, and a bag is drawn once or twice. A file holds the rows of one tree
-in one run of blocks, as pieces in the order of the blocks:
+So a pass sends rows down the newest splits alone, and a bag is drawn once or twice. A file (storage/array_file.py) has
+the rows of one tree in one run of blocks, a block of it for each:
 
-    piece  uint64 rows, uint64 nodes, uint64 checksum (kernels/out_of_core/row_files.py) of these and what follows
-           uint32 [nodes]  where the rows of each node begin; of an inner node, all that passed it
-           uint32 [nodes]  where they end
-           uint32 [rows]   row of the block << 16 | multiplicity, times weight
-           a word of zeros where that makes whole words of 64 bits
+    begin, end  uint32 [nodes]  where the rows of each node begin and end; of an inner node, all that passed it
+    places      uint32 [rows]   row of the block << 16 | multiplicity, times weight
 
-little-endian. A file is written anew by each pass that sends rows down splits, each attempt of a task having its own.
+A file is written anew by each pass that sends rows down splits, each attempt of a task having its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
 from bigforest.grow.shared.weighted_bags import weighed_block
-from bigforest.kernels.out_of_core.row_files import checksum, pack_places, unpack_places
+from bigforest.kernels.out_of_core.row_files import pack_places, unpack_places
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.sampling.bags import Sampler
-from bigforest.storage.atomic import write_whole
-from bigforest.storage.paths import downloads, write_atomically
+from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
+from bigforest.storage.paths import downloads
 
 # Bytes of a row in such a file.
 STANDING_ROW = 4
 
-_WORD = np.dtype("<u8")
-_HALF = np.dtype("<u4")
+_TYPES = {"begin": "<u4", "end": "<u4", "places": "<u4"}
 
 # Items of a block sorted by nodes, and uint64 [nodes], where those of each node begin and end.
 Stood = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
@@ -54,16 +49,17 @@ class RowNodes:
         self._kept = kept
         self._out = out
         self._files = ExitStack()
-        self._source: FileIO | None = None
-        self._sink: FileIO | None = None
+        self._source: tuple[ArrayFile, FileIO] | None = None
+        self._taken = 0
+        self._sink: Callable[..., None] | None = None
 
     def __enter__(self) -> RowNodes:
         if self._kept is not None:
             [kept] = self._files.enter_context(downloads([self._kept]))
-            self._source = self._files.enter_context(kept.open("rb", buffering=0))
+            source = ArrayFile.of(kept, _TYPES)
+            self._source = source, self._files.enter_context(source.reading())
         if self._out is not None:
-            out = self._files.enter_context(write_atomically(self._out))
-            self._sink = self._files.enter_context(out.open("xb", buffering=0))
+            self._sink = self._files.enter_context(writing_arrays(self._out, _TYPES))
         return self
 
     def __exit__(
@@ -88,45 +84,22 @@ class RowNodes:
             pack_rows(target, bag, here)
             end[0] = here.size
             return here, begin, end
-        head = self._read(3)
-        kept, known, expected = head.tolist()
-        if kept > rows or known > nodes:
-            raise self._damaged()
-        words = self._read(_words(known, kept))
-        halves = words.view(_HALF)
-        here = items[:kept]
-        with np.errstate(over="ignore"):
-            same = int(checksum(head[:2], words)) == expected
-        if not same or not unpack_places(halves[2 * known : 2 * known + kept], rows, target, here):
-            raise self._damaged()
-        begin[:known], end[:known] = halves[:known], halves[known : 2 * known]
+        source, file = self._source
+        if self._taken >= source.blocks:
+            raise damaged(source.path)
+        starts, ends, places = source.block(file, self._taken)
+        self._taken += 1
+        known, here = starts.size, items[: places.size]
+        sound = places.size <= rows and known == ends.size <= nodes
+        if not sound or not unpack_places(places, rows, target, here):
+            raise damaged(source.path)
+        begin[:known], end[:known] = starts, ends
         return here, begin, end
 
     def keep(self, items: NDArray[np.uint64], begin: NDArray[np.uint64], end: NDArray[np.uint64]) -> None:
         """Write the rows of the block that was taken last, where they are to be kept."""
         if self._sink is None:
             return
-        nodes = begin.size
-        words = np.zeros(_words(nodes, items.size), _WORD)
-        halves = words.view(_HALF)
-        halves[:nodes], halves[nodes : 2 * nodes] = begin, end
-        pack_places(items, halves[2 * nodes : 2 * nodes + items.size])
-        with np.errstate(over="ignore"):
-            head = np.array([items.size, nodes, 0], _WORD)
-            head[2] = checksum(head[:2], words)
-        write_whole(self._sink, head)
-        write_whole(self._sink, words)
-
-    def _read(self, words: int) -> NDArray[Any]:
-        assert self._source is not None
-        found = np.empty(words, _WORD)
-        if self._source.readinto(found.data) != found.nbytes:
-            raise self._damaged()
-        return found
-
-    def _damaged(self) -> FormatError:
-        return FormatError(f"{self._kept}: the file is damaged; start the training again")
-
-
-def _words(nodes: int, rows: int) -> int:
-    return nodes + (rows + 1) // 2
+        places = np.empty(items.size, np.uint32)
+        pack_places(items, places)
+        self._sink(begin, end, places)
