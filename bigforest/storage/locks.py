@@ -34,7 +34,7 @@ class Lock(Protocol):
         """Give it back."""
 
 
-def take(path: Path) -> Lock | None:
+def take_lock(path: Path) -> Lock | None:
     """The lock of the file `path`, which is made in its folder; None where another process holds it.
 
     Raises FileNotFoundError when there is no such folder.

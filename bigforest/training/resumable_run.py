@@ -31,7 +31,7 @@ from bigforest.common.errors import (
 )
 from bigforest.predict.forest import is_forest
 from bigforest.storage.atomic import check_output, disk_full, install, is_there, remove, sync, sync_all, sync_names
-from bigforest.storage.locks import Lock, is_lease, take
+from bigforest.storage.locks import Lock, is_lease, take_lock
 from bigforest.storage.paths import (
     UNFINISHED,
     as_path,
@@ -257,7 +257,7 @@ def _locked(out: Path, place: Path) -> Lock | None:
         if not (folder / _LOCK).exists() and any(folder.iterdir()):
             raise OutputExistsError(f"{folder} is not an unfinished run of bigforest; move it away")
         try:
-            lock = take(folder / _LOCK)
+            lock = take_lock(folder / _LOCK)
         except FileNotFoundError:  # the folder went away
             continue
         if lock is None:

@@ -203,15 +203,15 @@ def test_resume__on_another_machine(client: Client, table: tuple[Path, Path], ex
 def test_lock__of_a_dead_process_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = home / "locked"
     folder.mkdir()
-    first = locks.take(folder / "lock")
+    first = locks.take_lock(folder / "lock")
     assert first is not None
     assert first.held()
-    assert locks.take(folder / "lock") is None
+    assert locks.take_lock(folder / "lock") is None
     first.close()
-    again = locks.take(folder / "lock")
+    again = locks.take_lock(folder / "lock")
     assert again is not None
     monkeypatch.setattr(locks, "DEAD", -1.0)
-    after = locks.take(folder / "lock")
+    after = locks.take_lock(folder / "lock")
     assert after is not None
     assert not again.held()
     for taken in (again, after):
@@ -223,7 +223,7 @@ def test_lock__outlives_a_store_that_does_not_answer(home: Path, monkeypatch: py
     folder = home / "outage"
     folder.mkdir()
     monkeypatch.setattr(locks, "_BEAT", 0.05)
-    taken = locks.take(folder / "lock")
+    taken = locks.take_lock(folder / "lock")
     assert taken is not None
     lease = next(folder.glob("lease-*"))
     exists, asked = ObjectPath.exists, threading.Event()
@@ -247,7 +247,7 @@ def test_lock__outlives_a_store_that_does_not_answer(home: Path, monkeypatch: py
 def test_train__while_another_run_writes(table: tuple[Path, Path], home: Path) -> None:
     folder = home / "d.forest.unfinished"
     folder.mkdir()
-    taken = locks.take(folder / "lock")
+    taken = locks.take_lock(folder / "lock")
     assert taken is not None
     with pytest.raises(BusyError, match="another run"):
         bigforest.train(table[1], out=home / "d.forest", scheduler="threads", **CONFIG)

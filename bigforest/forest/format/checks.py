@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.levels import check_levels
-from bigforest.forest.format.lists import join_columns
+from bigforest.forest.format.lists import join_fields
 from bigforest.forest.format.schema import KINDS, NODES
 from bigforest.forest.format.terms import check_terms
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
@@ -68,12 +68,16 @@ class Nodes(NamedTuple):
         return np.append(self.roots, self.feature.size)
 
 
+# Fields that have an entry, or a list, per node.
+_OF_NODES = tuple(name for name in Nodes._fields if name not in ("tree", "roots"))
+
+
 def join_nodes(pieces: Sequence[Nodes]) -> Nodes:
     """Pieces that follow each other as one."""
     sizes = [piece.node.size for piece in pieces]
     begins = np.cumsum(sizes) - sizes
     roots = np.concatenate([piece.roots + begin for piece, begin in zip(pieces, begins, strict=True)])
-    return Nodes._make([pieces[0].tree, roots, *join_columns([piece[2:] for piece in pieces], sizes)])
+    return Nodes(pieces[0].tree, roots, **join_fields(pieces, sizes, _OF_NODES))
 
 
 def check_batch(

@@ -5,7 +5,7 @@ They are NamedTuples of `start`, int64 [nodes + 1], and arrays of entries, of wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,15 +35,19 @@ def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | N
     return _made(found[0], start, list(map(np.concatenate, zip(*(part[1:] for part in found), strict=True))))
 
 
-def join_columns(pieces: Sequence[Sequence[Any]], sizes: Sequence[int]) -> list[Any]:
-    """The columns of nodes that follow each other, of which each piece has this many.
+def join_fields(pieces: Sequence[Any], sizes: Sequence[int], names: Iterable[str]) -> dict[str, Any]:
+    """The named arrays and lists of nodes that follow each other, of which each piece has this many.
 
-    The last three are a value, levels and terms, each of which some pieces may not have.
+    Pieces may lack levels or terms that others have; what none has is None.
     """
-    values = [piece[-3] for piece in pieces if piece[-3] is not None]
-    columns = map(np.concatenate, zip(*(piece[:-3] for piece in pieces), strict=True))
-    lists = (join_lists([piece[place] for piece in pieces], sizes) for place in (-2, -1))
-    return [*columns, np.concatenate(values) if values else None, *lists]
+    found: dict[str, Any] = {}
+    for name in names:
+        own = [getattr(piece, name) for piece in pieces]
+        if name in ("levels", "terms"):
+            found[name] = join_lists(own, sizes)
+        else:
+            found[name] = None if own[0] is None else np.concatenate(own)
+    return found
 
 
 def list_of_nodes(lists: Lists) -> Lists:

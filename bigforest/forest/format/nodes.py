@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.forest.format.files import write_tables
 from bigforest.forest.format.levels import levels_column
-from bigforest.forest.format.lists import cut_lists, join_columns
+from bigforest.forest.format.lists import cut_lists, join_fields
 from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES, KINDS, NODES, nodes_schema
 from bigforest.forest.format.terms import terms_column
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
@@ -61,17 +61,18 @@ class TreeArrays(NamedTuple):
 
     def rows(self, begin: int, end: int) -> TreeArrays:
         """Nodes from `begin` to before `end`."""
-        value = None if self.value is None else self.value[begin:end]
         levels = None if self.levels is None else cut_lists(self.levels, begin, end)
         terms = None if self.terms is None else cut_lists(self.terms, begin, end)
-        return TreeArrays._make([*(array[begin:end] for array in self[:-3]), value, levels, terms])
+        arrays = self._asdict() | {"levels": None, "terms": None}
+        cut: dict[str, Any] = {name: array if array is None else array[begin:end] for name, array in arrays.items()}
+        return TreeArrays(**cut | {"levels": levels, "terms": terms})
 
 
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
     """The nodes of all, one after the other, as if they were one tree."""
     if len(trees) == 1:
         return trees[0]
-    return TreeArrays._make(join_columns(trees, [tree.feature.size for tree in trees]))
+    return TreeArrays(**join_fields(trees, [tree.feature.size for tree in trees], TreeArrays._fields))
 
 
 def part_path(directory: Path, first_tree: int) -> Path:
@@ -95,7 +96,7 @@ def write_part(
     within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
     replaces it.
     """
-    groups = row_groups((nodes, nodes.entries) for nodes in pieces)
+    groups = cut_row_groups((nodes, nodes.entries) for nodes in pieces)
     joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
     tables = (_nodes_table(*numbered, spec, levels) for numbered in _numbered(first_tree, joined))
     path = part_path(directory, first_tree)
@@ -119,7 +120,7 @@ def _numbered(
         tree, number = tree + root.size, int(numbers[-1]) + 1
 
 
-def row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
+def cut_row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
     """Consecutive nodes cut into row groups, as large as GROUP_NODES and GROUP_ENTRIES allow, however they come in.
 
     pieces  some nodes, and where the entries of each begin, [nodes + 1]. A group is a list of pieces, and which nodes

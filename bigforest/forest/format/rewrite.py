@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header, check_file, header_of, write_tables
-from bigforest.forest.format.nodes import part_path, row_groups
+from bigforest.forest.format.nodes import cut_row_groups, part_path
 from bigforest.forest.format.parts import batches, check_parts, first_tree, part_paths, read_span, whole_parts
 from bigforest.forest.format.schema import KINDS, NODES, nodes_schema
 from bigforest.schema.config import TrainConfig
@@ -80,7 +80,7 @@ def write_nodes(tables: Iterable[pa.Table], path: Path, spec: DataSpec, config: 
     """Write tables of schema NODES as the part `path`, in the row groups that schema.py write_part makes."""
     groups = (
         pa.concat_tables([table.slice(begin, end - begin) for table, begin, end in group]).combine_chunks()
-        for group in row_groups((table, _starts(table)) for table in tables)
+        for group in cut_row_groups((table, _starts(table)) for table in tables)
     )
     write_tables(nodes_schema(spec), groups, path, "trees", spec, config)
 
