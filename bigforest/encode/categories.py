@@ -12,15 +12,13 @@ import numpy as np
 import polars as pl
 
 from bigforest.common.errors import DataError
+from bigforest.common.limits import Limits
 from bigforest.encode.sortable_keys import Keys
 from bigforest.schema.columns import level_codes, level_text, type_name
 from bigforest.store.writer import PartWriter
 
 # Levels are held in a set, in what is to be added to it, and in what the two are made into.
 _COPIES = 3
-# New levels wait until there are as many as there were, and this many at least: then all together are sorted a few
-# times.
-_LEAST_WAITING = 1 << 18
 
 
 class FoundLevels(NamedTuple):
@@ -35,21 +33,18 @@ def encode_category(
     dtype: pl.DataType,
     slices: Callable[[], Iterator[pl.Series]],
     part: PartWriter,
+    found: FoundLevels,
     *,
-    room: int | None,
     binned: bool,
     column: str,
 ) -> None:
     """Append a category to a part of the store.
 
     slices  gives the column from its beginning.
-    room    bytes that its levels may take; None for no limit.
+    found   its levels.
     binned  whether the store has largest values of codes besides.
     column  that of the table it is in.
-
-    Raises DataError when the levels take more.
     """
-    found = find_levels(name, dtype, slices(), room)
     first = int(found.missing)
     numbers = np.arange(first + len(found.levels), dtype=np.float64)
     numbers[:first] = np.nan
@@ -63,8 +58,13 @@ def encode_category(
     part.end_feature(name, type_name(dtype), codes(), column, kind="category", missing=found.missing)
 
 
-def find_levels(name: str, dtype: pl.DataType, slices: Iterator[pl.Series], room: int | None) -> FoundLevels:
-    """The levels of a category, which comes slice by slice, in their order. Raises DataError when they are too many."""
+def find_levels(
+    name: str, dtype: pl.DataType, slices: Iterator[pl.Series], room: int | None, limits: Limits
+) -> FoundLevels:
+    """The levels of a category, which comes slice by slice, in their order.
+
+    room  bytes that they may take; None for no limit. Raises DataError when they take more.
+    """
     known = pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)
     waiting = [known]
     missing = False
@@ -72,7 +72,8 @@ def find_levels(name: str, dtype: pl.DataType, slices: Iterator[pl.Series], room
         missing |= bool(series.null_count())
         distinct = series.unique().drop_nulls()
         waiting.append(distinct if dtype.is_integer() else level_text(distinct))
-        if sum(map(len, waiting)) >= 2 * max(len(waiting[0]), _LEAST_WAITING):
+        # Until there are as many as there were, and some at least: then all together are sorted a few times.
+        if sum(map(len, waiting)) >= 2 * max(len(waiting[0]), limits.levels_waiting):
             waiting = [pl.concat(waiting).unique()]
         taken = _COPIES * sum(part.estimated_size() for part in waiting)
         if room is not None and taken > room:

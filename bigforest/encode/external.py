@@ -16,15 +16,13 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.limits import Limits
 from bigforest.encode.dictionary import DictionaryWriter
-from bigforest.encode.ranks import CELL_BITS, new_bins, presort
+from bigforest.encode.ranks import new_bins, presort
 from bigforest.encode.sortable_keys import Keys, Scale, in_chunks
 from bigforest.kernels.presort.external import count_within, join_slice, split_slice
 from bigforest.kernels.presort.ranking import Bins, count_offset_cells, find_bins, look_up_ranks, rank_cells
 from bigforest.storage.atomic import write_whole
-
-# Bits of offset looked at in each further pass that cuts the ranges with too many rows.
-FINER_BITS = 12
 
 RANK_TYPE = np.dtype("<u4")
 
@@ -43,21 +41,21 @@ class Buckets(NamedTuple):
 
 @contextmanager
 def presorted_on_disk(
-    keys: KeySlices, scale: Scale, bins: Bins, dictionary: DictionaryWriter, most: int, scratch: Path
+    keys: KeySlices, scale: Scale, bins: Bins, dictionary: DictionaryWriter, limits: Limits, scratch: Path
 ) -> Iterator[Iterator[Keys]]:
     """Tell `dictionary` all distinct offsets of a column, and yield its ranks in slices, to be iterated over once.
 
-    most     rows that `presort` may be given at once, at least 1.
+    limits   of which presort_rows is how many rows `presort` may be given at once, at least 1.
     scratch  path of a file that is there within the block: at most the bytes of a key per row.
     """
-    counts = _count(keys, scale)
-    if scale.bits <= CELL_BITS:
+    counts = _count(keys, scale, limits.cell_bits)
+    if scale.bits <= limits.cell_bits:
         offsets = np.empty(np.count_nonzero(counts), np.uint64)
         rank_cells(counts, bins, np.zeros(2, np.uint64), offsets)
         dictionary.add(offsets)
         yield _looked_up(keys, scale, counts)
         return
-    buckets = _cut(keys, scale, counts, most)
+    buckets = _cut(keys, scale, counts, limits)
     kind = np.dtype("<u4" if scale.bits <= 32 else "<u8")
     try:
         with scratch.open("w+b", buffering=0) as file:
@@ -96,25 +94,25 @@ def group_pieces(first: NDArray[Any], rows: NDArray[Any], alone: NDArray[Any], m
     return Buckets(first[starts], np.add.reduceat(rows, starts), alone[starts] & (size == 1))
 
 
-def _count(keys: KeySlices, scale: Scale) -> NDArray[np.uint64]:
-    """Rows in each of at most 2**CELL_BITS ranges of offsets of equal length."""
-    counts = np.zeros(1 << min(scale.bits, CELL_BITS), np.uint64)
-    shift = np.uint64(scale.shift + max(scale.bits - CELL_BITS, 0))
+def _count(keys: KeySlices, scale: Scale, bits: int) -> NDArray[np.uint64]:
+    """Rows in each of at most 2**bits ranges of offsets of equal length."""
+    counts = np.zeros(1 << min(scale.bits, bits), np.uint64)
+    shift = np.uint64(scale.shift + max(scale.bits - bits, 0))
     for part in keys():
         count_offset_cells(part, np.uint64(scale.low), shift, counts)
     return counts
 
 
-def _cut(keys: KeySlices, scale: Scale, counts: NDArray[np.uint64], most: int) -> Buckets:
-    """Buckets of at most `most` rows each, but for single offsets. A pass over the keys for each FINER_BITS needed."""
-    width = scale.bits - CELL_BITS
+def _cut(keys: KeySlices, scale: Scale, counts: NDArray[np.uint64], limits: Limits) -> Buckets:
+    """Buckets of at most presort_rows rows, but for single offsets. A pass over the keys for each finer_bits needed."""
+    width, most = scale.bits - limits.cell_bits, limits.presort_rows
     first = np.flatnonzero(counts).astype(np.uint64)
     rows = counts[first]
     first <<= np.uint64(width)
     bits = np.full(len(first), width, np.uint64)  # of the offsets within each range
     while len(large := np.flatnonzero((rows > most) & (bits > 0))):
-        finer = np.maximum(bits[large], np.uint64(FINER_BITS)) - np.uint64(FINER_BITS)
-        within = np.zeros((len(large), 1 << FINER_BITS), np.uint64)
+        finer = np.maximum(bits[large], np.uint64(limits.finer_bits)) - np.uint64(limits.finer_bits)
+        within = np.zeros((len(large), 1 << limits.finer_bits), np.uint64)
         begin = first[large]
         for part in keys():
             count_within(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.common.errors import DataError, listed
-from bigforest.encode.categories import encode_category
+from bigforest.encode.categories import encode_category, find_levels
 from bigforest.encode.class_target import check_column
 from bigforest.encode.dictionary import DictionaryWriter
 from bigforest.encode.external import presorted_on_disk
@@ -126,7 +126,8 @@ def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
     dtype, binned = job.source.schema[name], isinstance(job.max_bins, int)
     with PartWriter(job.parts, index) as part:
         slices = partial(kept_column, job, name)
-        encode_category(name, dtype, slices, part, room=job.plan.room, binned=binned, column=job.columns[name])
+        found = find_levels(name, dtype, slices(), job.plan.room, job.plan.limits)
+        encode_category(name, dtype, slices, part, found, binned=binned, column=job.columns[name])
         return part.part()
 
 
@@ -146,10 +147,11 @@ def _encode_on_disk(index: int, maker: KeyMaker, job: EncodeJob) -> Part | list[
 
     with PartWriter(job.parts, index) as part:
         dictionary = _dictionary(maker, job, part, missing=missing)
-        most, path = job.plan.rows_at_once(maker.size), f"column-{index}-{secrets.token_hex(8)}"
+        limits = replace(job.plan.limits, presort_rows=job.plan.rows_at_once(maker.size))
+        path = f"column-{index}-{secrets.token_hex(8)}"
         with (
             local_workdir(job.scratch) as here,
-            presorted_on_disk(keys, dictionary.scale, dictionary.bins, dictionary, most, here / path) as ranks,
+            presorted_on_disk(keys, dictionary.scale, dictionary.bins, dictionary, limits, here / path) as ranks,
         ):
             # Ranks come slice by slice, each right after its keys.
             _end_feature(dictionary, ((piece, absent) for piece in ranks), maker, job, part)
@@ -176,7 +178,7 @@ def _end_feature(
 
 def _slices_of_keys(maker: KeyMaker, job: EncodeJob) -> Iterator[tuple[Keys, Absent | None]]:
     """The keys of each slice of a column, good until the next one, and its gaps."""
-    buffer = np.empty(min(job.plan.slice_rows, job.rows), maker.key_type)
+    buffer = np.empty(min(job.plan.limits.slice_rows, job.rows), maker.key_type)
     for series in kept_column(job, maker.name):
         absent = absent_cells(series)
         before = maker.made
@@ -193,7 +195,7 @@ def kept_slices(job: EncodeJob, names: Sequence[str]) -> Iterator[pl.DataFrame]:
     """The rows to encode of the named columns, slice by slice."""
     kept = None if job.kept is None else np.asarray(np.memmap(local_path(job.kept), ROW_NUMBER_TYPE, "r"))
     first = begin = 0
-    for frame in job.source.slices(names, job.plan.slice_rows):
+    for frame in job.source.slices(names, job.plan.limits.slice_rows):
         if kept is None:
             yield frame
             continue

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
-from bigforest.encode.ranks import MOST_ROWS, sort_bytes
+from bigforest.encode.ranks import sort_bytes
 from bigforest.encode.sortable_keys import key_size
 from bigforest.execution.resources import Resources
 from bigforest.schema.config import TrainConfig
 
-# Rows of a column read at a time.
-SLICE_ROWS = 1 << 18
-# Columns of few rows are read together, up to this many cells, because each read has its price.
-CELLS_PER_READ = 1 << 21
 # Arrow and Polars reading, once per process and once per worker: buffers, pages, allocators. Measured, see the test.
 READ_BYTES = 20_000_000
 WORKER_BYTES = 12_000_000
@@ -34,7 +31,7 @@ class EncodePlan:
     groups      the features, in order, in groups that are read and encoded as one task.
     workers     tasks at once.
     room        bytes of a task besides what reading takes; None for no limit.
-    slice_rows  rows read at a time.
+    limits      rows read at a time, and so on.
     rows        rows of the source.
     bytes       bytes of a value of each feature.
     """
@@ -42,26 +39,28 @@ class EncodePlan:
     groups: tuple[tuple[str, ...], ...]
     workers: int
     room: int | None
-    slice_rows: int
+    limits: Limits
     rows: int
     bytes: Mapping[str, int]
 
     def in_memory(self, names: Sequence[str]) -> bool:
         """Whether these features are presorted in memory."""
-        return _fits(self.rows, group_code_bytes(self.rows, [self.bytes[name] for name in names]), self.room)
+        need = group_code_bytes(self.rows, [self.bytes[name] for name in names], self.limits)
+        return _fits(self.rows, need, self.room, self.limits)
 
     def rows_at_once(self, key_size: int) -> int:
         """Rows of a column on disk that can be presorted at once."""
-        if self.room is None:
-            return MOST_ROWS
-        return max(1, min((self.room - DISK_BYTES - sort_bytes(0)) // (key_size + 9), MOST_ROWS))
+        most = self.limits.presort_rows
+        return (
+            most if self.room is None else max(1, min((self.room - DISK_BYTES - sort_bytes(0)) // (key_size + 9), most))
+        )
 
     @property
     def memory(self) -> int:
         """Most bytes of anonymous memory of the whole process."""
         most = 0
         for group in self.groups:
-            need = group_code_bytes(self.rows, [self.bytes[name] for name in group])
+            need = group_code_bytes(self.rows, [self.bytes[name] for name in group], self.limits)
             most = max(most, need if self.room is None else min(need, self.room))
         return BASE_BYTES + READ_BYTES + min(self.workers, len(self.groups)) * (WORKER_BYTES + most)
 
@@ -78,16 +77,16 @@ class EncodePlan:
         return 1 if all(self.in_memory(group) for group in self.groups) else 5
 
 
-def group_code_bytes(rows: int, sizes: Sequence[int]) -> int:
+def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
     """Bytes it takes to encode features with values of `sizes` bytes in memory: keys, items of one, and a slice."""
-    return _bytes(rows, sum(map(key_size, sizes)), max(sizes))
+    return _bytes(rows, sum(map(key_size, sizes)), max(sizes), limits)
 
 
-def _bytes(rows: int, keys: int, widest: int) -> int:
+def _bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
     """`group_bytes` of features whose keys have `keys` bytes together, and the widest of whose values has `widest`."""
     # Ranks of values of 8 and 16 bits come from a table of all of them.
     gaps = keys // 4 * rows // 8  # a bit per row
-    return keys * (rows + _SLICE_COPIES * min(rows, SLICE_ROWS)) + sort_bytes(rows if widest > 2 else 0) + gaps
+    return keys * (rows + _SLICE_COPIES * min(rows, limits.slice_rows)) + sort_bytes(rows if widest > 2 else 0) + gaps
 
 
 def plan_encode(
@@ -98,20 +97,21 @@ def plan_encode(
     Fewer workers are taken before a column goes to disk, and it goes there before the run is refused: ConfigError with
     the smallest budget that would do.
     """
-    widest = group_code_bytes(rows, [max(value_bytes.values())])
+    limits = resources.limits
+    widest = group_code_bytes(rows, [max(value_bytes.values())], limits)
     if resources.memory is None:
         workers, room = resources.workers, None
     else:
         free = resources.memory - BASE_BYTES - READ_BYTES
         workers = min(resources.workers, free // (WORKER_BYTES + widest))
-        if workers < 1 or rows > MOST_ROWS:
+        if workers < 1 or rows > limits.rows_in_memory:
             workers = max(1, min(resources.workers, free // (WORKER_BYTES + _GOOD_DISK_BYTES)))
         room = free // workers - WORKER_BYTES
         least = min(widest, _least_room())
         if room < least:
             raise MemoryEstimate("encode", resources.memory, _smallest(widest)).refusal(resources.memory)
-    groups = _groups(rows, value_bytes, room, alone)
-    return EncodePlan(groups, int(workers), room, SLICE_ROWS, rows, dict(value_bytes))
+    groups = _groups(rows, value_bytes, room, alone, limits)
+    return EncodePlan(groups, int(workers), room, limits, rows, dict(value_bytes))
 
 
 def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
@@ -120,11 +120,9 @@ def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
     Never raises: where the budget is too small, `memory` is what the smallest one would take.
     """
     sizes = {str(i): size for i, size in enumerate(shape.sizes or [8] * shape.features)}
-    smallest = _smallest(group_code_bytes(shape.rows, [max(sizes.values())]))
+    smallest = _smallest(group_code_bytes(shape.rows, [max(sizes.values())], resources.limits))
     budget = None if resources.memory is None else max(resources.memory, smallest)
-    plan = plan_encode(
-        shape.rows, sizes, Resources(threads=resources.threads, scratch=resources.scratch, memory=budget)
-    )
+    plan = plan_encode(shape.rows, sizes, replace(resources, memory=budget, cluster=None))
     return MemoryEstimate("encode", plan.memory, smallest, plan.scratch, plan.passes)
 
 
@@ -136,20 +134,20 @@ def _least_room() -> int:
     return DISK_BYTES + sort_bytes(_LEAST_BUCKET) + 8 * _LEAST_BUCKET
 
 
-def _fits(rows: int, need: int, room: int | None) -> bool:
-    return rows <= MOST_ROWS and (room is None or need <= room)
+def _fits(rows: int, need: int, room: int | None, limits: Limits) -> bool:
+    return rows <= limits.rows_in_memory and (room is None or need <= room)
 
 
 def _groups(
-    rows: int, value_bytes: Mapping[str, int], room: int | None, alone: Collection[str]
+    rows: int, value_bytes: Mapping[str, int], room: int | None, alone: Collection[str], limits: Limits
 ) -> tuple[tuple[str, ...], ...]:
-    most = max(1, CELLS_PER_READ // rows)
+    most = max(1, limits.cells_per_read // rows)
     groups: list[list[str]] = []
     keys = widest = 0
     for name, size in value_bytes.items():
         keys, widest = keys + key_size(size), max(widest, size)
         near = groups and name not in alone and groups[-1][-1] not in alone
-        if near and len(groups[-1]) < most and _fits(rows, _bytes(rows, keys, widest), room):
+        if near and len(groups[-1]) < most and _fits(rows, _bytes(rows, keys, widest, limits), room, limits):
             groups[-1].append(name)
         else:
             groups.append([name])

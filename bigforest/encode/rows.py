@@ -47,7 +47,7 @@ def encode_target(
         """Rows before the slice, the targets of its rows that weigh something, and their places; None for all."""
         first = 0
         weight = [] if config.weight is None else [config.weight]
-        for frame in source.slices([name, *weight], plan.slice_rows):
+        for frame in source.slices([name, *weight], plan.limits.slice_rows):
             series, places = cells(frame, name), None
             if weight:
                 weighs = row_weights(cells(frame, weight[0]), weight[0]) > 0.0
@@ -142,5 +142,5 @@ def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float6
     if name is not None:
         yield from (row_weights(series, name) for series in kept_column(job, name))
         return
-    for start in range(0, job.rows, job.plan.slice_rows):
-        yield np.ones(min(job.plan.slice_rows, job.rows - start))
+    for start in range(0, job.rows, job.plan.limits.slice_rows):
+        yield np.ones(min(job.plan.limits.slice_rows, job.rows - start))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bigforest.common.errors import ConfigError, shown
+from bigforest.common.limits import USUAL, Limits
 from bigforest.common.sizes import parse_bytes
 from bigforest.storage.paths import is_folder
 
@@ -33,12 +34,14 @@ class Resources:
     memory   most bytes of anonymous memory a whole process may use, interpreter and libraries included; None for
              no limit.
     cluster  whose workers do the tasks; None for the threads of this process.
+    limits   how much is worked on at a time.
     """
 
     threads: int | None = None
     scratch: Path | None = None
     memory: int | None = None
     cluster: Cluster | None = None
+    limits: Limits = USUAL
 
     def __post_init__(self) -> None:
         threads = self.threads

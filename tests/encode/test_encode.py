@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from bigforest.common.errors import DataError, OutputExistsError
 from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
-from bigforest.encode import memory
+from bigforest.common.limits import USUAL, Limits
 from bigforest.encode.class_target import MAX_FLOAT_CLASSES
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
@@ -32,10 +32,12 @@ from tests.strategies import cuts, mixed_frames
 from tests.thorough import examples
 
 
-def encoded(data: Any, folder: Path, name: str = "a.store", threads: int = 1, **options: Any) -> Store:
+def encoded(
+    data: Any, folder: Path, name: str = "a.store", threads: int = 1, limits: Limits = USUAL, **options: Any
+) -> Store:
     """The store of a table, in `folder`; options are those of encode, or of its configuration. Floats are classes."""
     own = {key: options.pop(key) for key in ("target", "exclude", "resources", "listener") if key in options}
-    arguments = {"target": None, "resources": Resources(threads=threads), "listener": silent, **own}
+    arguments = {"target": None, "resources": Resources(threads=threads, limits=limits), "listener": silent, **own}
     arguments["config"] = TrainConfig(**{"task": "classification", **options})
     return encode(open_source(data, scratch=folder), path=folder / name, **arguments)
 
@@ -80,9 +82,9 @@ def check(store: Store, frame: pl.DataFrame, target: str = "target", max_bins: s
     cells=st.sampled_from([1, 40, 10**6]),
 )
 def test_encode__equals_the_oracle(frame: pl.DataFrame, max_bins: str | int, cells: int) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "CELLS_PER_READ", cells)
-        check(encoded(frame, Path(folder), max_bins=max_bins), frame, max_bins=max_bins)
+    with tempfile.TemporaryDirectory() as folder:
+        limits = Limits(cells_per_read=cells)
+        check(encoded(frame, Path(folder), max_bins=max_bins, limits=limits), frame, max_bins=max_bins)
 
 
 def pieces(frame: pl.DataFrame, sizes: list[int], folder: Path) -> dict[str, Any]:
@@ -127,15 +129,14 @@ def test_encode__pieces_give_the_same_bytes(data: st.DataObject, frame: pl.DataF
             assert content(store) == whole, kind
 
 
-def test_encode__threads_and_order_of_ending_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encode__threads_and_order_of_ending_do_not_show(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     frame = pl.DataFrame({f"f{i}": random.integers(0, 10**i, 70_000) for i in range(8)}).with_columns(
         y=pl.col("f1") > 4
     )
     one = content(encoded(frame, tmp_path, "one.store"))
-    monkeypatch.setattr(memory, "CELLS_PER_READ", 1)
     for threads in (2, 4):
-        store = encoded(frame, tmp_path, f"{threads}.store", threads=threads)
+        store = encoded(frame, tmp_path, f"{threads}.store", threads=threads, limits=Limits(cells_per_read=1))
         assert content(store) == one
     assert {feature.width for feature in store.spec.features} == {1, 2, 4}
 

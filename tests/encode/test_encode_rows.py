@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.common.errors import BigForestError
+from bigforest.common.limits import Limits
 from bigforest.encode import weights as weights_module
+from bigforest.encode.categories import find_levels
 from bigforest.schema.dataspec import MOST_WEIGHT, max_number
 from bigforest.store.format import Manifest
 from tests.encode.test_encode import content, encoded
@@ -182,7 +184,7 @@ def test_weights__of_many_rows_are_coarser(tmp_path: Path, monkeypatch: pytest.M
         encoded(frame, tmp_path, "b.store", weight="w")
 
 
-def test_weights__and_targets_do_not_depend_on_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights__and_targets_do_not_depend_on_slices(tmp_path: Path) -> None:
     random = np.random.default_rng(2)
     rows = 3_000
     frame = pl.DataFrame(
@@ -198,10 +200,11 @@ def test_weights__and_targets_do_not_depend_on_slices(tmp_path: Path, monkeypatc
     for target, options in (("number", {}), ("kind", {"class_weight": "balanced"})):
         stores = []
         for slice_rows in (1 << 18, 257):
-            monkeypatch.setattr("bigforest.encode.memory.SLICE_ROWS", slice_rows)
             for data in (frame, tmp_path / "t.parquet"):
                 name = f"{target}-{len(stores)}.store"
-                stores.append(encoded(data, tmp_path, name, task=None, target=target, weight="w", **options))
+                limits = Limits(slice_rows=slice_rows)
+                own: dict[str, Any] = {"task": None, "target": target, "weight": "w", **options}
+                stores.append(encoded(data, tmp_path, name, limits=limits, **own))
         assert all(content(store) == content(stores[0]) for store in stores)
         Manifest.read(stores[0].path)
 
@@ -218,21 +221,16 @@ def test_categories__by_option(tmp_path: Path) -> None:
     assert store.feature_codes(2).tolist() == [2, 1, 0, 2, 1]
 
 
-def test_categories__of_many_levels_and_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigforest.encode.categories._LEAST_WAITING", 100)
-    monkeypatch.setattr("bigforest.encode.memory.SLICE_ROWS", 1_000)
+def test_categories__of_many_levels_and_too_little_memory(tmp_path: Path) -> None:
+    limits = Limits(levels_waiting=100, slice_rows=1_000)
     rows = 70_000
     frame = table(np.arange(rows) % 2, name=[f"name {i * 7919 % rows}" for i in range(rows)])
-    store = encoded(frame, tmp_path)
+    store = encoded(frame, tmp_path, limits=limits)
     store.verify()
     assert store.levels().of(1).to_list() == sorted(frame["name"].to_list())
     assert store.levels().of(1).gather(store.feature_codes(1)).to_list() == frame["name"].to_list()
-    with monkeypatch.context() as patch:
-        patch.setattr("bigforest.encode.categories._COPIES", 1_000_000)
-        with pytest.raises(BigForestError, match="levels of 'name' do not fit in memory"):
-            encoded(
-                frame, tmp_path, "b.store", resources=bigforest.execution.resources.Resources(threads=1, memory=10**9)
-            )
+    with pytest.raises(BigForestError, match="levels of 'name' do not fit in memory"):
+        find_levels("name", pl.String(), iter([frame["name"]]), 1_000_000, limits)
 
 
 def test_class_weight__of_a_file_and_of_a_kept_store(tmp_path: Path) -> None:

@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.encode import external, memory
+from bigforest.common.limits import USUAL, Limits
 from bigforest.encode.dictionary import DictionaryWriter
 from bigforest.encode.external import Buckets, _OffsetsFile, group_pieces
-from bigforest.encode.memory import EncodePlan
 from bigforest.encode.ranks import new_bins
 from bigforest.encode.sortable_keys import Scale
 from bigforest.schema.dataspec import MAX_CODES
@@ -31,14 +30,9 @@ from tests.strategies import cuts, mixed_frames
 from tests.thorough import examples
 
 
-def on_disk(patch: pytest.MonkeyPatch, most: int, slice_rows: int, cell_bits: int) -> None:
-    """Let no column be in memory, and at most this number of rows of one at once."""
-    patch.setattr(EncodePlan, "in_memory", lambda *_: False)
-    patch.setattr(EncodePlan, "rows_at_once", lambda *_: most)
-    patch.setattr(memory, "SLICE_ROWS", slice_rows)
-    patch.setattr(memory, "CELLS_PER_READ", 1)
-    patch.setattr(external, "CELL_BITS", cell_bits)
-    patch.setattr(external, "FINER_BITS", 5)
+def on_disk(most: int, slice_rows: int, cell_bits: int) -> Limits:
+    """No column is in memory, and at most this number of rows of one is presorted at once."""
+    return Limits(rows_in_memory=0, presort_rows=most, slice_rows=slice_rows, cell_bits=cell_bits, finer_bits=5)
 
 
 @settings(max_examples=examples(60))
@@ -63,22 +57,22 @@ def test_on_disk__same_bytes_as_in_memory(
     frame = frame.select(pl.exclude(pl.Int128))
     frame = frame.with_columns(f=pl.int_range(pl.len()) * 0.1) if len(frame.columns) == 1 else frame
     sizes = data.draw(cuts(len(frame)))
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         expected = content(encoded(frame, folder, "expected.store", max_bins=max_bins))
         for file, start in enumerate(np.cumsum([0, *sizes[:-1]]).tolist()):
             frame[start : start + sizes[file]].write_parquet(folder / f"{file}.parquet", row_group_size=4)
-        on_disk(patch, most, slice_rows, cell_bits)
+        limits = on_disk(most, slice_rows, cell_bits)
         scratch = folder / "scratch"
         scratch.mkdir()
         for number, table in enumerate((frame, str(folder / "*.parquet"))):
-            store = encoded(table, folder, f"{number}.store", threads, max_bins=max_bins)
+            store = encoded(table, folder, f"{number}.store", threads, limits, max_bins=max_bins)
             assert content(store) == expected
             store.verify()
 
 
 @pytest.mark.parametrize("max_bins", ["exact", 300])
-def test_on_disk__many_rows_in_many_buckets(max_bins: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_disk__many_rows_in_many_buckets(max_bins: Any, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     rows = 120_000
     frame = pl.DataFrame(
@@ -94,8 +88,8 @@ def test_on_disk__many_rows_in_many_buckets(max_bins: Any, tmp_path: Path, monke
     ).with_columns(y=pl.when(pl.col("y") < 2).then("y"))
     expected = content(encoded(frame, tmp_path, "expected.store", max_bins=max_bins))
     frame.write_parquet(tmp_path / "t.parquet", row_group_size=50_000)
-    on_disk(monkeypatch, 7_000, 20_000, 8)
-    assert content(encoded(tmp_path / "t.parquet", tmp_path, "b.store", 2, max_bins=max_bins)) == expected
+    limits = on_disk(7_000, 20_000, 8)
+    assert content(encoded(tmp_path / "t.parquet", tmp_path, "b.store", 2, limits, max_bins=max_bins)) == expected
 
 
 @given(
@@ -143,13 +137,13 @@ def test_encode__full_disk_is_a_clear_error(
         left[0] -= 1
 
     frame = pl.DataFrame({f"x{i}": np.arange(100) * 0.3 for i in range(5)} | {"y": np.arange(100) % 2})
+    limits = on_disk(10, 20, 4) if disk else USUAL
     if disk:
-        on_disk(monkeypatch, 10, 20, 4)
         monkeypatch.setattr(_OffsetsFile, "_put", write)
     else:
         monkeypatch.setattr(writer._Files, "append", write)
     with pytest.raises(ConfigError, match=r"no space left on the disk of .*; free some, or choose another folder"):
-        encoded(frame, tmp_path)
+        encoded(frame, tmp_path, limits=limits)
     assert list(tmp_path.iterdir()) == []
 
 

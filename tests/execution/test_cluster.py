@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from distributed import Client, LocalCluster
 import bigforest
 from bigforest.common.errors import ClusterError, ConfigError, DataError, FormatError
 from bigforest.common.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed, silent
+from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import Shape
-from bigforest.encode import memory as encode_estimate
-from bigforest.execution import worker
+from bigforest.execution import arguments, worker
 from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, _Run, share_out
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
@@ -103,7 +104,8 @@ def store(table: Path) -> Store:
 
 @pytest.fixture
 def all_columns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode_estimate, "CELLS_PER_READ", 1)
+    apart = partial(Resources, limits=Limits(cells_per_read=1))
+    monkeypatch.setattr(arguments, "Resources", apart)
 
 
 def weighted(task: str) -> pl.DataFrame:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.common.errors import DataError
+from bigforest.common.limits import USUAL
 from bigforest.encode import nested
 from bigforest.schema.columns import kind_of, leaves, level_codes, numbers, type_name
 from tests.encode.test_encode import content, encoded
@@ -103,10 +104,9 @@ def test_pools__values_differ_as_floats(kind: str) -> None:
 def test_encode__order_of_every_type(data: st.DataObject, rows: int, max_bins: Any, disk: bool) -> None:
     frame, plain = data.draw(typed(rows))
     frame = frame.with_columns(target=pl.int_range(pl.len()) % 2)
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        if disk:
-            on_disk(patch, data.draw(st.sampled_from([1, 3, 100])), 4, 4)
-        store = encoded(frame, Path(name), max_bins=max_bins)
+    with tempfile.TemporaryDirectory() as name:
+        limits = on_disk(data.draw(st.sampled_from([1, 3, 100])), 4, 4) if disk else USUAL
+        store = encoded(frame, Path(name), max_bins=max_bins, limits=limits)
         store.verify()
         for place, feature in enumerate(store.spec.features):
             column = plain[feature.name].to_list()

@@ -1,0 +1,32 @@
+"""How much is taken at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Sizes of what is worked on at a time. No byte of any result depends on them: tests take small ones.
+
+    Encoding (encode/):
+
+    slice_rows      rows of a column that are read at a time.
+    cells_per_read  columns of few rows are read together, up to this many cells, because each read has its price.
+    presort_rows    rows of a column that are presorted at once, in memory or as a bucket on disk.
+    rows_in_memory  rows of a column that is not on disk; row numbers within it have 32 bits.
+    cell_bits       a column on disk is cut into 2**cell_bits ranges of values at first,
+    finer_bits      and those with too many rows into 2**finer_bits each.
+    levels_waiting  levels of a category that wait until they are made one list, at least.
+    """
+
+    slice_rows: int = 1 << 18
+    cells_per_read: int = 1 << 21
+    presort_rows: int = 2**32 - 1
+    rows_in_memory: int = 2**32 - 1
+    cell_bits: int = 16
+    finer_bits: int = 12
+    levels_waiting: int = 1 << 18
+
+
+USUAL = Limits()
