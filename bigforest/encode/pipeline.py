@@ -166,4 +166,9 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
         )
     if writer.shared:
         ranges = writer.ranges()
-        executor.run(write_range, [(wanted,) for wanted in ranges], lambda index, _: writer.written(ranges[index]))
+
+        def written(index: int, _: None) -> None:
+            writer.written(ranges[index])
+
+        # One that writes late would change the time of a file that is in use.
+        executor.run(write_range, [(wanted,) for wanted in ranges], written, alone=True)

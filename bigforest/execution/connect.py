@@ -165,6 +165,8 @@ def crew_of(
             yield replace(resources, threads=threads, scratch=scratch, cluster=cluster)
         finally:
             used = (WorkerUse(address, *spent) for address, spent in sorted(cluster.spent.items()))
+            for address, trouble in cluster.trouble.items():
+                listener(Notice(f"the worker {address} {trouble}"))
             listener(WorkersUsed(tuple(used)))
 
 

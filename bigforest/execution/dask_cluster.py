@@ -11,15 +11,17 @@ import contextlib
 import pickle
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial, reduce
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from bigforest.common.errors import BigForestError, ClusterError
+from bigforest.common.errors import BigForestError, ClusterError, DiskFullError
 from bigforest.execution import exchange, worker
+from bigforest.execution.exchange import HeldParts
 from bigforest.execution.executor import Executor, Part, PartBatch, TaskBatch, merge_lists
+from bigforest.execution.pace import Pace
 from bigforest.execution.worker import Done, Facts, Ledger, Order
 from bigforest.storage.atomic import TemporaryFolder
 
@@ -31,8 +33,6 @@ RETRIES = 2
 _AHEAD = 2
 # Bytes of what tasks share up to which each carries it: Dask likes to keep tasks where such things are.
 _SMALL = 1 << 16
-# Results merged by one task.
-_FAN = 32
 # A task of several calls has at most one of this many of those that would come to its worker from now on.
 _ROUNDS = 2
 # How often parts are asked for again whose workers have gone.
@@ -43,11 +43,16 @@ _BETWEEN_LOOKS = 0.2
 
 
 class Cluster:
-    """The workers behind a client of Dask. spent: what each of them has done so far."""
+    """The workers behind a client of Dask.
+
+    spent    what each of them has done so far.
+    trouble  what was wrong with some of them: they are slow, or their disk is full. They get work last.
+    """
 
     def __init__(self, client: Any) -> None:
         self.client = client
         self.spent: Ledger = {}
+        self.trouble: dict[str, str] = {}
 
     def check(self) -> list[str]:
         """Raise ClusterError unless workers are there and have our versions; what else the user should know."""
@@ -94,6 +99,15 @@ class Cluster:
                     f"what workers write to {folder} is not visible here; give as {option} a folder on a disk that "
                     "all machines share under the same path"
                 )
+
+    def note_lost(self, addresses: Collection[str]) -> None:
+        """What these workers held could not be had."""
+        gone = set(addresses) - set(self.threads()) if addresses else ()
+        self.trouble |= dict.fromkeys(gone, "was lost, and what it had counted was counted again")
+
+    def other_than(self, busy: Collection[str], several: Iterable[str]) -> str | None:
+        """The first of several workers that is not among the busy ones, and of which no trouble is known."""
+        return next((one for one in several if one not in busy and one not in self.trouble), None)
 
     def on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
         """What the function returns in each worker; a worker that goes away meanwhile is left out."""
@@ -155,13 +169,9 @@ class ClusterExecutor(Executor):
             on_result(index, result)
 
     def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
-        """Each worker merges its own results; only the last one comes here."""
+        """Each worker merges its own results, and one of them comes here."""
         with _Run(self._cluster, job, 1) as run:
-            level = self._on_workers(run, worker.reduce_here, job, merge)
-            while len(level) > 1:
-                level = [run.merge(merge, level[first : first + _FAN]) for first in range(0, len(level), _FAN)]
-            [(_, result)] = run.completed(enumerate(level), 1)
-            found: Result = result
+            found: Result = reduce(merge, (own for _, own in self._on_workers(run, worker.reduce_here, job, merge)))
             return found
 
     def _parts(self, job: TaskBatch[list[Part]], of_parts: PartBatch[Part, Result]) -> list[Result]:
@@ -171,18 +181,18 @@ class ClusterExecutor(Executor):
         for _ in range(_PART_TRIES):
             left = [number for number in range(len(of_parts.own)) if number not in finished]
             with _Run(self._cluster, job, 1) as run:
-                held = self._on_workers(run, worker.hold_here, job, merge)
+                held = [found for _, found in self._on_workers(run, worker.hold_here, job, merge)]
                 shares = _cut(left, self.processes)
-                futures = [
-                    run.finish(of_parts, share, near, held, counts=share is shares[0])
-                    for share, near in zip(shares, self._spread(len(shares)), strict=True)
-                ]
-                for at, results in run.completed(enumerate(futures), len(futures)):
-                    found = zip(shares[at], results, strict=True)
-                    finished |= {number: own for number, own in found if not isinstance(own, exchange.LostPart)}
+                calls = [run.finish(of_parts, share, held) for share in shares]
+                for at, results in run.completed(_near(calls, self._spread(len(calls))), len(calls), alone=True):
+                    found = dict(zip(shares[at], results, strict=True))
+                    lost = {number: own for number, own in found.items() if isinstance(own, exchange.LostPart)}
+                    finished |= {number: own for number, own in found.items() if number not in lost}
+                    self._cluster.note_lost({own.args[0] for own in lost.values()})
+            if run.handed_on or len(finished) < len(of_parts.own):
+                self._cluster.on_each(worker.stop, run.name)
             if len(finished) == len(of_parts.own):
                 return [finished[number] for number in range(len(finished))]
-            self._cluster.on_each(exchange.forget, run.name)
         raise ClusterError(
             f"workers were lost {_PART_TRIES} times while they ran {job.function.__name__}; look for the reason in "
             "their logs (often too little memory), and resume"
@@ -190,18 +200,19 @@ class ClusterExecutor(Executor):
 
     def _on_workers(
         self, run: _Run, function: Callable[..., Any], job: TaskBatch[Result], merge: Callable[[Result, Result], Result]
-    ) -> list[Any]:
-        """The futures of one task for each worker, which does a share of the calls on all its threads.
+    ) -> Iterator[tuple[int, Any]]:
+        """The results of one task for each worker, which does a share of the calls on all its threads.
 
         As long as the workers are the same, the same share goes to each, which so finds what it has fetched or read
         before; another does it where one is busy elsewhere or has gone.
         """
         seats = self._spread(len(job.arguments))
         cuts = [0, *(at for at in range(1, len(seats)) if seats[at] != seats[at - 1]), len(seats)]
-        return [
-            run.reduce(function, job.arguments[first:stop], merge, min(self._slots, stop - first), seats[first])
+        calls = [
+            run.reduce(function, job.arguments[first:stop], merge, min(self._slots, stop - first))
             for first, stop in pairwise(cuts)
         ]
+        return run.completed(_near(calls, [seats[first] for first in cuts[:-1]]), len(calls))
 
     def _spread(self, tasks: int) -> list[str | None]:
         """The workers that had better do these tasks: neighbours are of one worker."""
@@ -211,7 +222,8 @@ class ClusterExecutor(Executor):
     def _seats(self) -> list[str]:
         """The addresses of the workers, each as often as it does tasks at once."""
         threads = sorted(self._cluster.threads().items())
-        return [address for address, count in threads for _ in range(min(count, self._slots))]
+        good = [one for one in threads if one[0] not in self._cluster.trouble]
+        return [address for address, count in good or threads for _ in range(min(count, self._slots))]
 
     def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
         early: dict[int, Result] = {}
@@ -228,10 +240,8 @@ class ClusterExecutor(Executor):
             return
         starts = list(accumulate(sizes, initial=0))
         with _Run(self._cluster, job, self._slots) as run:
-            futures = (
-                (number, run.submit(job.arguments[first:stop])) for number, (first, stop) in enumerate(pairwise(starts))
-            )
-            for number, results in run.completed(futures, _AHEAD * self.size, sizes):
+            calls = ((run.call(job.arguments[first:stop]), None) for first, stop in pairwise(starts))
+            for number, results in run.completed(calls, _AHEAD * self.size, sizes, alone=job.alone):
                 yield from enumerate(results, starts[number])
 
 
@@ -245,18 +255,32 @@ def share_out(calls: int, processes: int, slots: int) -> list[int]:
     return sizes
 
 
+class _Call(NamedTuple):
+    """A task to be handed out: a function of worker.py, its arguments, and the name of its kind."""
+
+    function: Callable[..., Done]
+    arguments: tuple[Any, ...]
+    name: str
+
+
 class _Run:
-    """Tasks of one call; a context manager, which leaves no task behind when its block fails."""
+    """Tasks of one call; a context manager, which leaves no task behind when its block fails.
+
+    handed_on  whether a task was handed to another worker while the first one was at it.
+    """
 
     def __init__(self, cluster: Cluster, job: TaskBatch[Any], slots: int) -> None:
         self._cluster = cluster
         self._client = cluster.client
         self._function = job.function
         self.name = f"bigforest-{label(job.function)}-{secrets.token_hex(8)}"
+        self.handed_on = False
         self._order = Order(self.name, slots, worker.versions_here())
         self._number = 0
         packed = pickle.dumps(job.shared)
-        self._shared = packed if len(packed) <= _SMALL else self._submit(worker.unpack, packed)
+        self._shared = packed
+        if len(packed) > _SMALL:
+            self._shared = self._submit(_Call(worker.unpack, (packed,), self.name), None)
 
     def __enter__(self) -> _Run:
         return self
@@ -265,9 +289,10 @@ class _Run:
         if kind is not None:
             self._stop()
 
-    def submit(self, several: Sequence[tuple[Any, ...]]) -> Any:
-        """The future of a task that makes some calls."""
-        return self._submit(worker.perform, self._order, pickle.dumps((self._function, several)), self._shared)
+    def call(self, several: Sequence[tuple[Any, ...]]) -> _Call:
+        """A task that makes some calls."""
+        packed = pickle.dumps((self._function, several))
+        return _Call(worker.perform, (self._order, packed, self._shared), self.name)
 
     def reduce(
         self,
@@ -275,75 +300,125 @@ class _Run:
         several: Sequence[tuple[Any, ...]],
         merge: Callable[..., Any],
         threads: int,
-        near: str | None,
-    ) -> Any:
-        """The future of a task that makes some calls on this number of threads and merges what they give.
+    ) -> _Call:
+        """A task that makes some calls on this number of threads and merges what they give.
 
         function  reduce_here or hold_here of worker.py.
-        near      the worker that had better do it.
         """
         packed = pickle.dumps((self._function, merge, several, threads))
-        return self._submit(function, self._order, packed, self._shared, near=near)
+        return _Call(function, (self._order, packed, self._shared), self.name)
 
-    def finish(
-        self,
-        of_parts: PartBatch[Any, Any],
-        numbers: Sequence[int],
-        near: str | None,
-        held: Sequence[Any],
-        *,
-        counts: bool,
-    ) -> Any:
-        """The future of some parts being finished; see worker.finish_parts."""
+    def finish(self, of_parts: PartBatch[Any, Any], numbers: Sequence[int], held: Sequence[HeldParts]) -> _Call:
+        """A task that finishes some parts; see worker.finish_parts."""
         own = {number: of_parts.own[number] for number in numbers}
-        packed = pickle.dumps((of_parts.finish, own, of_parts.merge))
-        arguments = (self._order, packed, self._shared, counts, *held)
-        return self._submit(worker.finish_parts, *arguments, near=near, name=label(of_parts.finish))
+        packed = pickle.dumps((of_parts.finish, own, of_parts.merge, held))
+        name = f"bigforest-{label(of_parts.finish)}-{secrets.token_hex(8)}"
+        return _Call(worker.finish_parts, (self._order, packed, self._shared), name)
 
-    def merge(self, merge: Callable[..., Any], parts: Sequence[Any]) -> Any:
-        """The future of the results of `parts` merged."""
-        return self._submit(worker.combine, self._order, pickle.dumps(merge), *parts)
-
-    def _submit(
-        self, function: Callable[..., Any], *arguments: Any, near: str | None = None, name: str | None = None
-    ) -> Any:
+    def _submit(self, call: _Call, near: str | None) -> Any:
+        """The future of a task, which the worker `near` had better do."""
         self._number += 1
         where = {} if near is None else {"workers": [near], "allow_other_workers": True}
         with self._cluster.errors(f"handing out {self._function.__name__}"):
-            key = f"{self.name if name is None else f'bigforest-{name}-{secrets.token_hex(8)}'}-{self._number}"
-            return self._client.submit(function, *arguments, key=key, retries=RETRIES, pure=False, **where)
+            key = f"{call.name}-{self._number}"
+            return self._client.submit(call.function, *call.arguments, key=key, retries=RETRIES, pure=False, **where)
 
     def completed(
-        self, futures: Iterator[tuple[int, Any]], ahead: int, sizes: Sequence[int] | None = None
+        self,
+        calls: Iterator[tuple[_Call, str | None]],
+        ahead: int,
+        sizes: Sequence[int] | None = None,
+        *,
+        alone: bool = False,
     ) -> Iterator[tuple[int, Any]]:
-        """Results as tasks end, with the numbers of their futures; about `ahead` calls are on their way.
+        """Results as tasks end, with their numbers; about `ahead` calls are on their way.
 
+        calls  the tasks, and the workers that had better do them
         sizes  calls of each task; None for one each
+        alone  a task is done by one worker at a time. Otherwise those that are late when no more are handed out are
+               given to another worker too, and the first result counts; and so are those whose worker has a full disk.
         """
         from distributed import as_completed
 
         numbers: dict[Any, int] = {}
-        calls = 0
+        tasks: dict[int, _Call] = {}
+        waiting = 0
+        pace, numbered = Pace(), enumerate(calls)
+        quick: list[str] = []
         ended = as_completed(loop=self._client.loop)
 
-        def fill() -> None:
-            nonlocal calls
-            while calls < ahead and (following := next(futures, None)) is not None:
-                number, future = following
-                numbers[future] = number
-                calls += 1 if sizes is None else sizes[number]
-                ended.add(future)
+        def hand_out(number: int, near: str | None) -> None:
+            future = self._submit(tasks[number], near)
+            numbers[future] = number
+            ended.add(future)
 
-        fill()
+        def fill() -> bool:
+            nonlocal waiting
+            while waiting < ahead:
+                following = next(numbered, None)
+                if following is None:
+                    return True
+                number, (tasks[number], near) = following
+                waiting += 1 if sizes is None else sizes[number]
+                pace.begin(number)
+                hand_out(number, near)
+            return False
+
+        last = fill()
         while numbers:
+            while not ended.has_ready():
+                for number in pace.late() if last and not alone else ():
+                    busy = self._workers_at([future for future, own in numbers.items() if own == number])
+                    near = self._cluster.other_than(busy, quick)
+                    if near is not None:
+                        self.handed_on = True
+                        hand_out(number, near)
+                with ended.thread_condition:
+                    ended.thread_condition.wait(_BETWEEN_LOOKS)
             future = next(ended)
-            done = self._result(future)
+            number = numbers.pop(future, -1)
+            if number < 0:
+                continue  # another worker was faster
+            twins = [other for other, own in numbers.items() if own == number]
+            try:
+                done = self._result(future)
+            except BigForestError:
+                if not twins:
+                    raise
+                continue
+            if isinstance(done.failure, DiskFullError) and not alone:
+                self._cluster.trouble |= dict.fromkeys(done.ledger, f"has a full disk ({done.failure})")
+                near = self._cluster.other_than(done.ledger, self._cluster.threads())
+                if near is not None:
+                    hand_out(number, near)
+                    continue
+            if done.failure is not None:
+                raise done.failure
             self._cluster.spent = worker.add_ledger(self._cluster.spent, done.ledger)
-            number = numbers.pop(future)
-            calls -= 1 if sizes is None else sizes[number]
-            del future
-            fill()
+            quick += done.ledger
+            pace.end(number)
+            del tasks[number], future
+            self._drop(twins)
+            for twin in twins:
+                del numbers[twin]
+            waiting -= 1 if sizes is None else sizes[number]
+            last = fill()
             yield number, done.result
+
+    def _workers_at(self, futures: Sequence[Any]) -> set[str]:
+        """The workers that are at some tasks, or have them in their queue."""
+        with self._cluster.errors("asking who does what"):
+            queues = self._client.processing()
+        keys = {future.key for future in futures}
+        return {address for address, queue in queues.items() if not keys.isdisjoint(queue)}
+
+    def _drop(self, twins: Sequence[Any]) -> None:
+        """Forget tasks that another worker has done meanwhile; whoever is at them gets work last from now on."""
+        if twins:
+            slow = "is much slower than the others, which have taken over its tasks"
+            self._cluster.trouble |= dict.fromkeys(self._workers_at(twins), slow)
+            with self._cluster.errors("dropping tasks"):
+                self._client.cancel(twins)
 
     def _result(self, future: Any) -> Done:
         """What a task handed back; raises the error of a task."""
@@ -369,8 +444,6 @@ class _Run:
             raise ClusterError(f"the connection to the scheduler was lost during {self._function.__name__}")
         with self._cluster.errors(self._function.__name__):
             done: Done = future.result()
-        if done.failure is not None:
-            raise done.failure
         return done
 
     def _stop(self) -> None:
@@ -381,6 +454,11 @@ class _Run:
                 if time.monotonic() > deadline:
                     return
                 time.sleep(_BETWEEN_LOOKS)
+
+
+def _near(calls: Sequence[_Call], workers: Sequence[str | None]) -> Iterator[tuple[_Call, str | None]]:
+    """Each task with the worker that had better do it."""
+    return zip(calls, workers, strict=True)
 
 
 def _cut(numbers: Sequence[int], shares: int) -> list[Sequence[int]]:

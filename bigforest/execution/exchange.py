@@ -30,7 +30,8 @@ class HeldParts(NamedTuple):
 
 
 class LostPart(Exception):
-    """A part is not where it was: its process has gone, or another attempt of the task has taken it."""
+    """A part is not where it was, in the worker of this address: its process has gone, or another attempt of the task
+    has taken it."""
 
 
 _LOCK = threading.Lock()
@@ -63,6 +64,8 @@ def merge_parts(held: Sequence[HeldParts], number: int, merge: Callable[[Part, P
 
     here = get_worker()
     waiting = [_own_part(one.key, number) for one in held if one.address == here.address]
+    if not all(waiting):
+        raise LostPart(here.address)
     others = [one for one in held if one.address != here.address]
     found: list[Part] = []
     while waiting or others:
@@ -75,24 +78,21 @@ def merge_parts(held: Sequence[HeldParts], number: int, merge: Callable[[Part, P
 
 
 def _own_part(key: str, number: int) -> bytes:
+    """The packed part, which is empty where there is none."""
     with _LOCK:
         parts = _HELD.get(key, {})
-        if number not in parts:
-            raise LostPart(key)
-        part = parts.pop(number)
-        if not parts:
+        part = parts.pop(number, b"")
+        if key in _HELD and not parts:
             del _HELD[key]
         return part
 
 
 def _take_part(key: str, number: int) -> dict[str, Any]:
-    """What a worker answers another: the packed part, which is empty where there is none."""
+    """What a worker answers another."""
     from distributed.protocol import to_serialize
 
-    try:
-        return {"status": "OK", "part": to_serialize(_own_part(key, number))}
-    except LostPart:
-        return {"status": "OK", "part": b""}
+    part = _own_part(key, number)
+    return {"status": "OK", "part": to_serialize(part) if part else part}
 
 
 async def _fetch(here: Any, held: Sequence[HeldParts], number: int) -> list[bytes]:
@@ -104,7 +104,7 @@ async def _fetch_one(here: Any, held: HeldParts, number: int) -> bytes:
     try:
         reply = await getattr(here.rpc(held.address), _OPERATION)(key=held.key, number=number)
     except (OSError, TimeoutError) as error:
-        raise LostPart(held.key) from error
+        raise LostPart(held.address) from error
     if not isinstance(reply, dict) or not reply.get("part"):
-        raise LostPart(held.key)
+        raise LostPart(held.address)
     return bytes(reply["part"])

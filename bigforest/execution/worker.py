@@ -10,14 +10,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from bigforest.common.errors import BigForestError, ClusterError, StorageError
+from bigforest.common.errors import BigForestError, ClusterError, DiskFullError, StorageError
 from bigforest.common.version import __version__
 from bigforest.execution import exchange
 from bigforest.execution.threads import run
+from bigforest.storage.atomic import disk_full
 from bigforest.storage.paths import as_path
 
 # Runs that were stopped and are remembered, so that their tasks which wait in a queue do not begin.
@@ -121,37 +122,34 @@ def reduce_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) ->
 
 def hold_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
     """Task: as reduce_here, of lists, which are merged entry by entry; they stay here, and the result is where."""
-    return _done(order, lambda: exchange.keep(f"{order.run}-{_unique()}", _reduced(order, packed, shared)))
+
+    def work() -> exchange.HeldParts | None:
+        parts = _reduced(order, packed, shared)
+        # Another worker has been faster when the run is over.
+        return None if _RUNNING.is_stopped(order.run) else exchange.keep(f"{order.run}-{_unique()}", parts)
+
+    return _done(order, work)
 
 
-def finish_parts(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes, counts: bool, *held: Done) -> Done:
-    """Task: for some parts, one after the other, take what is `held` of them, merge it, and call the packed function
-    with `shared`, arguments of its own and that. The results in order, exchange.LostPart for a part that cannot be had.
-
-    counts  whether the cost of what is `held` is reported with this.
-    """
-    ledger: Ledger = {}
-    for one in held if counts else ():
-        ledger = add_ledger(ledger, one.ledger)
-    failed = [one for one in held if one.failure is not None]
-    if failed:
-        return failed[0]._replace(ledger=ledger)
+def finish_parts(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
+    """Task: for some parts, one after the other, take what is held of them, merge it, and call the packed function with
+    `shared`, arguments of its own and that. The results in order, exchange.LostPart for a part that cannot be had."""
 
     def work() -> list[Any]:
-        finish, own, merge = pickle.loads(packed)
+        finish, own, merge, held = pickle.loads(packed)
         first = _unpacked(shared)
+
+        def finished(number: int, arguments: tuple[Any, ...]) -> Any:
+            try:
+                part = exchange.merge_parts(held, number, merge)
+            except exchange.LostPart as lost:
+                return lost
+            return finish(*first, *arguments, part)
+
         with _RUNNING.slot(order):
-            return [_finished(partial(finish, *first, *arguments), number, merge) for number, arguments in own.items()]
+            return [finished(number, arguments) for number, arguments in own.items()]
 
-    def _finished(finish: Callable[[Any], Any], number: int, merge: Callable[[Any, Any], Any]) -> Any:
-        try:
-            part = exchange.merge_parts([one.result for one in held], number, merge)
-        except exchange.LostPart as lost:
-            return lost
-        return finish(part)
-
-    done = _done(order, work)
-    return done._replace(ledger=add_ledger(ledger, done.ledger))
+    return _done(order, work)
 
 
 def _reduced(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Any:
@@ -184,24 +182,11 @@ def _done(order: Order, work: Callable[[], Any]) -> Done:
         raise
     except BigForestError as error:
         result, failure = None, error
+    except OSError as error:
+        if not disk_full(error):
+            raise
+        result, failure = None, DiskFullError(f"a disk has no room: {error}")
     return Done(result, failure, {where: Spent(1, time.perf_counter() - begin, _size(result))})
-
-
-def combine(order: Order, packed: bytes, *parts: Done) -> Done:
-    """Task: merge the results of some tasks."""
-    ledger: Ledger = {}
-    for part in parts:
-        ledger = add_ledger(ledger, part.ledger)
-    failed = [part for part in parts if part.failure is not None]
-    if failed:
-        return failed[0]._replace(ledger=ledger)
-    begin = time.perf_counter()
-    merge: Callable[[Any, Any], Any] = pickle.loads(packed)
-    result = parts[0].result
-    for part in parts[1:]:
-        result = merge(result, part.result)
-    own = {_address(): Spent(1, time.perf_counter() - begin, _size(result))}
-    return Done(result, None, add_ledger(ledger, own))
 
 
 async def off_loop(packed: bytes) -> Any:
@@ -262,6 +247,10 @@ class _Running:
                 if not self._calls[order.run]:
                     del self._calls[order.run]
                 self._changed.notify_all()
+
+    def is_stopped(self, run: str) -> bool:
+        """Whether the run has been stopped."""
+        return run in self._stopped
 
     def stop(self, run: str) -> int:
         with self._changed:
