@@ -69,7 +69,7 @@ def _ask(
     for (at, entries), found in zip(chosen, scored, strict=True):
         tops[at].sent(found.below, found.above, found.row_nodes)
         for entry, search in zip(entries, found.searches, strict=True):
-            tops[at].settle(entry, search)
+            tops[at].settle(entry, search, table.search)
 
 
 def answer(table: TableView, questions: list[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:

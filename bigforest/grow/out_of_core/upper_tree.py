@@ -136,11 +136,10 @@ class UpperTree:
         self.kind = kind
         self.own = own
         self._ground = context
-        self._start = start
         self.nodes: list[UpperNode] = []
         self.row_nodes: dict[int, Path] = {}
         self._newest: list[int] = []
-        self._add(key, 0, total, constant)
+        self._add(key, 0, total, constant, start)
 
     def searching(self) -> list[int]:
         """Entries of the nodes that ask something of the next pass."""
@@ -160,9 +159,9 @@ class UpperTree:
         """What a searching node asks."""
         return self.search(entry).pending
 
-    def settle(self, entry: int, search: NodeSearch) -> None:
-        """Take the search of a node back, which has had its answers: split the node, or make it a leaf, if it is
-        over."""
+    def settle(self, entry: int, search: NodeSearch, start: StartSearch) -> None:
+        """Take the search of a node back, which has had its answers: split the node, or make it a leaf, if it is over;
+        children are started."""
         node = self.nodes[entry]
         node.search = search
         if search.pending:
@@ -176,8 +175,8 @@ class UpperTree:
         node.state = SPLIT
         self._newest.append(entry)
         key_l, key_r = child_keys(node.key)
-        node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant)
-        node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant)
+        node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant, start)
+        node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant, start)
 
     def centre(self, entry: int) -> int:
         """From where the numbers of a node are counted, see NodeStats."""
@@ -260,14 +259,14 @@ class UpperTree:
             used=np.array([sum(own.size for own in levels)], np.uint64),
         )
 
-    def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_]) -> int:
+    def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_], start: StartSearch) -> int:
         rules, limits = self._ground.rules, self._ground.limits
         node = UpperNode(key, depth, total, constant, LEAF, None)
         if _may_split(self.stats, total, depth, rules):
             node.state = SMALL if self.stats.rows(total) <= limits.rows else SEARCHING
         if node.state == SEARCHING:
             scorer = SplitScorer(self.stats, total, self._ground.criterion, rules.min_leaf)
-            node.search = self._start(self.own, key, scorer, constant)
+            node.search = start(self.own, key, scorer, constant)
             if not node.search.pending:
                 node.state, node.search = LEAF, None
         self.nodes.append(node)

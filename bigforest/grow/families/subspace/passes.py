@@ -144,7 +144,7 @@ class SubspaceTable(ProjectionTable):
             for entry, _ in trials:
                 search = top.search(entry)
                 search.hear([learnt[top.tree][entry]])
-                top.settle(entry, search)
+                top.settle(entry, search, self.search)
 
 
 def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -> dict[int, Learnt]:
