@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.grow.out_of_core.row_file import RowSource
-from bigforest.grow.out_of_core.spill import BlockRows, Matrix, NodeRows, load_rows, rows_of, write_rows
+from bigforest.grow.out_of_core.row_file import BlockRows, Matrix, NodeRows, RowSource, load_rows, rows_of, write_rows
 from bigforest.storage.paths import is_remote
 from tests.thorough import examples
 
@@ -109,7 +108,7 @@ def test_write_rows__to_an_object_store_gives_each_node_its_own_file(
     columns = [0, 2, 0, 0, 1, 0]
     blocks, expected = spread_of(columns, [[2, 3], [0, 4]], 5)
     assert not is_remote(tmp_path)
-    monkeypatch.setattr("bigforest.grow.out_of_core.spill.is_remote", lambda _: True)
+    monkeypatch.setattr("bigforest.grow.out_of_core.row_file.is_remote", lambda _: True)
     suffix = write_rows([(0, [0, 1], spread) for spread in blocks], tmp_path, 0)
     assert len(list(tmp_path.iterdir())) == 2
     kinds = [Matrix(kind, count) for kind, count in zip(KINDS, columns, strict=True)]

@@ -27,7 +27,7 @@ from bigforest.common.errors import FormatError
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
 from bigforest.grow.out_of_core.probes import Spans
-from bigforest.grow.out_of_core.spill import Matrix
+from bigforest.grow.out_of_core.row_file import Matrix
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.kernels.columns.decoded import is_float32
 from bigforest.kernels.common.layout import Codes

@@ -19,7 +19,7 @@ from bigforest.grow.out_of_core.assemble import remove_subtree
 from bigforest.grow.out_of_core.levels import split_large
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats, total_of
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all, request
-from bigforest.grow.out_of_core.spill import NodeRows, rows_of, write_rows
+from bigforest.grow.out_of_core.row_file import NodeRows, rows_of, write_rows
 from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, subtree_path
 from bigforest.grow.out_of_core.upper_tree import UpperTree, root_key
 from bigforest.grow.shared.weighted_bags import check_bag, weighed_block

@@ -24,8 +24,8 @@ from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import ColumnKind
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse
+from bigforest.grow.out_of_core.row_file import BlockRows, NodeRows
 from bigforest.grow.out_of_core.row_nodes import RowNodes, Stood
-from bigforest.grow.out_of_core.spill import BlockRows, NodeRows
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.upper_tree import GrowContext, UpperTree
 from bigforest.kernels.common.layout import Codes

@@ -25,7 +25,7 @@ from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.levels import block_ranges
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import CODES
-from bigforest.grow.out_of_core.spill import Matrix, NodeRows, load_rows
+from bigforest.grow.out_of_core.row_file import Matrix, NodeRows, load_rows
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, TreeOwn
 from bigforest.grow.shared.feature_kinds import Grown, grow_on_features

@@ -24,7 +24,7 @@ from bigforest.grow.out_of_core.levels import answer
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import PROJECTIONS, DirectionLine
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all
-from bigforest.grow.out_of_core.spill import NodeRows, load_rows
+from bigforest.grow.out_of_core.row_file import NodeRows, load_rows
 from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, TreeOwn
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.tree_arrays import tree_arrays
