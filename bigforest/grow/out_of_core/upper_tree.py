@@ -203,7 +203,7 @@ class UpperTree:
         return splits, None if on_features else directions
 
     def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> None:
-        """Rows have been sent down the newest splits (route_block), and now stand in these files."""
+        """Rows have been sent down the newest splits (blocks.py route_rows), and now stand in these files."""
         if not self._newest:
             return
         for entry, left, right in zip(self._newest, below.tolist(), above.tolist(), strict=True):

@@ -23,6 +23,7 @@ from bigforest.kernels.common.node_scan import BITS16, BITS32, ONE, SHIFT32, TWO
 from bigforest.kernels.common.partition import partition, partition_rows
 from bigforest.kernels.compiler.jit import compiled_as, inlined, kernel
 from bigforest.kernels.oblique.mean_difference import STEPS
+from bigforest.kernels.scan.categorical_missing import missing_last
 
 _THREE = np.uint64(3)
 _SEVEN = np.uint64(7)
@@ -168,13 +169,6 @@ def read_probe(cells, terms, probes, p, here, out):
 
 
 @inlined
-def put_missing_last(fetched, n):
-    """Give rows without a value a code after all others."""
-    for i in range(n):
-        fetched[i] = np.uint32(AFTER_ALL) if fetched[i] == np.uint32(0) else fetched[i]
-
-
-@inlined
 def look_up_sides(fetched, n, listed, left):
     """Make codes of levels 0 for the left side and 1 for the right one; left: side of the listed ones."""
     for i in range(n):
@@ -188,7 +182,7 @@ def part_codes(read, splits, k, here, spare):
     """Sort items stably by the sides of split k to which their codes `read` send them; see partition."""
     n = np.uint64(here.size)
     if splits.way[k] == MISSING_RIGHT:
-        put_missing_last(read, n)
+        missing_last(read, n, np.uint32(AFTER_ALL - 1))
     elif splits.way[k] != BY_CODE:
         look_up_sides(read, n, splits.listed[splits.start[k] :], splits.way[k] == LISTED_LEFT)
     return partition(read, splits.cut[k], here, spare)
