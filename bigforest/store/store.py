@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,13 +19,18 @@ from numpy.typing import NDArray
 from bigforest.common.errors import BigForestError, ConfigError, FormatError
 from bigforest.common.memory_estimate import Extras, Shape
 from bigforest.kernels.common.layout import Codes
-from bigforest.kernels.compiler.mapped_files import GuardedMap
-from bigforest.schema.dataspec import DataSpec, GroupSpec
+from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.options import Exact
-from bigforest.storage.object_store import ObjectPath
 from bigforest.storage.paths import as_path
+from bigforest.store.checks import (
+    check_cells,
+    check_dictionary,
+    check_groups,
+    check_numbers,
+    check_row_numbers,
+    check_weights,
+)
 from bigforest.store.format import (
-    BLOCK_ROWS,
     CHECKSUM_TYPE,
     CHECKSUMS,
     CODE_TYPES,
@@ -49,7 +53,7 @@ from bigforest.store.format import (
     target_span,
 )
 from bigforest.store.levels import Levels, read_levels
-from bigforest.store.local_copy import LocalCopy
+from bigforest.store.store_files import StoreFiles
 
 # Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for this many
 # rows the lines stay in the cache until the last of the eight, while fewer rows would cost more in calls.
@@ -103,9 +107,7 @@ class Store:
     _low: NDArray[np.float64]
     _high: NDArray[np.float64]
     _offsets: NDArray[np.int64]
-    _copy: LocalCopy | None
-    _stamps: dict[Path, Stamp | None]
-    _maps: dict[Path, GuardedMap]
+    _files: StoreFiles | None
     _opened: str
     _made_by: Callable[[Store], Store] | None = None
 
@@ -149,17 +151,9 @@ class Store:
         """
         path = as_path(path)
         manifest = Manifest.read(path)
-        check_sizes(path, manifest)
-        copy = LocalCopy(path, manifest) if isinstance(path, ObjectPath) else None
-        stamps = {} if copy is not None else {path / name: stamp_of(path / name) for name in manifest.sizes()}
-        here = path if copy is None else copy.folder
-        spec = manifest.spec
+        files = StoreFiles(path, manifest)
+        mapped, spec = files.map, manifest.spec
         rows, features = spec.rows, len(spec.features)
-        maps: dict[Path, GuardedMap] = {}
-
-        def mapped(name: str, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
-            return _map(maps, here / name, dtype, *shape)
-
         u8, u16, u32 = (
             mapped(name, CODE_TYPES[width], sum(f.width == width for f in spec.features), rows)
             for width, name in CODES.items()
@@ -184,13 +178,11 @@ class Store:
             _offsets=offsets,
             checksums=mapped(CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
             crc=dict(manifest.crc),
-            _copy=copy,
-            _stamps=stamps,
-            _maps=maps,
+            _files=files,
             _opened=secrets.token_hex(16),
         )
         if verify:
-            check_whole_files(store) if copy is not None else store.verify()
+            store._verify_whole_files() if files.copy is not None else store.verify()
         return store
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
@@ -204,7 +196,7 @@ class Store:
     @property
     def folder(self) -> Path:
         """Where its files are on this machine, as far as they have been fetched."""
-        return self.path if self._copy is None else self._copy.folder
+        return self.path if self._files is None else self._files.folder
 
     @property
     def place(self) -> NDArray[np.uint32]:
@@ -297,13 +289,13 @@ class Store:
         All methods see to what they give. Asking once for what will be needed block by block saves requests. Raises
         FormatError for cells that are not as they were written.
         """
-        if self._copy is not None:
-            self._copy.fetch(features, blocks)
+        if self._files is not None:
+            self._files.fetch(features, blocks)
 
     def fetch_whole(self, name: str) -> None:
         """See that a file that has no blocks is here."""
-        if self._copy is not None:
-            self._copy.fetch_whole(name)
+        if self._files is not None:
+            self._files.fetch_whole(name)
 
     @property
     def rows(self) -> int:
@@ -468,9 +460,7 @@ class Store:
             _row_numbers=None,
             _groups=None if self.groups is None else _picked(self.groups, rows),
             _weight=None if self.weight is None else _picked(self.weight, rows),
-            _copy=None,
-            _stamps={},
-            _maps={},
+            _files=None,
         )
 
     def check_unchanged(self) -> None:
@@ -479,17 +469,8 @@ class Store:
         To be called again and again while they are worked on, and before what was made of them is kept. Raises
         FormatError, also where what is gone from the disk was read as zeros.
         """
-        for file, stamp in self._stamps.items():
-            found = stamp_of(file)
-            if found != stamp:
-                short = found is not None and stamp is not None and found.size < stamp.size
-                raise FormatError(
-                    f"{file} was {'cut short' if short else 'changed'} while it was read: keep others from writing "
-                    "there, and encode the table again"
-                )
-        for file, mapped in self._maps.items():
-            if mapped.was_lost():
-                raise FormatError(f"{file} cannot be read: the disk fails, or it was cut short and written again")
+        if self._files is not None:
+            self._files.check_unchanged()
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -508,8 +489,32 @@ class Store:
         Raises FormatError naming the file, and the block of 65,536 rows, of the first fault: a checksum that
         differs, a code or class out of range, dictionaries or row numbers out of order.
         """
-        check_whole_files(self)
-        check_columns(self)
+        self._verify_whole_files()
+        for index, feature in enumerate(self.spec.features):
+            where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
+            codes = self.feature_codes(index)
+            check_cells(codes, self.checksums[index], (0, feature.codes - 1), self.block_rows, where)
+        where = str(self.path / TARGET)
+        check_cells(self.target, self.checksums[-1], target_span(self.spec), self.block_rows, where)
+
+    def _verify_whole_files(self) -> None:
+        """Check all but codes and targets, of which a copy of a store checks those that it fetches."""
+        assert self._files is not None
+        for name, crc in self.crc.items():
+            if self._files.crc(name) != crc:
+                raise FormatError(f"{self.path / name}: the checksum differs; encode the table again")
+        for number, feature in enumerate(self.spec.features):
+            check_dictionary(feature, self.low(number), self.high(number), self.path / LOW)
+        self.levels()  # which are checked as they are read
+        spec, numbers, groups, weight = self.spec, self.row_numbers, self.groups, self.weight
+        if numbers is not None:
+            check_row_numbers(numbers, self.rows + spec.dropped, self.path / ROW_NUMBERS)
+        if not spec.target.exact:
+            check_numbers(self.numbers(0, self.rows), self.target, spec.target, self.path / NUMBERS)
+        if groups is not None and spec.group is not None:
+            check_groups(groups, spec.group, self.path / GROUPS)
+        if weight is not None and spec.weight is not None:
+            check_weights(weight, spec.weight, self.path / WEIGHT)
 
 
 @lru_cache(maxsize=4)
@@ -533,131 +538,3 @@ def _picked(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     found: NDArray[Any] = np.take(array, rows, axis=-1)
     found.flags.writeable = False
     return found
-
-
-def _map(maps: dict[Path, GuardedMap], path: Path, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
-    """The file as a plain read-only array, which Numba compiles for once; files that would be empty are absent.
-
-    shape  all there is unless given. The map is added to `maps`.
-    """
-    if 0 in shape:
-        array: NDArray[Any] = np.empty(shape, dtype)
-        array.flags.writeable = False
-        return array
-    try:
-        maps[path] = GuardedMap(np.memmap(path, dtype, "r", shape=shape or None))
-    except ValueError as error:  # it has been cut short since its size was looked at
-        raise FormatError(f"{path} was changed while it was read: keep others from writing there") from error
-    return maps[path].array
-
-
-class Stamp(NamedTuple):
-    """What changes when a file is written to, cut short or replaced."""
-
-    size: int
-    time_ns: int
-    device: int
-    number: int
-
-
-def stamp_of(file: Path) -> Stamp | None:
-    """The stamp of a file; None where there is none."""
-    try:
-        found = file.stat()
-    except FileNotFoundError:
-        return None
-    return Stamp(found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
-
-
-def check_sizes(path: Path, manifest: Manifest) -> None:
-    """Check that the files of the manifest are there, in full. Raises FormatError, as all checks here."""
-    for name, size in manifest.sizes().items():
-        found = (path / name).stat().st_size if (path / name).is_file() else None
-        if found != size:
-            state = "is missing" if found is None else f"has {found} bytes"
-            raise FormatError(f"{path / name} {state}; {size} bytes were written: encode the table again")
-
-
-def check_whole_files(store: Store) -> None:
-    """Check all but codes and classes, of which a copy of a store checks those that it fetches."""
-    for name, crc in store.crc.items():
-        store.fetch_whole(name)
-        if zlib.crc32(_map({}, store.folder / name, np.dtype(np.uint8)).data) != crc:
-            raise FormatError(f"{store.path / name}: the checksum differs; encode the table again")
-    _check_dictionaries(store)
-    _check_rows(store)
-
-
-def check_columns(store: Store) -> None:
-    """Check codes and classes, block by block."""
-    for index, feature in enumerate(store.spec.features):
-        where = f"{store.path / CODES[feature.width]}, feature {feature.name!r}"
-        _check_column(store, index, store.feature_codes(index), (0, feature.codes - 1), where)
-    where = str(store.path / TARGET)
-    _check_column(store, len(store.spec.features), store.target, target_span(store.spec), where)
-
-
-def _check_column(store: Store, index: int, cells: NDArray[Any], span: tuple[int, int], where: str) -> None:
-    """Check the blocks of a column whose cells are to be from span[0] to span[1]."""
-    for block, start in enumerate(range(0, store.rows, store.block_rows)):
-        part = cells[start : start + store.block_rows]
-        if zlib.crc32(part.data) != store.checksums[index, block]:
-            raise FormatError(f"{where}, block {block}: the checksum differs; encode the table again")
-        if part.max() > span[1] or part.min() < span[0]:
-            raise FormatError(f"{where}, block {block}: a code is out of range; encode the table again")
-
-
-def _check_dictionaries(store: Store) -> None:
-    for number, feature in enumerate(store.spec.features):
-        low, high = store.low(number), store.high(number)
-        first = int(feature.missing)
-        if not _ascends(low[first:], high[first:]) or not np.isnan([low[:first], high[:first]]).all():
-            raise FormatError(f"{store.path / LOW}: a dictionary is not ascending; encode the table again")
-        if feature.kind == "category" and not np.array_equal(low[first:], np.arange(first, low.size)):
-            raise FormatError(f"{store.path / LOW}: the values of a category are not its codes; encode again")
-    store.levels()  # which are checked as they are read
-
-
-def _check_rows(store: Store) -> None:
-    """Check what rows have besides codes and target."""
-    numbers, groups, weight = store.row_numbers, store.groups, store.weight
-    if numbers is not None and not (_ascends(numbers) and numbers[-1] < store.rows + store.spec.dropped):
-        raise FormatError(f"{store.path / ROW_NUMBERS}: the row numbers are not ascending; encode again")
-    target = store.spec.target
-    if not target.exact:
-        found = store.numbers(0, store.rows)
-        near = np.abs(found - target.values(store.target)) <= target.step  # false where it is not a number
-        if not near.all():
-            raise FormatError(f"{store.path / NUMBERS}: the targets are not those described; encode the table again")
-    if groups is not None and store.spec.group is not None:
-        _check_groups(groups, store.spec.group, f"{store.path / GROUPS}")
-    if weight is not None and store.spec.weight is not None:
-        parts = weight >> np.uint8(32) if weight.itemsize > 4 else weight[:0], weight & np.uint32(2**32 - 1)
-        total = (int(parts[0].sum(dtype=np.int64)) << 32) + int(parts[1].sum(dtype=np.int64))
-        if weight.min() < 1 or (int(weight.max()), total) != (store.spec.weight.largest, store.spec.weight.total):
-            raise FormatError(f"{store.path / WEIGHT}: the weights are not those described; encode the table again")
-
-
-def _check_groups(groups: NDArray[Any], group: GroupSpec, where: str) -> None:
-    if groups.max() >= group.groups:
-        raise FormatError(f"{where}: a group is out of range; encode the table again")
-    rows = np.zeros(group.groups, np.int64)
-    for start in range(0, len(groups), BLOCK_ROWS):
-        np.add.at(rows, groups[start : start + BLOCK_ROWS], 1)
-    if rows.max() != group.largest:
-        raise FormatError(f"{where}: the largest group is not of {group.largest} rows; encode the table again")
-
-
-def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:
-    """Whether low[i] <= high[i] < low[i + 1] for all i; `high` is `low` by default. Looks at a block at a time.
-
-    Comparisons with NaN are false, so an array with one does not ascend.
-    """
-    high = low if high is None else high
-    for start in range(0, len(low), BLOCK_ROWS):
-        stop = start + BLOCK_ROWS
-        following = low[start + 1 : stop + 1]
-        inside = (low[start:stop] <= high[start:stop]).all()
-        if not (inside and (high[start : start + len(following)] < following).all()):
-            return False
-    return True
