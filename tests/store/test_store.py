@@ -352,7 +352,7 @@ def test_kernels__never_see_codes_that_are_out_of_range(copy: Path, tmp_path: Pa
         store = Store.open(copy)
         before = (copy / name).read_bytes()
         (copy / name).write_bytes(bytes([255]) * len(before))
-        changed = replace(store, _stamps={})
+        changed = replace(store, _files=None)
         with pytest.raises(FormatError, match=message):
             list(grow_trees(changed, config, range(1)))
         (tmp_path / name).mkdir()
