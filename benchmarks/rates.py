@@ -44,7 +44,7 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
     """CPU seconds by task function; trees that passes have sent down, bytes of histograms, nodes that asked."""
     spent: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    kept = crews.Threads._each, crews.Threads._in_order, level.score, level._ask
+    kept = crews.Threads._each, crews.Threads._in_order, level.score_responses, level._ask
 
     def timed(job: Any) -> Any:
         def call(*arguments: Any) -> Any:
@@ -71,13 +71,13 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
         spent["client"] += time.process_time() - begin - (spent["score"] + spent["answer"] - before)
         asked["nodes"] += sum(len(entries) for _, entries in arguments[2])
 
-    level.score, level._ask = score, ask
+    level.score_responses, level._ask = score, ask
     crews.Threads._each = lambda crew, job, on_result: kept[0](crew, timed(job), on_result)  # type: ignore[method-assign]
     crews.Threads._in_order = lambda crew, job: kept[1](crew, timed(job))  # type: ignore[method-assign]
     try:
         yield spent, asked
     finally:
-        crews.Threads._each, crews.Threads._in_order, level.score, level._ask = kept  # type: ignore[method-assign]
+        crews.Threads._each, crews.Threads._in_order, level.score_responses, level._ask = kept  # type: ignore[method-assign]
 
 
 def measure(rows: int, trees: int) -> Rates:
@@ -97,7 +97,7 @@ def measure(rows: int, trees: int) -> Rates:
             grow_forest(store, config, home / "forest", resources=alone, listener=silent, way=way)
             begin = time.process_time()
             write_oob(store, config, home / "forest", resources=alone, listener=silent)
-            judged = spent["find_leaves"] + spent["tally_range"]
+            judged = spent["write_leaf_files"] + spent["tally_range"]
             report = time.process_time() - begin - judged
         levels, below = _levels(home / "forest", way.limits.rows)
         mtry, bag = config.drawn_features(28), DISTINCT * rows * trees

@@ -19,11 +19,11 @@ from bigforest.common.events import silent
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import survey
-from bigforest.forest.load.load_plan import tree_bytes
+from bigforest.forest.load.load_plan import loaded_tree_bytes
 from bigforest.forest.load.row_passes import plan_passes
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
-from bigforest.predict.files import predict_file
+from bigforest.predict.files import write_predictions
 from bigforest.predict.forest import read_forest
 from bigforest.source import open_source
 from bigforest.store.store import Store
@@ -63,7 +63,7 @@ def predict_estimate(
     given = np.asarray(nodes, np.int64)
     several = (given + 1) // 2 if mixed is None else np.asarray(mixed, np.int64)
     listed = np.zeros(given.size, np.int64) if entries is None else np.asarray(entries, np.int64)
-    sizes = tree_bytes(given, several, listed, shape.classes)
+    sizes = loaded_tree_bytes(given, several, listed, shape.classes)
     return plan_passes(shape, resources, sizes, np.arange(given.size + 1), held)[1]
 
 
@@ -88,7 +88,7 @@ def main() -> None:
             shape = Shape(source.rows, (8,) * len(source.schema), 0, len(forest.classes))
             need = predict_estimate(shape, resources, nodes)
             peak.start()
-            predict_file(forest, source, Path(work) / "out.parquet", resources=resources)
+            write_predictions(forest, source, Path(work) / "out.parquet", resources=resources)
     print(peak.bytes, need.memory, need.smallest)
 
 

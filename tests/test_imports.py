@@ -182,12 +182,15 @@ def test_readmes__name_files_that_there_are(path: Path) -> None:
     assert not {name for name in named - there if not list(path.parent.rglob(name))}
 
 
-def test_class_names__stand_for_one_thing() -> None:
+@pytest.mark.parametrize("kind", [ast.ClassDef, ast.FunctionDef], ids=["class", "function"])
+@pytest.mark.parametrize("root", [PACKAGE, ROOT / "cli"], ids=["bigforest", "cli"])
+def test_names__stand_for_one_thing(kind: type[ast.ClassDef | ast.FunctionDef], root: Path) -> None:
+    """All classes, and public functions of modules. A command is named as users type it, often like what it calls."""
     owners: dict[str, list[str]] = {}
-    for module, path in MODULES.items():
+    for path in _modules(root):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef):
-                owners.setdefault(node.name, []).append(module)
+            if isinstance(node, kind) and (kind is ast.ClassDef or not node.name.startswith("_")):
+                owners.setdefault(node.name, []).append(_dotted(path))
     assert not {name: modules for name, modules in owners.items() if len(modules) > 1}
 
 

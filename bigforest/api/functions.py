@@ -17,8 +17,7 @@ from bigforest.execution.arguments import column_names, options_of, resources_of
 from bigforest.execution.connect import crew_of
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.predict.files import is_prediction
-from bigforest.predict.files import predict_file as predict_source
+from bigforest.predict.files import is_prediction, write_predictions
 from bigforest.predict.forest import Forest, opened_forest, read_forest
 from bigforest.predict.score import FilePrediction
 from bigforest.predict.text_files import TEXT
@@ -518,7 +517,7 @@ def predict_file(
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
-        done = predict_source(
+        done = write_predictions(
             forest,
             open_source(data, scratch=work, memory=resources.memory),
             out,

@@ -1,7 +1,8 @@
 """What a run will need, from one small model, so that it is refused before it starts instead of killed in its middle.
 
 Every stage has an `..._estimate` beside its code that says its `MemoryEstimate`, most for (shape, config, resources).
-`add_up` makes those of a run one, which plans print, and whose `check` refuses: in one text, with the smallest budget.
+`add_estimates` makes those of a run one, which plans print, and whose `check` refuses: in one text, with the smallest
+budget.
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class MemoryEstimate:
         )
 
 
-def add_up(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
+def add_estimates(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
     """What a run needs whose stages, these, follow one another; it is named by the one whose `smallest` is the largest.
 
     Scratch of a stage is removed when it ends, except for what was streamed there to be read, which stays to the end.

@@ -15,7 +15,7 @@ from bigforest.encode.class_target import FoundClasses, class_codes, find_classe
 from bigforest.encode.features import EncodeJob, kept_column
 from bigforest.encode.memory import EncodePlan
 from bigforest.encode.regression_target import FoundNumbers, find_numbers, number_codes, present_numbers
-from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, row_weights
+from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, weights_in_slice
 from bigforest.schema.columns import cells
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import WeightSpec
@@ -50,7 +50,7 @@ def encode_target(
         for frame in source.slices([name, *weight], plan.limits.slice_rows):
             series, places = cells(frame, name), None
             if weight:
-                weighs = row_weights(cells(frame, weight[0]), weight[0]) > 0.0
+                weighs = weights_in_slice(cells(frame, weight[0]), weight[0]) > 0.0
                 if not weighs.all():
                     series, places = series.filter(pl.Series(weighs)), np.flatnonzero(weighs).astype(np.uint64)
             yield first, series, places
@@ -140,7 +140,7 @@ def encode_row_weights(
 def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float64]]:
     """The weights of the kept rows by themselves, slice by slice."""
     if name is not None:
-        yield from (row_weights(series, name) for series in kept_column(job, name))
+        yield from (weights_in_slice(series, name) for series in kept_column(job, name))
         return
     for start in range(0, job.rows, job.plan.limits.slice_rows):
         yield np.ones(min(job.plan.limits.slice_rows, job.rows - start))

@@ -48,7 +48,7 @@ def check_weight(name: str, dtype: pl.DataType) -> None:
         raise DataError(f"weight {name!r} has type {dtype}; weights are integers, floats or decimals")
 
 
-def row_weights(series: pl.Series, name: str) -> NDArray[np.float64]:
+def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
     """The weights in a slice of their column `name`, float64 [rows]. Raises DataError for one that is none."""
     values = numbers(series, str(series.dtype)).astype(np.float64)
     wrong = ~((values >= 0.0) & (values < math.inf))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bigforest.common.events import Compiling, Listener, stage
 from bigforest.execution.executor import Executor
 from bigforest.kernels.compiler.cache import is_noted, note
-from bigforest.kernels.compiler.watch import watching
+from bigforest.kernels.compiler.watch import watching_compiles
 
 # Seconds from which on it is said.
 _LONG = 2.0
@@ -69,7 +69,7 @@ def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Itera
                 left -= 1
                 progress.advance()
 
-        with watching(told):
+        with watching_compiles(told):
             yield
         executor.run_on_all_workers(note, kind.name)
         progress.advance(1 + left)

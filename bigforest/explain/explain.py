@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.common.events import Listener, silent
-from bigforest.common.memory_estimate import add_up
+from bigforest.common.memory_estimate import add_estimates
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
 from bigforest.execution.resources import Resources
@@ -146,7 +146,7 @@ def _explained(
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         try:
             plans = plan_parts(job)
-            add_up([plan.need for plan in plans.values()]).check(resources.memory)
+            add_estimates([plan.need for plan in plans.values()]).check(resources.memory)
             for part, plan in plans.items():
                 MAKERS[part].write(job, plan)
         except BaseException:

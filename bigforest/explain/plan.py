@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import silent
-from bigforest.common.memory_estimate import add_up
+from bigforest.common.memory_estimate import add_estimates
 from bigforest.common.run_plan import RunPlan, StagePlan
 from bigforest.execution.arguments import resources_of
 from bigforest.explain.contributions import plan_path_contributions, plan_shap, write_path_contributions, write_shap
@@ -118,7 +118,7 @@ def plan_explanation(
         plans = plan_parts(job)
         stages = [StagePlan(part, plan.need, job.seconds(plan)) for part, plan in plans.items()]
         stages.insert(0, _reading(job))
-        whole = add_up([stage.need for stage in stages])
+        whole = add_estimates([stage.need for stage in stages])
         return ExplanationPlan(
             memory=resources.memory,
             smallest=whole.smallest,

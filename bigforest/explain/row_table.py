@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import DataError
 from bigforest.common.events import Listener, stage
 from bigforest.encode.regression_target import present_numbers
-from bigforest.encode.weights import row_weights
+from bigforest.encode.weights import weights_in_slice
 from bigforest.forest.grown import GrownForest
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.reader import Reader
@@ -203,7 +203,7 @@ class _Writer:
     def _weights(self, batch: pl.DataFrame, target: NDArray[Any]) -> NDArray[np.float64]:
         weight = np.ones(batch.height)
         if self._weight is not None:
-            weight = row_weights(cells(batch, self._weight), self._weight)
+            weight = weights_in_slice(cells(batch, self._weight), self._weight)
         assert self._spec.weight is not None
         if self._spec.weight.classes:
             weight = weight * np.array(self._spec.weight.classes)[target]

@@ -17,10 +17,10 @@ from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import write_tables
-from bigforest.forest.format.leaf_targets import LEAVES_KIND, leaves_path, leaves_tables, write_values
+from bigforest.forest.format.leaf_targets import LEAVES_KIND, leaf_targets_path, leaves_tables, write_values
 from bigforest.forest.format.schema import LEAF_TARGETS
 from bigforest.forest.load.groups import Trees, outline
-from bigforest.forest.load.load_plan import loading_bytes, tree_bytes
+from bigforest.forest.load.load_plan import loaded_tree_bytes, loading_bytes
 from bigforest.oob.vote import CodeTrees, leaves_in, load_group
 from bigforest.sampling.bags import Sampler, block_count, distinct_rows, draws_bytes, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -50,7 +50,7 @@ def part_nodes(shape: Shape, config: TrainConfig) -> int:
 def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     """Bytes that all tasks take together, and that each takes besides."""
     nodes = part_nodes(shape, config)
-    trees = tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
+    trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
     own = int(trees[0]) + 8 * nodes + _TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
     own += _BAG_ROW * distinct_rows(shape.rows, config) + _ROW * shape.rows
     return BASE_BYTES + 24 * shape.rows, own
@@ -79,7 +79,7 @@ def write_residents(
     with stage("targets", config.trees, "trees", listener) as progress:
         try:
             executor.run(
-                write_leaves,
+                write_leaf_targets,
                 [(own,) for own in entries],
                 lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
                 (Sampler.of(store, config), trees, directory),
@@ -89,12 +89,12 @@ def write_residents(
             forget_values()
 
 
-def write_leaves(sampler: Sampler, trees: Trees, directory: Path, entries: range) -> None:
+def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries: range) -> None:
     """Task: write the targets of the leaves of the trees of a part."""
     store, config = sampler.store, sampler.config
     group = load_group(sampler, trees, entries, 1)
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
-    path = leaves_path(directory, group.trees.start)
+    path = leaf_targets_path(directory, group.trees.start)
     codes = np.searchsorted(_values(store), store.numbers(0, store.rows)).astype(np.uint32)
     nodes = leaf_nodes(group)
     first = np.cumsum([0, *map(len, nodes)])

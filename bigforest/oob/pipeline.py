@@ -34,9 +34,9 @@ from bigforest.forest.votes.leaf_files import FOLDER, LeafFile, step_rows
 from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
 from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, max_scores, range_rows
 from bigforest.oob.report import write_report
-from bigforest.oob.shrinkage import LambdaLosses, choose
+from bigforest.oob.shrinkage import LambdaLosses, choose_shrinkage
 from bigforest.oob.tally import JudgedRange, TallyInputs, tally_range
-from bigforest.oob.vote import find_leaves, known_leaves, runs_of
+from bigforest.oob.vote import known_leaves, runs_of, write_leaf_files
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
@@ -140,7 +140,7 @@ def find_missing(
         trees = _trees_of(directory, parts, resources)
         groups = cut(entry_bytes(trees, lambdas), trees.first, way.group_bytes, way.group_trees)
         shared = (Sampler.of(store, config), trees, directory, resources.workers)
-        for found in executor.map(find_leaves, [(entries,) for entries in groups], shared):
+        for found in executor.map(write_leaf_files, [(entries,) for entries in groups], shared):
             if progress is not None:
                 progress.advance(found)
 
@@ -193,7 +193,7 @@ def _chosen(
     """The lambda that the losses of all ranges choose, and the ranges again."""
     whole = list(judged)
     losses = reduce(LambdaLosses.plus, (found.losses for found in whole if found.losses is not None))
-    return choose(tried, losses, store, unit), _taken(whole)
+    return choose_shrinkage(tried, losses, store, unit), _taken(whole)
 
 
 def _taken(whole: list[JudgedRange]) -> Iterator[JudgedRange]:

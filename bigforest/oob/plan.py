@@ -17,7 +17,7 @@ from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
-from bigforest.forest.load.load_plan import NODE_BYTES, loading_bytes, tree_bytes
+from bigforest.forest.load.load_plan import NODE_BYTES, loaded_tree_bytes, loading_bytes
 from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
 from bigforest.forest.votes.ballots import file_bytes, loaded_bytes
 from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
@@ -103,7 +103,7 @@ def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
 
 def _sizes(nodes: NDArray[np.int64], mixed: Any, terms: float, shape: Shape, lambdas: int) -> NDArray[np.int64]:
     """Bytes of trees while rows are sent down them, or while their ballots are made numbers; terms: of a node."""
-    loaded = tree_bytes(nodes, mixed, _some_terms(nodes, terms), shape.classes)
+    loaded = loaded_tree_bytes(nodes, mixed, _some_terms(nodes, terms), shape.classes)
     held = nodes if shape.extras.numbers else mixed
     sizes: NDArray[np.int64] = np.maximum(loaded, loaded_bytes(nodes, held, shape.classes, lambdas))
     return sizes

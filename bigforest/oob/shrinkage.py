@@ -118,7 +118,7 @@ def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
     return second
 
 
-def choose(tried: tuple[float, ...], found: LambdaLosses, store: Store, unit: float) -> Shrinkage:
+def choose_shrinkage(tried: tuple[float, ...], found: LambdaLosses, store: Store, unit: float) -> Shrinkage:
     """The lambda that the losses choose (module docstring); 0 where no row is out of bag."""
     weight = int(found.weights.sum())
     if not weight:

@@ -20,7 +20,7 @@ from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import leaf_values
-from bigforest.forest.votes.leaf_files import LeafFile, chunk_rows, step_rows
+from bigforest.forest.votes.leaf_files import LeafFile, leaf_chunk_rows, step_rows
 from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.oob.accumulator import (
     OobAccumulator,
@@ -144,7 +144,7 @@ def _add_up(
 ) -> NDArray[np.int64]:
     """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes: see JudgedRange."""
     changes = np.zeros((work.lambdas + 2, config.trees), np.int64)
-    chunk = chunk_rows(answer_width(store.spec))
+    chunk = leaf_chunk_rows(answer_width(store.spec))
     chunks = range(begin // chunk, -(-end // chunk))
     step = -(-len(chunks) // (PIECES * work.workers))
     pieces = [chunks[at : at + step] for at in range(0, len(chunks), step)]
@@ -201,7 +201,7 @@ def _add_chunks(
     store: Store, config: TrainConfig, casts: Sequence[_Cast], accumulator: OobAccumulator, unit: float, chunks: range
 ) -> NDArray[np.int64]:
     """Add the votes on the rows of some chunks, whose tally this is; the changes as in JudgedRange."""
-    chunk = chunk_rows(answer_width(store.spec))
+    chunk = leaf_chunk_rows(answer_width(store.spec))
     regression = store.spec.target.task == "regression"
     lambdas = (accumulator.votes if regression else accumulator.prediction).shape[1]
     changes = np.zeros((lambdas + 2, config.trees), np.int64)

@@ -31,8 +31,8 @@ from bigforest.forest.votes.ballots import ballots_of_pieces
 from bigforest.forest.votes.leaf_files import (
     LeafChunk,
     LeafFile,
-    chunk_rows,
     found_leaves,
+    leaf_chunk_rows,
     leaves_path,
     write_ballots,
     write_leaves,
@@ -110,7 +110,7 @@ def runs_of(parts: Sequence[range]) -> list[list[range]]:
     return runs
 
 
-def find_leaves(sampler: Sampler, trees: Trees, directory: Path, workers: int, entries: range) -> int:
+def write_leaf_files(sampler: Sampler, trees: Trees, directory: Path, workers: int, entries: range) -> int:
     """Task: write the files of leaves of some entries; gives how many trees these are."""
     store = sampler.store
     path, classes = leaves_path(directory, trees.numbers(entries).start), answer_width(store.spec)
@@ -146,7 +146,7 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
         place_leaves(way, Places(roots, leaves[here], bags[:, here]), scratch)
 
     send_rows(store, group, start, start + bags.shape[1], note)
-    step = chunk_rows(answer_width(store.spec))
+    step = leaf_chunk_rows(answer_width(store.spec))
     chunks = []
     for first in range(0, bags.shape[1], step):
         rows = [np.flatnonzero(bag[first : first + step] == 0).astype(np.uint16) for bag in bags]

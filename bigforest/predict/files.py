@@ -52,11 +52,11 @@ _FEWEST_ROWS = 4_096
 
 
 def is_prediction(path: Path) -> bool:
-    """Whether `path` is a file that `predict_file` wrote."""
+    """Whether `path` is a file that `write_predictions` wrote."""
     return is_text_prediction(path) if path.suffix.lower() in TEXT else file_kind(path) == KIND
 
 
-def predict_file(
+def write_predictions(
     forest: GrownForest,
     source: Source,
     out: str | Path,
@@ -132,7 +132,7 @@ def _check_apart(out: Path, source: Source) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The arguments of `predict_file` for one process."""
+    """The arguments of `write_predictions` for one process."""
 
     forest: GrownForest
     source: Source

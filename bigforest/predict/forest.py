@@ -311,9 +311,9 @@ class Forest(GrownForest):
         ConfigError, DataError, FormatError
             As `predict`.
         """
-        from bigforest.predict.in_memory import find_leaves
+        from bigforest.predict.in_memory import apply_forest
 
-        return find_leaves(self, data, self.rule(unseen=unseen, trees=trees), threads)
+        return apply_forest(self, data, self.rule(unseen=unseen, trees=trees), threads)
 
     def inbag(self, trees: Iterable[int] | None = None, group: Any = None) -> pl.DataFrame:
         """How often each training row is in the bag of each tree: the column row, and a column 0, 1, ... per tree.

@@ -55,7 +55,7 @@ def predict(
         if keep:
             raise ConfigError("an array has no columns to keep; drop keep or give a table")
         return _predict_matrix(forest, _rows_of(data), rule, proba, resources)
-    answer = _predict_frame(forest, frame_of(data), rule, keep, proba, resources)
+    answer = _predict_frame(forest, table_in_memory(data), rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame):
         return answer
     if type(data).__module__.partition(".")[0] == "pyarrow":
@@ -65,7 +65,7 @@ def predict(
     return answered
 
 
-def find_leaves(forest: GrownForest, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
+def apply_forest(forest: GrownForest, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
     """`Forest.apply`."""
     workers = resources_of(threads, None, None).workers
     predictor, reader = forest.predictor(rule), forest.reader(rule)
@@ -77,7 +77,7 @@ def find_leaves(forest: GrownForest, data: Any, rule: VoteRule, threads: int | N
         begins = range(0, max(1, rows.shape[0]), rows.at_once)
         parts = [predictor.leaves(reader.matrix(rows[at : at + rows.at_once], used), workers) for at in begins]
         return np.concatenate(parts)
-    frame = frame_of(data.collect() if isinstance(data, pl.LazyFrame) else data)
+    frame = table_in_memory(data.collect() if isinstance(data, pl.LazyFrame) else data)
     return predictor.leaves(reader.frame(frame, check_schema(frame.schema, forest.spec), used), workers)
 
 
@@ -89,7 +89,7 @@ def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
     if isinstance(data, np.ndarray) or is_sparse(data):
         rows = reader.matrix(_rows_of(data)[:], places)
     else:
-        frame = frame_of(data.collect() if isinstance(data, pl.LazyFrame) else data)
+        frame = table_in_memory(data.collect() if isinstance(data, pl.LazyFrame) else data)
         rows = reader.frame(frame, check_schema(frame.schema, forest.spec), places)
     matrix = np.empty((rows.rows, len(features)), np.float64)
     for place, column in enumerate(rows.columns()):
@@ -100,7 +100,7 @@ def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
     return matrix
 
 
-def frame_of(data: Any) -> pl.DataFrame:
+def table_in_memory(data: Any) -> pl.DataFrame:
     """A table in memory as a frame. Raises DataError."""
     if isinstance(data, pl.DataFrame):
         return data

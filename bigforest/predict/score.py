@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
-from bigforest.encode.weights import check_weight, row_weights
+from bigforest.encode.weights import check_weight, weights_in_slice
 from bigforest.forest.load.predictor import Answers
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
@@ -74,7 +74,7 @@ class ScoreWeights(NamedTuple):
 
     def of(self, series: pl.Series, codes: NDArray[Any] | None = None) -> NDArray[np.int64]:
         """The whole numbers of the weights of rows, 0 of a weight of 0; codes: of their classes. Raises DataError."""
-        weight = row_weights(series, self.name)
+        weight = weights_in_slice(series, self.name)
         if self.classes and codes is not None:
             weight = weight * np.array(self.classes)[codes]
         return np.where(weight > 0.0, np.maximum(np.rint(weight / self.step), 1.0), 0.0).astype(np.int64)
@@ -91,7 +91,7 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
     check_weight(known.name, source.schema[known.name])
     heaviest = max(known.classes, default=1.0)
     batches = source.batches([known.name], _BATCH_ROWS)
-    total = heaviest * sum(float(row_weights(cells(batch, known.name), known.name).sum()) for batch in batches)
+    total = heaviest * sum(float(weights_in_slice(cells(batch, known.name), known.name).sum()) for batch in batches)
     if not 0.0 < total < np.inf:
         raise DataError(f"the weights {known.name!r} come to {total}")
     step = max(known.step, total / _MOST_STEPS)

@@ -21,7 +21,7 @@ from bigforest.forest.format.frames import to_frame
 from bigforest.forest.format.schema import VALIDATION, VALIDATION_KIND
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
-from bigforest.forest.load.prefix_error import judge
+from bigforest.forest.load.prefix_error import count_prefix_errors
 from bigforest.forest.load.row_passes import AnswerPasses, located
 from bigforest.predict.columns import answer_shape
 from bigforest.predict.forest import Forest, grown_forest, opened_forest
@@ -127,7 +127,7 @@ def measure(
                     here = votes[start - begin : start - begin + batch.height]
                     try:
                         rows = reader.frame(batch, found, passes.used)
-                        counts[:, own] += judge(predictor, rows, start, truth, here, resources.workers)
+                        counts[:, own] += count_prefix_errors(predictor, rows, start, truth, here, resources.workers)
                     except DataError as error:
                         raise located(error, start, batch.height) from error
                     progress.advance(batch.height * predictor.packed.roots.size)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from bigforest.common.errors import ConfigError
-from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_up, machine_bytes
+from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_estimates, machine_bytes
 from bigforest.common.sizes import megabytes
 from bigforest.encode.memory import encode_estimate
 from bigforest.encode.table_shape import shape_of
@@ -93,7 +93,7 @@ def check_budget(
     needs = estimates(table, shape, settled_for(shape, config), resources)
     if not isinstance(table, Store):  # whether weights are wide is known once they are read: then this is asked again
         needs = [need for need in needs if need.stage != "weigh"]
-    add_up(needs).check(resources.memory)
+    add_estimates(needs).check(resources.memory)
 
 
 def check_machine(store: Store, config: TrainConfig, resources: Resources, machine: int | None = None) -> None:
@@ -104,7 +104,7 @@ def check_machine(store: Store, config: TrainConfig, resources: Resources, machi
     machine = machine_bytes() if machine is None else machine
     if resources.memory is not None or resources.cluster is not None or machine is None:
         return
-    worst = add_up(estimates(store, store.shape, config, resources))
+    worst = add_estimates(estimates(store, store.shape, config, resources))
     if worst.smallest > machine:
         raise ConfigError(
             f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for {store.rows} rows, "

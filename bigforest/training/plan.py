@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_up
+from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_estimates
 from bigforest.common.run_plan import RunPlan, StagePlan
 from bigforest.encode.table_shape import shape_of
 from bigforest.execution.compiling import ENCODING, is_compiled
@@ -91,7 +91,7 @@ def make_plan(
     config = settled_for(shape, config)
     check_boosting(shape.rows, config, resources)
     needs = {need.stage: need for need in estimates(table, shape, config, resources)}
-    run = add_up(needs.values())
+    run = add_estimates(needs.values())
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
     found = needs["grow"].passes == 1

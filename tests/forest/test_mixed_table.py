@@ -27,7 +27,7 @@ from bigforest.forest.load import groups, predictor, row_passes
 from bigforest.forest.load.flatten import pack
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
 from bigforest.kernels.predict.flatten import fill_sets, measure_sets
-from bigforest.predict.files import predict_file
+from bigforest.predict.files import write_predictions
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.source import open_source
 from tests.forests import nodes_of, random_tree
@@ -186,7 +186,7 @@ def test_predict__every_way_gives_the_same(forest: Forest, tmp_path: Path, monke
     frame.write_parquet(tmp_path / "in.parquet", row_group_size=90)
     for unseen in ("larger", "missing"):
         source = open_source(tmp_path / "in.parquet", scratch=tmp_path)
-        predict_file(forest, source, tmp_path / "out.parquet", unseen=unseen, overwrite=True)
+        write_predictions(forest, source, tmp_path / "out.parquet", unseen=unseen, overwrite=True)
         wanted = forest.predict(frame, unseen=unseen)["prediction"]
         assert pl.read_parquet(tmp_path / "out.parquet")["prediction"].equals(wanted)
 
@@ -217,7 +217,7 @@ def test_predict__unseen_levels_may_be_errors(forest: Forest, tmp_path: Path) ->
         forest.predict(frame.lazy(), unseen="error").collect()
     source = open_source(frame, scratch=tmp_path)
     with pytest.raises(DataError, match=r"rows 0 to 299: 'c1' has levels"):
-        predict_file(forest, source, tmp_path / "out.parquet", unseen="error")
+        write_predictions(forest, source, tmp_path / "out.parquet", unseen="error")
     known = mixed_table(300, 5, unseen=False)
     assert forest.predict(known, unseen="error").equals(forest.predict(known))
     with pytest.raises(ConfigError, match="unseen must be one of larger, missing, error"):
@@ -269,14 +269,14 @@ def test_predict_file__scores_numbers(threads: int, tmp_path: Path, monkeypatch:
     truth = np.random.default_rng(3).normal(10, 4, 300)
     given = pl.Series("y", [None, *truth[1:]])
     source = open_source(frame.with_columns(given), scratch=tmp_path)
-    done = predict_file(forest, source, tmp_path / "out.parquet", resources=Resources(threads=threads))
+    done = write_predictions(forest, source, tmp_path / "out.parquet", resources=Resources(threads=threads))
     found = forest.predict(frame)["prediction"].to_numpy()
     assert (done.rows, done.scored, done.accuracy, done.metrics) == (300, 299, None, ())
     assert done.r2 == pytest.approx(metrics.r2_score(truth[1:], found[1:]), rel=1e-12)
     assert done.mse == pytest.approx(metrics.mean_squared_error(truth[1:], found[1:]), rel=1e-12)
     assert done.mae == pytest.approx(metrics.mean_absolute_error(truth[1:], found[1:]), rel=1e-12)
     text = open_source(frame.with_columns(y=pl.lit("high")), scratch=tmp_path)
-    assert predict_file(forest, text, tmp_path / "text.parquet").scored == 0
+    assert write_predictions(forest, text, tmp_path / "text.parquet").scored == 0
 
 
 # Damage: each change of the table of a part must be refused, with these words.

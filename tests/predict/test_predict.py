@@ -31,7 +31,7 @@ from bigforest.forest.load.row_batch import FeatureBlock, RowBatch
 from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.predict.flat_tree import TILE
-from bigforest.predict.files import predict_file
+from bigforest.predict.files import write_predictions
 from bigforest.predict.forest import Forest
 from bigforest.source import open_source
 from tests.forests import forest_of, nodes_of, random_tree, spec_of
@@ -398,7 +398,7 @@ def test_predict__refuses_data(
     with pytest.raises((DataError, pl.exceptions.ComputeError), match=words):
         forest.predict(frame.lazy()).collect()
     with pytest.raises(DataError, match=words):
-        predict_file(forest, open_source(frame, scratch=tmp_path), tmp_path / "out.parquet")
+        write_predictions(forest, open_source(frame, scratch=tmp_path), tmp_path / "out.parquet")
     assert not list(tmp_path.glob("*out*"))
 
 
@@ -456,7 +456,7 @@ def test_predict__kept_column_with_the_name_of_a_prediction(forest: Forest, tmp_
         forest.predict_proba(frame, keep=["p_5"])
     assert forest.predict(frame, keep=["p_5"]).columns == ["p_5", "prediction"]
     with pytest.raises(ConfigError, match="'p_5'"):
-        predict_file(forest, open_source(frame, scratch=tmp_path), tmp_path / "out", proba=True, keep=["p_5"])
+        write_predictions(forest, open_source(frame, scratch=tmp_path), tmp_path / "out", proba=True, keep=["p_5"])
 
 
 # Files.
@@ -468,12 +468,14 @@ def test_predict_file__same_as_in_memory(forest: Forest, tmp_path: Path, monkeyp
     frame.write_parquet(tmp_path / "in.parquet", row_group_size=170)
     source = open_source(tmp_path / "in.parquet", scratch=tmp_path)
     for vote, ties in WAYS:
-        done = predict_file(forest, source, tmp_path / "out.parquet", vote=vote, ties=ties, keep=["id"], overwrite=True)
+        done = write_predictions(
+            forest, source, tmp_path / "out.parquet", vote=vote, ties=ties, keep=["id"], overwrite=True
+        )
         assert (done.rows, done.scored, done.accuracy, done.log_loss) == (1000, 0, None, None)
         expected = forest.predict(frame, vote=vote, ties=ties, keep=["id"])
         assert pl.read_parquet(tmp_path / "out.parquet").equals(expected)
     events: list[Any] = []
-    predict_file(forest, source, tmp_path / "proba.parquet", proba=True, listener=events.append)
+    write_predictions(forest, source, tmp_path / "proba.parquet", proba=True, listener=events.append)
     both = pl.concat([forest.predict(frame), forest.predict_proba(frame)], how="horizontal")
     assert pl.read_parquet(tmp_path / "proba.parquet").equals(both)
     assert events[0] == StageStarted("predict", 1000, "rows")
@@ -490,7 +492,7 @@ def test_predict_file__scores(threads: int, forest: Forest, tmp_path: Path, monk
     frame = table(1000).with_columns(y=truth)
     source = open_source(frame, scratch=tmp_path)
     out = tmp_path / "out.parquet"
-    done = predict_file(forest, source, out, vote="hard", resources=Resources(threads=threads))
+    done = write_predictions(forest, source, out, vote="hard", resources=Resources(threads=threads))
     found = forest.predict(frame, vote="hard")["prediction"].to_numpy()
     shares = forest.predict_proba(frame, vote="hard").to_numpy()
     assert shares.min() == 0
@@ -508,7 +510,7 @@ def test_predict_file__rejected_rows_count_as_wrong_and_null_labels_not_at_all(f
     assert found.null_count() > 0
     truth = found.fill_null(5).alias("y").to_frame().with_columns(pl.when(frame["id"] >= 10).then(pl.col("y")))
     source = open_source(pl.concat([frame, truth], how="horizontal"), scratch=tmp_path)
-    done = predict_file(forest, source, tmp_path / "out.parquet", vote="hard", ties="reject")
+    done = write_predictions(forest, source, tmp_path / "out.parquet", vote="hard", ties="reject")
     assert done.scored == 290
     assert done.accuracy == found[10:].is_not_null().sum() / 290
 
@@ -516,34 +518,34 @@ def test_predict_file__rejected_rows_count_as_wrong_and_null_labels_not_at_all(f
 @pytest.mark.parametrize("target", [pl.lit(6), pl.lit("five"), pl.lit(5.5), pl.lit(None, pl.Int64), pl.lit(True)])
 def test_predict_file__unknown_labels_are_not_scored(target: pl.Expr, forest: Forest, tmp_path: Path) -> None:
     source = open_source(table().with_columns(y=target), scratch=tmp_path)
-    done = predict_file(forest, source, tmp_path / "out.parquet")
+    done = write_predictions(forest, source, tmp_path / "out.parquet")
     assert (done.rows, done.scored, done.accuracy, done.log_loss, done.metrics) == (40, 0, None, None, ())
 
 
 @pytest.mark.parametrize("dtype", [pl.UInt8, pl.Int64, pl.Float64])
 def test_predict_file__labels_of_another_number_type_are_scored(dtype: Any, forest: Forest, tmp_path: Path) -> None:
     source = open_source(table().with_columns(y=pl.lit(5, dtype)), scratch=tmp_path)
-    assert predict_file(forest, source, tmp_path / "out.parquet").scored == 40
+    assert write_predictions(forest, source, tmp_path / "out.parquet").scored == 40
 
 
 def test_predict_file__output_exists(forest: Forest, tmp_path: Path) -> None:
     source = open_source(table(), scratch=tmp_path)
     out = tmp_path / "out.parquet"
-    predict_file(forest, source, out)
+    write_predictions(forest, source, out)
     before = out.read_bytes()
     with pytest.raises(OutputExistsError):
-        predict_file(forest, source, out)
+        write_predictions(forest, source, out)
     assert out.read_bytes() == before
 
 
 def test_predict_file__output_is_the_table_itself(forest: Forest, tmp_path: Path) -> None:
     out, link = tmp_path / "out.parquet", tmp_path / "link.parquet"
-    predict_file(forest, open_source(table(), scratch=tmp_path), out, keep=table().columns)
+    write_predictions(forest, open_source(table(), scratch=tmp_path), out, keep=table().columns)
     link.symlink_to(out)
     before = out.read_bytes()
     for data, place in ((out, out), (link, out), (out, link)):
         with pytest.raises(ConfigError, match="is a file of the table to predict for"):
-            predict_file(forest, open_source(data, scratch=tmp_path), place, overwrite=True)
+            write_predictions(forest, open_source(data, scratch=tmp_path), place, overwrite=True)
     assert out.read_bytes() == before
 
 
@@ -615,8 +617,8 @@ def test_predict__any_memory_gives_the_same(
     memory = _smallest(made, 200, (8,) * (FEATURES + 2), 0, threads) + more
     resources = Resources(threads=threads, memory=memory)
     arguments: dict[str, Any] = {"vote": way[0], "ties": way[1], "keep": ["id"], "proba": True}
-    done = predict_file(forest, source, tmp_path / "small.parquet", resources=resources, **arguments)
-    whole = predict_file(expected, source, tmp_path / "whole.parquet", **arguments)
+    done = write_predictions(forest, source, tmp_path / "small.parquet", resources=resources, **arguments)
+    whole = write_predictions(expected, source, tmp_path / "whole.parquet", **arguments)
     assert (done.rows, done.scored, done.accuracy) == (200, 200, whole.accuracy)
     assert done.log_loss == pytest.approx(whole.log_loss, rel=1e-12)
     assert pl.read_parquet(tmp_path / "small.parquet").equals(pl.read_parquet(tmp_path / "whole.parquet"))

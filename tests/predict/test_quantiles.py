@@ -22,7 +22,7 @@ from bigforest.common.errors import ConfigError, DataError, FormatError
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import header_of
-from bigforest.forest.format.leaf_targets import leaves_path, read_targets, values_path
+from bigforest.forest.format.leaf_targets import leaf_targets_path, read_targets, values_path
 from bigforest.kernels.predict.quantile import add_up_leaves, find_quantiles
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.predict.forest import Forest
@@ -310,7 +310,7 @@ def test_predict__refuses_damaged_targets(
     forest: Forest, file: str, change: Callable[[pl.DataFrame], pl.DataFrame], words: str, tmp_path: Path
 ) -> None:
     forest.write(tmp_path / "f")
-    path = values_path(tmp_path / "f") if file == "values" else leaves_path(tmp_path / "f", 0)
+    path = values_path(tmp_path / "f") if file == "values" else leaf_targets_path(tmp_path / "f", 0)
     rewritten(path, change)
     damaged = bigforest.read_forest(tmp_path / "f")
     assert damaged.predict(frame(3)).height == 3
@@ -326,12 +326,12 @@ def test_predict__refuses_missing_and_foreign_targets(forest: Forest, tmp_path: 
         bigforest.read_forest(tmp_path / "f").predict(frame(3), quantiles=[0.5])
     forest.write(tmp_path / "g")
     other = bigforest.train(frame(2_000), out=tmp_path / "h", **OPTIONS | {"seed": 5})
-    shutil.copy(leaves_path(other.directory, 0), leaves_path(tmp_path / "g", 0))
+    shutil.copy(leaf_targets_path(other.directory, 0), leaf_targets_path(tmp_path / "g", 0))
     with pytest.raises(FormatError, match="belongs to another forest"):
         bigforest.read_forest(tmp_path / "g").predict(frame(3), quantiles=[0.5])
-    data = bytearray(leaves_path(other.directory, 0).read_bytes())
+    data = bytearray(leaf_targets_path(other.directory, 0).read_bytes())
     data[len(data) // 2] ^= 1
-    leaves_path(other.directory, 0).write_bytes(data)
+    leaf_targets_path(other.directory, 0).write_bytes(data)
     with pytest.raises(FormatError, match="checksum differs"):
         other.predict(frame(3), quantiles=[0.5])
 

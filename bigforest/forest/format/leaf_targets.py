@@ -104,7 +104,7 @@ def values_path(directory: Path) -> Path:
     return directory / FOLDER / _VALUES
 
 
-def leaves_path(directory: Path, first_tree: int) -> Path:
+def leaf_targets_path(directory: Path, first_tree: int) -> Path:
     """Where the targets of the leaves of some trees are, of which this is the first."""
     return directory / FOLDER / f"part-{first_tree:07d}.parquet"
 
@@ -187,7 +187,7 @@ def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, spec: 
         for path in _parts(source):
             first = first_tree(path) + offset
             tables = _moved(path, header, offset, places)
-            write_tables(LEAF_TARGETS, tables, leaves_path(directory, first), LEAVES_KIND, spec, config)
+            write_tables(LEAF_TARGETS, tables, leaf_targets_path(directory, first), LEAVES_KIND, spec, config)
         offset += header.config.trees
 
 

@@ -26,7 +26,7 @@ from bigforest.forest.format.parts import (
 )
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
-from bigforest.forest.load.load_plan import tree_bytes
+from bigforest.forest.load.load_plan import loaded_tree_bytes
 from bigforest.forest.load.vote_rule import answer_width
 
 
@@ -60,7 +60,7 @@ class Trees(NamedTuple):
     def sizes(self) -> NDArray[np.int64]:
         """Bytes that each entry takes while it is loaded."""
         width = answer_width(self.header.spec)
-        return tree_bytes(self.nodes, self.mixed, self.entries, width, len(self.lambdas))
+        return loaded_tree_bytes(self.nodes, self.mixed, self.entries, width, len(self.lambdas))
 
     def numbers(self, entries: range) -> range:
         """The trees of some entries."""

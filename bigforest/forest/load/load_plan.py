@@ -32,7 +32,7 @@ COUNT_NS = 4
 _CHOICES = 64
 
 
-def tree_bytes(
+def loaded_tree_bytes(
     nodes: NDArray[np.int64], mixed: NDArray[np.int64], entries: NDArray[np.int64], classes: int, lambdas: int = 0
 ) -> NDArray[np.int64]:
     """Bytes that trees of this many nodes, mixed leaves, and terms or levels take while they are loaded.

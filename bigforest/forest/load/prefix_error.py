@@ -15,7 +15,7 @@ from bigforest.forest.load.vote_rule import REJECTED
 _PIECES = 4
 
 
-def judge(
+def count_prefix_errors(
     predictor: Predictor, rows: RowBatch, first: int, truth: NDArray[np.int32], votes: NDArray[np.float64], workers: int
 ) -> NDArray[np.int64]:
     """How many rows are answered wrongly, and how many not at all, after each of these trees: int64 [2, trees].
@@ -60,7 +60,7 @@ def _judge_piece(
     start: int,
     stop: int,
 ) -> NDArray[np.int64] | None:
-    """`judge` the rows from `start` to before `stop`; None if a value is missing that must not."""
+    """`count_prefix_errors` of the rows from `start` to before `stop`; None if a value is missing that must not."""
     from bigforest.kernels.predict.accumulate import Votes, vote
     from bigforest.kernels.predict.route import new_scratch
 

@@ -21,7 +21,7 @@ from bigforest.forest.format.files import Header, check_bytes, check_file, row_b
 from bigforest.forest.format.frames import scan
 from bigforest.forest.format.parts import first_tree, numbered_parts
 from bigforest.forest.format.schema import VOTES
-from bigforest.forest.votes.leaf_files import LeafFile, chunk_rows
+from bigforest.forest.votes.leaf_files import LeafFile, leaf_chunk_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.store import Store
@@ -52,7 +52,7 @@ def write_votes(directory: Path, store: Store, config: TrainConfig, file: LeafFi
     """Task: write the votes of the trees of a file of leaves. Memory: a chunk, and a row group."""
     trees = range(file.trees.start, min(file.trees.stop, config.trees))
     path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
-    chunk = chunk_rows(max(1, len(store.spec.target.classes)))
+    chunk = leaf_chunk_rows(max(1, len(store.spec.target.classes)))
     tables = (table for tree in trees for table in _tables(file, tree, store.row_numbers, chunk))
     write_tables(VOTES, tables, path, VOTES_KIND, store.spec, config)
 

@@ -117,7 +117,7 @@ def step_rows(classes: int) -> int:
     return rows
 
 
-def chunk_rows(classes: int) -> int:
+def leaf_chunk_rows(classes: int) -> int:
     """Rows of a chunk."""
     return min(_MOST_CHUNK, step_rows(classes))
 
@@ -167,7 +167,7 @@ def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
 
 def _about(trees: range, rows: int, classes: int) -> dict[str, int]:
     """What a file says: trees, rows of the table, rows of a chunk."""
-    return {"first": trees.start, "trees": len(trees), "rows": rows, "chunk": chunk_rows(classes)}
+    return {"first": trees.start, "trees": len(trees), "rows": rows, "chunk": leaf_chunk_rows(classes)}
 
 
 def _ballot_types(spec: DataSpec) -> dict[str, str]:

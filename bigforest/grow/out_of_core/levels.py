@@ -65,7 +65,9 @@ def _ask(
     questions = [request(tops[at], entries) for at, entries in chosen]
     searches = [(number, [tops[at].search(entry) for entry in entries]) for number, (at, entries) in enumerate(chosen)]
     release_freed()
-    scored = executor.reduce_parts(answer, ranges, SplitResponse.merged, score, searches, (table, questions, folder))
+    scored = executor.reduce_parts(
+        answer, ranges, SplitResponse.merged, score_responses, searches, (table, questions, folder)
+    )
     for (at, entries), found in zip(chosen, scored, strict=True):
         tops[at].sent(found.below, found.above, found.row_nodes)
         for entry, search in zip(entries, found.searches, strict=True):
@@ -77,7 +79,7 @@ def answer(table: TableView, questions: list[SplitRequest], folder: Path, blocks
     return table.answer(questions, folder, blocks)
 
 
-def score(
+def score_responses(
     table: TableView,
     questions: list[SplitRequest],
     folder: Path,

@@ -19,7 +19,7 @@ from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, join
 from bigforest.forest.votes.leaf_files import (
     FILE_BYTES,
     LeafChunk,
-    chunk_rows,
+    leaf_chunk_rows,
     leaves_path,
     write_ballots,
     write_leaves,
@@ -168,7 +168,7 @@ class LeafWriter:
         self._found, self._ballots, self._held = [], [], 0
 
     def _chunks(self) -> Iterator[LeafChunk]:
-        step = chunk_rows(self._classes)
+        step = leaf_chunk_rows(self._classes)
         starts = np.arange(0, self._rows + step, step)
         cuts = [np.searchsorted(found.rows, starts) for found in self._found]
         for number, start in enumerate(starts[:-1].tolist()):

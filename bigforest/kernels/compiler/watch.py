@@ -24,7 +24,7 @@ class _Each(event.Listener):  # type: ignore[misc]
 
 
 @contextmanager
-def watching(told: Callable[[], None]) -> Iterator[None]:
+def watching_compiles(told: Callable[[], None]) -> Iterator[None]:
     """Call `told` after each function, kernel or part, that this thread compiles while the block runs."""
     with event.install_listener("numba:compile", _Each(told)):
         yield

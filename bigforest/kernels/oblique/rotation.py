@@ -43,7 +43,7 @@ def draw_axes(key, orthogonal, axes):
 
 
 @kernel
-def project_rows(values, weights, projections):
+def project_on_axes(values, weights, projections):
     """projections[a, i] = projection of row i on axis a, as kernels/common/layout.py Terms defines it.
 
     values float64 [features, rows], weights float64 [axes, features], projections float64 [axes, rows]. Features of

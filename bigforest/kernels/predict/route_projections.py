@@ -57,7 +57,7 @@ def add_cells(cells, across, base, splits, first, weight, rows, value):
 
 
 @inlined
-def add_term(view, splits, feature, weight, rows, value):
+def add_node_term(view, splits, feature, weight, rows, value):
     """Add a term of a projection to value[i] for rows[i]."""
     width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
     first = np.uint64(splits.offsets[feature])
@@ -77,7 +77,7 @@ def add_term(view, splits, feature, weight, rows, value):
 
 
 @inlined
-def project_node(view, splits, node, rows, value):
+def compared_values(view, splits, node, rows, value):
     """Set value[i] to what a node compares of rows[i]: its projection, or the value of its feature."""
     for i in range(np.uint64(rows.size)):
         value[i] = 0.0
@@ -89,7 +89,7 @@ def project_node(view, splits, node, rows, value):
     for t in range(count):
         if splits.feature[node] == OBLIQUE:
             feature, weight = np.uint64(splits.term[begin + np.uint64(t)]), splits.weight[begin + np.uint64(t)]
-        add_term(view, splits, feature, weight, rows, value)
+        add_node_term(view, splits, feature, weight, rows, value)
 
 
 @kernel
@@ -111,7 +111,7 @@ def find_projected_leaves(view, splits, root, rows, leaf, scratch):
         node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
         while splits.feature[node] != LEAF and begin < end:
             here = rows[begin:end]
-            project_node(view, splits, node, here, scratch.value)
+            compared_values(view, splits, node, here, scratch.value)
             at = begin + partition_rows(scratch.value, splits.threshold[node], here, scratch.spare)
             if at < end:
                 right = np.uint64(root) + np.uint64(splits.right[node])

@@ -76,7 +76,7 @@ class ProjectionFamily(Family):
         return math.ceil(_TERM * self.max_terms(shape.features, config))
 
 
-def value_bytes(shape: Shape) -> int:
+def random_access_bytes(shape: Shape) -> int:
     """Bytes of all codes, targets and values of a table, which growing in memory reads at random."""
     return code_bytes(shape) + 8 * shape.codes
 

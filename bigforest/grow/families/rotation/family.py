@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import Shape
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.family import TreeCall
-from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, value_bytes
+from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, random_access_bytes
 from bigforest.grow.families.rotation.components import moments_shape, principal_axes_of
 from bigforest.grow.families.rotation.passes import RotationTable
 from bigforest.grow.families.rotation.trees import in_terms, random_axes, rotate, rotated_features, with_others
@@ -68,7 +68,7 @@ class RotationFamily(ProjectionFamily):
         codes = 2 * 4 * axes * shape.rows  # by columns and by rows
         tree = self.grown_terms(shape, config, splits) + codes + 24 * axes * rows + shape.rows * MEASURED
         tree += _sums_bytes(shape, config) + _sampled_bytes(shape, config)
-        return TreeMemory(shape.rows * (shape.row_bytes + MEASURED), tree, value_bytes(shape))
+        return TreeMemory(shape.rows * (shape.row_bytes + MEASURED), tree, random_access_bytes(shape))
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
         """See Family."""

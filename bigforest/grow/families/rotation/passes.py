@@ -24,7 +24,7 @@ from bigforest.grow.out_of_core.table import TreeOwn
 from bigforest.grow.shared.encode_values import code_columns, with_thresholds
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.columns.row_major import by_rows
-from bigforest.kernels.oblique.rotation import project_rows
+from bigforest.kernels.oblique.rotation import project_on_axes
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.scan.categorical_missing import NUMBER
@@ -139,7 +139,7 @@ class RotationTable(ProjectionTable):
         for at, feature in enumerate(used.tolist()):
             values[at] = column_of(cells, feature)[:rows]
         projections = np.empty((axes.size, rows))
-        project_rows(values, np.ascontiguousarray(weight[:, used]), projections)
+        project_on_axes(values, np.ascontiguousarray(weight[:, used]), projections)
         place = np.zeros((self.columns, 2), np.uint32)
         place[axes] = _place(axes.size)
         none = np.empty((0, rows))

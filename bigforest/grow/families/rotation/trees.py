@@ -13,7 +13,7 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.shared.encode_values import code_columns
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.kernels.common.rng import PURPOSE_AXES, stream_key
-from bigforest.kernels.oblique.rotation import draw_axes, project_rows
+from bigforest.kernels.oblique.rotation import draw_axes, project_on_axes
 from bigforest.schema.config import TrainConfig, check_axes_from
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.store import Dictionaries, Store
@@ -75,7 +75,7 @@ def _projections(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64
         for place, feature in enumerate(used):
             values[place] = store.low(feature)[store.feature_codes(feature)[piece]]
         block = np.empty((len(axes), piece.size))
-        project_rows(values, weights, block)
+        project_on_axes(values, weights, block)
         projections[:, start : start + piece.size] = block
     return projections
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bigforest.common.memory_estimate import Shape
-from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, value_bytes
+from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, random_access_bytes
 from bigforest.grow.families.sparse_oblique.passes import SparseObliqueTable, sparse_table
 from bigforest.grow.families.sparse_oblique.trees import SparseObliqueTrees, sparse_trees
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
@@ -56,7 +56,7 @@ class SparseObliqueFamily(ProjectionFamily):
             shared += 8 * shape.codes
             tree += 8 * shape.features * shape.classes
             tree += pairs * (8 * shape.rows + 12 * shape.features) if config.mean_difference_scope == "tree" else 0
-        return TreeMemory(shared, tree, value_bytes(shape))
+        return TreeMemory(shared, tree, random_access_bytes(shape))
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
         """See Family."""
