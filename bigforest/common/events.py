@@ -53,7 +53,7 @@ class Compiling(Notice):
 
 @dataclass(frozen=True, slots=True)
 class WorkerUse:
-    """What one worker of a cluster did in a run: tasks, seconds in them, and bytes of what they handed back."""
+    """What one worker of a cluster did in a run: tasks, seconds in them, and bytes of their results."""
 
     worker: str
     tasks: int

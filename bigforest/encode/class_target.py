@@ -117,7 +117,7 @@ def _undivided(columns: Collection[str]) -> str:
 def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> FoundClasses:
     """The classes of a target, which comes slice by slice. Raises DataError.
 
-    Booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, where asked for, floats of
+    Booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, where requested, floats of
     few values are classes.
     Holds a slice and the distinct values, which are refused when they become too many.
     """

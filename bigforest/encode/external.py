@@ -104,7 +104,8 @@ def _count(keys: KeySlices, scale: Scale, bits: int) -> NDArray[np.uint64]:
 
 
 def _cut(keys: KeySlices, scale: Scale, counts: NDArray[np.uint64], limits: Limits) -> Buckets:
-    """Buckets of at most presort_rows rows, but for single offsets. A pass over the keys for each finer_bits needed."""
+    """Buckets of at most presort_rows rows, except for single offsets. A pass over the keys for each finer_bits
+    needed."""
     width, most = scale.bits - limits.cell_bits, limits.presort_rows
     first = np.flatnonzero(counts).astype(np.uint64)
     rows = counts[first]

@@ -24,7 +24,7 @@ from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import readable
 from bigforest.store.store import Store
 
-# Distinct values that a type has room for.
+# Number of distinct values of a type.
 _VALUES = {pl.Boolean: 2, pl.Int8: 2**8, pl.UInt8: 2**8, pl.Int16: 2**16, pl.UInt16: 2**16, pl.Float16: 2**16}
 
 # A range of integers wider than this says little about how many classes there are.
@@ -36,7 +36,7 @@ _BATCH_ROWS = 1 << 20
 def shape_of(
     table: Source | Store, data: Any, target: str | None, exclude: Collection[str], config: TrainConfig
 ) -> Shape:
-    """The shape of a store; of a table the largest that it may turn out to have.
+    """The shape of a store; for a table an upper bound of it.
 
     data  what the table was opened from: the statistics of Parquet files bound the values of integer columns.
 
@@ -94,7 +94,7 @@ UNKNOWN = Known(None, None)
 
 
 def _statistics(data: Any) -> dict[str, Known]:
-    """What the statistics of Parquet files tell."""
+    """Bounds from the statistics of Parquet files."""
     if not isinstance(data, str | Path):
         return {}
     files = find_files(data)[1]

@@ -27,13 +27,12 @@ from bigforest.schema.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, Ta
 from bigforest.schema.labels import label_texts
 from bigforest.schema.options import ClassWeight
 
-# What all rows weigh together in the search, at most: a bag then stays below 2**31 for all bags we shall ever see.
+# Largest total weight of all rows in the search: then no bag reaches 2**31 in practice.
 _MOST_TOTAL = 1 << 30
-# What the heaviest row weighs in the search where weights are wide and classes are predicted. A row that is in a bag
-# more than 16 times then weighs less than it should, there and nowhere else. Of numbers there is no room for more than
-# MOST_WEIGHT (regression_target.py).
+# Weight of the heaviest row in the search for classes with wide weights. A row that is in a bag more than 16 times then
+# has too small a weight, in the search only. For regression the limit is MOST_WEIGHT (regression_target.py).
 _MOST_SEARCHED = 4095
-# Weights that are multiples of this can have a greatest common divisor, others are taken for measurements.
+# Weights that are multiples of this may have a greatest common divisor; others count as measurements.
 _FINEST = 2.0**-20
 _LARGEST_WHOLE = 2.0**53
 # Steps below this are not exact to 53 bits.
@@ -49,7 +48,7 @@ def check_weight(name: str, dtype: pl.DataType) -> None:
 
 
 def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
-    """The weights in a slice of their column `name`, float64 [rows]. Raises DataError for one that is none."""
+    """The weights in a slice of their column `name`, float64 [rows]. Raises DataError for an invalid weight."""
     values = numbers(series, str(series.dtype)).astype(np.float64)
     wrong = ~((values >= 0.0) & (values < math.inf))
     if wrong.any():
@@ -61,7 +60,7 @@ def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
 
 
 def class_weights(target: TargetSpec, told: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
-    """The weight of each class, which has this many rows; none where nothing is told. Raises ConfigError."""
+    """The weight of each class, with these numbers of rows; none if none are given. Raises ConfigError."""
     if told is None:
         return ()
     if isinstance(told, str):
@@ -71,12 +70,12 @@ def class_weights(target: TargetSpec, told: ClassWeight, counts: NDArray[np.int6
 
 
 def balanced_divisor(counts: NDArray[np.int64]) -> float:
-    """The greatest common divisor of balanced weights of classes with this many rows, which come to 1 in the mean."""
+    """The greatest common divisor of balanced weights, of mean 1, of classes with this many rows."""
     return int(counts.sum()) / (len(counts) * math.lcm(*counts.tolist()))
 
 
 def class_weight_of(spec: DataSpec) -> ClassWeight:
-    """The weights of classes that a table was encoded with, as an option says them."""
+    """The weights of classes that a table was encoded with, as an option."""
     if spec.weight is None or not spec.weight.classes:
         return None
     if spec.weight.balanced:
@@ -85,7 +84,7 @@ def class_weight_of(spec: DataSpec) -> ClassWeight:
 
 
 def for_all_classes(target: TargetSpec, told: ClassWeight) -> ClassWeight:
-    """The same weights of classes, said of every class. Raises ConfigError where one is no class."""
+    """The weights completed for every class. Raises ConfigError for a name that is not a class."""
     if told is None or isinstance(told, str):
         return told
     return tuple(sorted(_by_class(target, told).items()))
@@ -94,8 +93,8 @@ def for_all_classes(target: TargetSpec, told: ClassWeight) -> ClassWeight:
 class Encoded(NamedTuple):
     """The weights of a table.
 
-    raised  rows that the search for splits counts as heavier than they are: they weigh less than one does there.
-    rough   rows whose weight is off by more than a thousandth.
+    raised  rows that the search for splits counts as heavier than they are, because it rounds small weights up.
+    rough   rows whose weight is rounded by more than a thousandth.
     """
 
     spec: WeightSpec
@@ -114,7 +113,7 @@ def encode_weights(
     regression: bool,
     divisor: float = 0.0,
 ) -> Encoded:
-    """Write the whole number of each row's weight, and say what they are.
+    """Write the whole number of each row's weight; returns their description.
 
     weights  gives the weights of all rows, above 0, from the first, slice by slice. It is called two to four times.
     divisor  a common divisor of them all, where one is known.

@@ -1,4 +1,4 @@
-"""Arguments of the public functions as users give them, made into what the stages take."""
+"""Conversion of the arguments of public functions for the stages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
 
 
 def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
-    """Where a run on threads goes; `crew_of` adds the cluster. Raises ConfigError."""
+    """The resources of a run on threads; `crew_of` adds the cluster. Raises ConfigError."""
     return Resources(
         threads=_plain(threads),
         scratch=None if scratch is None else as_path(scratch),
@@ -52,7 +52,7 @@ def resources_of(threads: int | None, scratch: str | Path | None, memory: str | 
 
 
 def column_names(columns: Iterable[str] | str, option: str) -> list[str]:
-    """Names of columns; a single name is meant as one column, not as its letters. Raises ConfigError."""
+    """Names of columns; a single name is one column, not a sequence of letters. Raises ConfigError."""
     names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, Iterable) else [columns]
     if not all(isinstance(name, str) for name in names):
         raise ConfigError(f"{option} must be names of columns, not {columns!r}")

@@ -1,4 +1,4 @@
-"""Saying that kernels are compiled, which takes long, once per machine."""
+"""Announcing that kernels are compiled, which takes long, once per machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bigforest.execution.executor import Executor
 from bigforest.kernels.compiler.cache import is_noted, note
 from bigforest.kernels.compiler.watch import watching_compiles
 
-# Seconds from which on it is said.
+# Seconds from which compiling is announced.
 _LONG = 2.0
 
 
@@ -40,7 +40,7 @@ def is_compiled(kind: KernelKind) -> bool:
 
 @contextmanager
 def announced(kind: KernelKind, listener: Listener) -> Iterator[None]:
-    """Say it when these kernels have not been compiled on this machine; the block compiles them."""
+    """Announce if these kernels have not been compiled on this machine; the block compiles them."""
     if not is_compiled(kind):
         _announce(kind, listener)
     yield

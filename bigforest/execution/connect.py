@@ -1,4 +1,4 @@
-"""Which cluster a run goes to, if any."""
+"""The cluster of a run, if any."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from bigforest.storage.paths import is_folder
 
 LOCAL = "threads"
 
-# Seconds after which the user hears that a scheduler is waited for.
+# Seconds after which a notice says that the scheduler does not answer.
 _SOON = 3.0
 
 
 @contextmanager
 def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
-    """The cluster that is meant by the keyword `scheduler`; None for the threads of this process.
+    """The cluster that the keyword `scheduler` names; None for the threads of this process.
 
     scheduler  None: that of the active `distributed.Client`, if there is one; a Client; an address (tcp:// or tls://)
                to connect to while the block runs; "threads".
-    listener   hears when the scheduler does not answer soon.
+    listener   gets a notice if the scheduler does not answer soon.
 
     Raises ConfigError for something else and ClusterError when nothing answers at the address.
     """
@@ -60,9 +60,9 @@ def connected(
     """A client of the scheduler at the address, or at that in the scheduler file, as long as the block runs.
 
     ca, cert, key  PEM files for tls://; what is not given is taken from Dask's own configuration.
-    listener       hears when the scheduler does not answer soon.
+    listener       gets a notice if the scheduler does not answer soon.
 
-    Raises ConfigError for files that are not there or not what they should be, ClusterError when nothing answers.
+    Raises ConfigError for missing or invalid files, ClusterError when nothing answers.
     """
     from distributed.security import Security
 
@@ -116,8 +116,8 @@ def _address_in(file: Path) -> str:
 
 
 def _check_address(address: str | None, security: Any) -> None:
-    """Raise ValueError or OSError for an address, or TLS files, with which Dask's client would fail by other errors
-    than those of a connection: it is left half made then, and holds up the process for a minute when that ends."""
+    """Raise ValueError or OSError for an address, or TLS files, with which Dask's client would fail by errors
+    other than those of a connection: it is then left incomplete, and delays the end of the process by a minute."""
     import dask
     from distributed.comm.addressing import get_address_host, parse_address
     from distributed.security import Security
@@ -137,13 +137,13 @@ def _check_address(address: str | None, security: Any) -> None:
 def crew_of(
     scheduler: Any, resources: Resources, out: Path | None, listener: Listener, *, beside: bool = False
 ) -> Iterator[Resources]:
-    """The resources of a run with its cluster, if there is one (see `cluster_of`), which is found fit for it.
+    """The resources of a run with its cluster, if there is one (see `cluster_of`), which is checked.
 
     out     where the output will be, None for the temporary folder.
-    beside  temporary files are beside the output unless scratch is given.
+    beside  temporary files are next to the output unless scratch is given.
 
-    On a cluster, threads are those of a worker, at most. The listener hears what the user should know of the workers,
-    and in the end what they did. Raises ClusterError and ConfigError.
+    On a cluster, threads are those of a worker, at most. The listener gets notices about the workers,
+    and at the end what they did. Raises ClusterError and ConfigError.
     """
     with cluster_of(scheduler, listener) as cluster:
         if cluster is None:
@@ -171,7 +171,7 @@ def crew_of(
 
 
 def _active_client() -> Any:
-    """The client that Dask would use, None without one, or within a task, which must not wait for others."""
+    """The client that Dask would use, None without one, or within a task, which must not wait for other tasks."""
     if "distributed" not in sys.modules:
         return None
     from distributed import default_client

@@ -1,7 +1,7 @@
 """Tasks on a Dask cluster.
 
-Nothing but small arguments and results goes over the network: tasks carry paths, ranges, counts and finished pieces.
-What all tasks of a run share goes over it once, unless it is very small, and is handed from worker to worker. Arguments
+Only small arguments and results go over the network: tasks carry paths, ranges, counts and finished pieces. Data that
+all tasks of a run share is sent once, unless it is very small, and passed from worker to worker. Arguments
 are packed here and unpacked in the workers, so that the scheduler, which unpacks what is not bytes, opens no files.
 """
 
@@ -27,15 +27,15 @@ from bigforest.storage.atomic import TemporaryFolder
 
 Result = TypeVar("Result")
 
-# How often a task is tried again that fails by itself, for instance because a disk did not answer.
+# Retries of a failing task, for instance because a disk did not answer.
 RETRIES = 2
-# Tasks on their way for each that is running, so that no worker waits for the next.
+# Queued tasks per running task, so that no worker waits for the next.
 _AHEAD = 2
-# Bytes of what tasks share up to which each carries it: Dask likes to keep tasks where such things are.
+# Most bytes of shared data that each task carries itself: Dask prefers to run tasks where separate data is.
 _SMALL = 1 << 16
-# A task of several calls has at most one of this many of those that would come to its worker from now on.
+# A task has at most this fraction of the remaining calls of its worker.
 _ROUNDS = 2
-# How often parts are asked for again whose workers have gone.
+# How often parts are requested again whose workers have gone.
 _PART_TRIES = 8
 # Seconds for workers to appear, and for running tasks to end after an error.
 _PATIENCE = 60.0
@@ -55,7 +55,7 @@ class Cluster:
         self.trouble: dict[str, str] = {}
 
     def check(self) -> list[str]:
-        """Raise ClusterError unless workers are there and have our versions; what else the user should know."""
+        """Raise ClusterError unless there are workers with the same versions; returns further notices."""
         with self.errors("looking at the workers"):
             try:
                 self.client.wait_for_workers(1, timeout=_PATIENCE)
@@ -124,7 +124,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def errors(self, doing: str) -> Iterator[None]:
-        """Raise ClusterError for a scheduler that is lost while the block runs."""
+        """Raise ClusterError if the connection to the scheduler is lost while the block runs."""
         from concurrent.futures import CancelledError
 
         from distributed.client import FutureCancelledError
@@ -175,7 +175,7 @@ class ClusterExecutor(Executor):
             return found
 
     def _parts(self, job: TaskBatch[list[Part]], of_parts: PartBatch[Part, Result]) -> list[Result]:
-        """All is done again for parts that were held by a worker that has gone."""
+        """Parts held by a lost worker are computed again."""
         finished: dict[int, Result] = {}
         merge = partial(merge_lists, of_parts.merge)
         for _ in range(_PART_TRIES):
@@ -215,12 +215,12 @@ class ClusterExecutor(Executor):
         return run.completed(_near(calls, [seats[first] for first in cuts[:-1]]), len(calls))
 
     def _spread(self, tasks: int) -> list[str | None]:
-        """The workers that had better do these tasks: neighbours are of one worker."""
+        """The preferred workers of these tasks: consecutive tasks share a worker."""
         seats = self._seats()
         return [seats[number * len(seats) // tasks] if seats else None for number in range(tasks)]
 
     def _seats(self) -> list[str]:
-        """The addresses of the workers, each as often as it does tasks at once."""
+        """The addresses of the workers, each as often as it has slots."""
         threads = sorted(self._cluster.threads().items())
         good = [one for one in threads if one[0] not in self._cluster.trouble]
         return [address for address, count in good or threads for _ in range(min(count, self._slots))]
@@ -246,8 +246,8 @@ class ClusterExecutor(Executor):
 
 
 def share_out(calls: int, processes: int, slots: int) -> list[int]:
-    """How many calls each task makes on the threads of a worker: fewer towards the end, so that all workers end
-    together."""
+    """How many calls each task makes on the threads of a worker: fewer towards the end, so that all workers finish
+    at the same time."""
     sizes = []
     while calls:
         sizes.append(min(slots, max(1, calls // (_ROUNDS * processes))))
@@ -421,10 +421,10 @@ class _Run:
                 self._client.cancel(twins)
 
     def _result(self, future: Any) -> Done:
-        """What a task handed back; raises the error of a task."""
+        """The result of a task; raises its error."""
         from distributed import KilledWorker
 
-        if future.status in ("lost", "pending"):  # it had ended, its worker has died since, and it is done again
+        if future.status in ("lost", "pending"):  # it had ended, its worker died since, and it runs again
             with self._cluster.errors(self._function.__name__):
                 future.exception()  # waits
         if future.status == "error":
@@ -447,7 +447,7 @@ class _Run:
         return done
 
     def _stop(self) -> None:
-        """Let queued tasks not begin and running ones end, as far as the scheduler is still there."""
+        """Cancel queued tasks and wait for running ones, as far as the scheduler still answers."""
         with contextlib.suppress(BigForestError):
             deadline = time.monotonic() + _PATIENCE
             while any(self._cluster.on_each(worker.stop, self._order.run).values()):

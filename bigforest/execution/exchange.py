@@ -1,8 +1,8 @@
-"""Workers hand parts of what they found to each other, without the scheduler and the client between them.
+"""Workers exchange parts of their results directly, without the scheduler and the client.
 
-A task leaves a list of parts in its process (`keep`) and gives only where they are. The task that finishes a part
+A task keeps a list of parts in its process (`keep`) and returns only their place. The task that finishes a part
 takes it from all processes (`merge_parts`), each of which then forgets it. A part whose process has gone is lost, and
-the client has all of it done again.
+the client starts its tasks again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 Part = TypeVar("Part")
 
-# The operation by which workers ask each other, among those of Dask.
+# The operation of Dask's workers by which they request parts from each other.
 _OPERATION = "bigforest_take"
 # Parts on their way to a task at once.
 _AT_ONCE = 4
@@ -51,7 +51,7 @@ def keep(key: str, parts: Sequence[Any]) -> HeldParts:
 
 
 def forget(run: str) -> None:
-    """Forget what is left of the parts whose key begins with `run`."""
+    """Drop the remaining parts whose key begins with `run`."""
     with _LOCK:
         for key in [key for key in _HELD if key.startswith(run)]:
             del _HELD[key]

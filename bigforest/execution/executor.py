@@ -1,8 +1,7 @@
-"""Who does the tasks of a stage: the threads of this process, or the processes of a Dask cluster.
+"""The executors of the tasks of a stage: the threads of this process, or the processes of a Dask cluster.
 
-Stages are written against `Executor` and cannot tell which it is. Tasks are pure functions, at the top level of a
-module, of arguments that can be pickled; they may be done again, or twice at the same time, and then have the same
-effect.
+Stages use `Executor` and do not depend on which it is. Tasks are pure functions, at the top level of a module, with
+arguments that can be pickled; they may run again, or twice at the same time, with the same effect.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ class PartBatch(NamedTuple, Generic[Part, Result]):
 
 
 class Executor(ABC):
-    """Does tasks: `run`, `reduce`, `reduce_parts`, `map` and `run_on_all_workers` for its users, of which `_each` and
-    so on do the work.
+    """Runs tasks: `run`, `reduce`, `reduce_parts`, `map` and `run_on_all_workers` are its interface, implemented by
+    `_each` and so on.
 
     In all methods `shared` are the first arguments of every task, the same for all of them.
 
-    remote  whether tasks are done in other processes, which share files with this one and nothing else.
+    remote  whether tasks run in other processes, which share only files with this one.
     """
 
     remote: bool
@@ -57,7 +56,7 @@ class Executor(ABC):
     @property
     @abstractmethod
     def processes(self) -> int:
-        """Processes that do them."""
+        """Number of processes."""
 
     def run(
         self,
@@ -84,7 +83,8 @@ class Executor(ABC):
         merge: Callable[[Result, Result], Result],
         shared: tuple[Any, ...] = (),
     ) -> Result:
-        """The results of all tasks, one at least, merged in pairs, in any order; `merge` leaves what it is given."""
+        """The results of all tasks, one at least, merged in pairs, in any order; `merge` does not change its
+        arguments."""
         return self._merged(TaskBatch(function, arguments, shared), merge)
 
     def reduce_parts(
@@ -99,8 +99,8 @@ class Executor(ABC):
         """What `finish(*shared, *own[i], parts[i])` gives, for every i and in order.
 
         The results of `function` are lists with an entry for every i; parts[i] are these entries of all of them, merged
-        in pairs, in any order. `merge` leaves what it is given. On a cluster each part has an owner, a worker to which
-        the others hand their entries and which finishes it. There are tasks and parts, one at least.
+        in pairs, in any order. `merge` does not change its arguments. On a cluster each part has an owner, a worker to
+        which the others send their entries and which finishes it. There are tasks and parts, one at least.
         """
         return self._parts(TaskBatch(function, arguments, shared), PartBatch(merge, finish, own))
 
@@ -166,13 +166,13 @@ class Threads(Executor):
         return merged[0]
 
     def _parts(self, job: TaskBatch[list[Part]], of_parts: PartBatch[Part, Result]) -> list[Result]:
-        """One part after the other, for the sake of memory."""
+        """One part after the other, to limit memory."""
         parts = self._merged(job, partial(merge_lists, of_parts.merge))
         own = reversed(of_parts.own)
         return [of_parts.finish(*job.shared, *each, parts.pop()) for each in own][::-1]
 
     def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
-        """Each task is done when its result is asked for, in the calling thread."""
+        """Each task is done when its result is requested, in the calling thread."""
         for own in job.arguments:
             yield job.function(*job.shared, *own)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bigforest.execution.dask_cluster import Cluster
     from bigforest.execution.executor import Executor
 
-# Of each process. More than any machine has; the system gives a process some ten thousand.
+# Limit per process, more than any machine has; systems allow some ten thousand.
 MAX_THREADS = 1024
 
 
@@ -27,13 +27,13 @@ def available_threads() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """Where a run goes.
+    """The resources of a run.
 
     threads  worker threads of each process, None for all processors.
     scratch  folder for temporary files, None for the system's.
     memory   most bytes of anonymous memory a whole process may use, interpreter and libraries included; None for
              no limit.
-    cluster  whose workers do the tasks; None for the threads of this process.
+    cluster  whose workers run the tasks; None for the threads of this process.
     limits   how much is worked on at a time.
     """
 
@@ -60,7 +60,7 @@ class Resources:
         return self.threads if self.threads is not None else available_threads()
 
     def executor(self, slots: int | None = None) -> Executor:
-        """Who does the tasks: at most `slots` at once in each process, `workers` unless given."""
+        """The executor of tasks: at most `slots` at once in each process, `workers` unless given."""
         slots = self.workers if slots is None else slots
         if self.cluster is None:
             from bigforest.execution.executor import Threads

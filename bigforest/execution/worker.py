@@ -21,12 +21,12 @@ from bigforest.execution.threads import run
 from bigforest.storage.atomic import disk_full
 from bigforest.storage.paths import as_path
 
-# Runs that were stopped and are remembered, so that their tasks which wait in a queue do not begin.
+# Number of stopped runs that are remembered, so that their queued tasks do not begin.
 _REMEMBERED = 256
 
 
 class Order(NamedTuple):
-    """Goes with every task. run: of which it is a part; slots: calls of it at once in a process; versions: needed."""
+    """Sent with every task. run: its run; slots: concurrent calls in a process; versions: required versions."""
 
     run: str
     slots: int
@@ -34,7 +34,7 @@ class Order(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What a worker did: tasks, seconds in them, and bytes of what they handed back."""
+    """What a worker did: tasks, seconds in them, and bytes of their results."""
 
     tasks: int
     seconds: float
@@ -49,7 +49,7 @@ Ledger = dict[str, Spent]
 
 
 class Done(NamedTuple):
-    """What a task hands back: its result, or the error it raised on purpose, which trying again does not mend."""
+    """The outcome of a task: its result, or an error raised on purpose, which a retry would not fix."""
 
     result: Any
     failure: BigForestError | None
@@ -57,7 +57,7 @@ class Done(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What a worker says of itself. memory_limit: bytes, 0 for none; monitored: whether Dask acts on its own count."""
+    """Facts about a worker. memory_limit: bytes, 0 for none; monitored: whether Dask's own limits are active."""
 
     versions: dict[str, str]
     threads: int
@@ -133,7 +133,7 @@ def hold_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> D
 
 def finish_parts(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
     """Task: for some parts, one after the other, take what is held of them, merge it, and call the packed function with
-    `shared`, arguments of its own and that. The results in order, exchange.LostPart for a part that cannot be had."""
+    `shared`, arguments of its own and that. The results in order, exchange.LostPart for a lost part."""
 
     def work() -> list[Any]:
         finish, own, merge, held = pickle.loads(packed)
@@ -170,7 +170,7 @@ def _unpacked(shared: tuple[Any, ...] | bytes) -> tuple[Any, ...]:
 
 
 def _done(order: Order, work: Callable[[], Any]) -> Done:
-    """Do the work of a task, if the versions are right."""
+    """Run the work of a task, if the versions match."""
     where = _address()
     wrong = version_error(order.versions, versions_here(), f"the worker {where}")
     if wrong is not None:
@@ -196,7 +196,7 @@ async def off_loop(packed: bytes) -> Any:
 
 
 def describe_worker(dask_worker: Any) -> Facts:
-    """What Dask knows of the worker."""
+    """Dask's facts about the worker."""
     import dask
 
     limit = int(dask_worker.memory_manager.memory_limit or 0)
@@ -205,7 +205,7 @@ def describe_worker(dask_worker: Any) -> Facts:
 
 
 def stop(run: str) -> int:
-    """Let no further task of the run begin here; gives the number of those that go on."""
+    """Start no further task of the run here; returns the number of running ones."""
     exchange.forget(run)
     return _RUNNING.stop(run)
 
@@ -223,7 +223,7 @@ def look(path: str, content: str, answer: str) -> str:
 
 
 class _Running:
-    """The calls that are going on in this process, by run."""
+    """The running calls in this process, by run."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -108,7 +108,7 @@ class GrownForest(Contents):
 
     @cached_property
     def _usual_rule(self) -> VoteRule:
-        """The rule where nothing is asked for: a call for one row takes no longer than making one."""
+        """The rule where nothing is requested: a call for one row takes no longer than making one."""
         return VoteRule(self.config.vote, self.config.tie_rule, self.config.seed)
 
     @cached_property
@@ -161,7 +161,7 @@ class GrownForest(Contents):
         return tuple(numbers)
 
 
-# The options of `GrownForest.rule` where nothing is asked for, in the order in which it looks at them.
+# The options of `GrownForest.rule` where nothing is requested, in the order in which it looks at them.
 _USUAL = (None, None, None, None, None, None, "larger", (), False)
 
 

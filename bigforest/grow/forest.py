@@ -70,7 +70,7 @@ class Grower:
         _check_rows(store, config, self._way)
         self._task = (store, config, directory)
         self._scratch = resources.scratch
-        self._prepared = ExitStack()  # keeps what passes go over until all trees are grown
+        self._prepared = ExitStack()  # keeps the table for passes until all trees are grown
         self._table: TableView | None = None
         self._executor = resources.executor(self._way.workers)
         passes = self._way.limits is not None
@@ -89,8 +89,8 @@ class Grower:
             self.rest()
 
     def grown(self) -> FlatTrees | None:
-        """All trees of the forest, packed, if it keeps them and they were all grown in memory, here, and without a
-        limit of it."""
+        """All trees of the forest, packed, if they are kept and were all grown in memory, in this process, and without
+        a memory limit."""
         packed = [self._packed[first] for first in sorted(self._packed)]
         if sum(part.trees.roots.size for part in packed) < self._task[1].trees:
             return None
@@ -98,11 +98,11 @@ class Grower:
         return join_packed(packed)
 
     def rest(self) -> None:
-        """Give the memory back that is kept for further trees."""
+        """Free the memory that is kept for further trees."""
         self._executor.run_on_all_workers(forget_shared, *self._task[:2])
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
-        """Write these parts, but for those that are there already; `advance` is told of trees that are done."""
+        """Write these parts, except for existing ones; `advance` is called with numbers of finished trees."""
         store, config, directory = self._task
         wanted = missing_parts(store, config, directory, parts, advance)
         limits = self._way.limits
@@ -132,11 +132,11 @@ class Grower:
 def missing_parts(
     store: Store, config: TrainConfig, directory: Path, parts: Sequence[range], advance: Callable[[int], None]
 ) -> list[range]:
-    """The parts that are not in `directory` yet; `advance` is told of the trees of the others.
+    """The parts that are not in `directory` yet; `advance` is called with the trees of the others.
 
     Raises FormatError for a part that is damaged or of another forest.
     """
-    # Levels are read where a part is there to be checked: that takes as long as to grow some small trees.
+    # Levels are read only if an existing part is to be checked: that takes as long as growing some small trees.
     levels = store.levels() if any(part_path(directory, part.start).exists() for part in parts) else None
     wanted = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
     if done := sum(map(len, parts)) - sum(map(len, wanted)):
@@ -167,14 +167,14 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     pool = more if isinstance(more, DirectionExtras) else None
     subsets = more if isinstance(more, Subsets) else None
     values = np.arange(2.0)
-    values.flags.writeable = False  # as in a store; other flags would be compiled apart
+    values.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 
 
 def grow_part(
     store: Store, config: TrainConfig, directory: Path, keep: tuple[float, ...] | None, trees: range
 ) -> PackedPart | None:
-    """Task: grow consecutive trees whole and write them as one part, and the leaves of the rows out of bag.
+    """Task: grow consecutive trees whole and write them as one part, and the leaves of the out-of-bag rows.
 
     Gives the trees, packed, their leaves shrunk by each of the lambdas `keep`; None where that is None.
     """
@@ -214,7 +214,7 @@ def _check_rows(store: Store, config: TrainConfig, way: GrowPlan) -> None:
         raise DataError(
             f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} can grow in memory: set a memory budget"
         )
-    if store.shape.extras.category and draws > _MOST_ROWS_IN_MEMORY:  # see kernels/categories/ordering.py find_means
+    if store.shape.extras.category and draws > _MOST_ROWS_IN_MEMORY:  # ordering.py find_level_means
         raise DataError(
             f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} are possible with categories: sample a "
             "fraction of them"

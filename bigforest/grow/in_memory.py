@@ -40,7 +40,7 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 
 
 class GrownTrees(NamedTuple):
-    """Trees that were grown together, and where the rows that are not in their bags end in each.
+    """Trees that were grown together, and the leaves of their out-of-bag rows.
 
     left_out  None where all rows are in all bags, and with boosting
     """
@@ -50,9 +50,9 @@ class GrownTrees(NamedTuple):
 
 
 def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[GrownTrees]:
-    """Consecutive trees; those of small bags some in a call of the kernel, and together.
+    """Consecutive trees; trees of small bags several in a call of the kernel.
 
-    Raises FormatError when the store is written to meanwhile.
+    Raises FormatError if the store changes meanwhile.
     """
     together = family_of(config).together(store.shape, config)
     for first in range(trees.start, trees.stop, together):
@@ -62,11 +62,11 @@ def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[Grow
 
 
 class SharedInputs(NamedTuple):
-    """What all trees of a forest that grow in memory share.
+    """Data that all trees of a forest growing in memory share.
 
-    family  what those of the family share besides, see Family.shared
+    family  data of the family, see Family.shared
     levels  of the categories
-    view    the codes as rows are sent down by them
+    view    the codes, for routing rows
     """
 
     sampler: Sampler
@@ -90,13 +90,13 @@ def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
     return SharedInputs(Sampler.of(store, config), copies.by_row, rules, target, family, features, levels, view)
 
 
-# What the trees of the forests that grow in this process share.
+# Shared data of the forests that grow in this process.
 _kept: dict[tuple[Store, TrainConfig], SharedInputs] = {}
 _lock = threading.Lock()
 
 
 def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
-    """What trees share, made once in each process."""
+    """Shared data, made once in each process."""
     copies = family_of(config).row_cache(store)
     with _lock:
         if (store, config) not in _kept:
@@ -105,14 +105,14 @@ def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
 
 
 def forget_shared(store: Store, config: TrainConfig) -> None:
-    """Give the memory of what trees share back."""
+    """Free the shared data."""
     with _lock:
         _kept.pop((store, config), None)
     forget_row_cache(store)
 
 
 def rules_of(store: Store, config: TrainConfig) -> Rules:
-    """What stops and steers the trees of a forest."""
+    """The stopping rules and options of the trees of a forest."""
     config = config.settled(store.spec.target.task)
     weight = store.spec.weight
     mean = 1.0 if weight is None else weight.searched / store.rows
@@ -129,7 +129,7 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
 
 
 def _bag(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint64]:
-    """The items of a tree's bag, in which each row is so often, see kernels/common/node_scan.py."""
+    """The items of a tree's bag with these multiplicities, see kernels/common/node_scan.py."""
     store = shared.sampler.store
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if shared.target.value is None else None
@@ -149,7 +149,7 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     store, config = shared.sampler.store, shared.sampler.config
     times = [shared.sampler.bag(tree) for tree in trees]
     grown, nodes = family_of(config).grow(_call(shared, trees, times), shared.family)
-    if not config.bootstrap or config.boosts:  # with boosting all rows are sent down, later
+    if not config.bootstrap or config.boosts:  # with boosting all rows are routed later
         return GrownTrees(grown, None)
     left_out = [np.flatnonzero(own == 0).astype(np.uint32) for own in times]
     if nodes is None:

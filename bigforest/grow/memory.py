@@ -1,5 +1,5 @@
-"""Whether a forest is grown in memory  or by passes over the store
-(memory_out_of_core.py); what it needs."""
+"""The choice between growing in memory and by passes over the store (memory_out_of_core.py), and the memory of
+growing."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _PART_LEAST = 1 << 15
 # Trees that share passes at most: more save little, and their rows wait on disk together. On a cluster more save tasks.
 _MOST_TREES = 16
 _MOST_TREES_OF_CLUSTER = 32
-# Bag rows from which a tree is divided among the workers of a cluster when there are fewer trees than workers, and
-# subtrees for each of them: then the largest is not waited for long.
+# Bag rows from which a tree is divided among the workers of a cluster if there are fewer trees than workers, and
+# subtrees per worker, so that no worker waits long for the largest.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
-# Bytes of a node of a tree that all rows are sent down, besides its counts: packed, and its ballot.
+# Bytes of a node of a tree that rows are routed through, besides its counts: packed, and its ballot.
 _SENT_NODE_BYTES = 48
 # Bytes of a row that has a weight.
 _WEIGHT = 8
@@ -73,7 +73,7 @@ def part_size(rows: int, trees: int) -> int:
 
 
 def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) -> GrowPlan:
-    """The fastest way that keeps within the budget. Raises ConfigError, naming the smallest budget, if there is none.
+    """The fastest plan within the budget. Raises ConfigError, naming the smallest budget, if there is none.
 
     In memory means: the codes and the growing trees together fit, so that no page of the store is read twice.
     """
@@ -88,7 +88,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
                 whole if resources.cluster is None else _spread(shape, config, resources.executor(workers).size, whole)
             )
     assert budget is not None
-    for workers in range(0 if config.boosts else resources.workers, 0, -1):  # rows are sent down boosted trees at once
+    for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosted trees route rows at once
         limits = limits_for(shape, config, workers, budget)
         if limits is not None:
             parts = tally_of(shape).parts
@@ -125,7 +125,7 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
 
 
 def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int) -> int:
-    """What finding the leaves of rows out of bag takes besides (left_out.py), for trees of this many nodes together.
+    """Further memory for finding the leaves of out-of-bag rows (left_out.py), for trees of this many nodes together.
 
     It begins when the rows of the bags are not needed any more.
     """
@@ -138,8 +138,8 @@ def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> GrowPlan:
-    """The way for `size` tasks at once where whole trees fit: large trees that are too few for all are grown by passes
-    until there are subtrees for all."""
+    """The plan for `size` concurrent tasks if whole trees fit: if there are fewer large trees than tasks, they are
+    grown by passes until there are subtrees for all."""
     tasks = -(-config.trees // part_size(shape.rows, config.trees))
     bag = bag_size(shape.rows, config)
     if tasks >= size or bag < _SPREAD_ROWS:
@@ -154,13 +154,13 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
 
 
 def _together(shape: Shape, config: TrainConfig, resources: Resources) -> int:
-    """Trees that share passes at most, so that all passes are of about as many."""
+    """The most trees that share passes, so that all passes have about equally many."""
     most = _MOST_TREES if resources.cluster is None else _MOST_TREES_OF_CLUSTER
     return min(kept_trees(shape, config), -(-config.trees // -(-config.trees // most)))
 
 
 def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """What growing needs. Where the budget is too small, `memory` is what the smallest one would take."""
+    """The estimate of growing. If the budget is too small, `memory` is that of the smallest one."""
     smallest = _smallest(shape, config)
     if resources.memory is not None and resources.memory < smallest:
         resources = replace(resources, memory=smallest)

@@ -1,4 +1,4 @@
-"""What growing by passes takes, and what fits into a budget of it."""
+"""The memory of growing by passes, and the limits within a budget."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bigforest.grow.shared.memory import (
 from bigforest.sampling.bags import BLOCK_ROWS, bag_size, block_count, draws_bytes, kept_trees
 from bigforest.schema.config import TrainConfig
 
-# Fewest bag rows that a node grown in memory should have room for.
+# Fewest bag rows for which a subtree grown in memory must have room.
 _LEAST_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MOST_CELLS = 1 << 18
@@ -31,7 +31,7 @@ _MOST_CELLS = 1 << 18
 _LOOKED_UP = 20
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
-# Bytes of a count that a node keeps until its bucket has been looked into; most buckets never are.
+# Bytes of a count that a node keeps until its bucket is opened; most buckets never are.
 _KEPT_COUNT = 8
 # A node has one part in this many of the room for its counts, or its keys: while it is judged, a count of its
 # histograms takes as many bytes as this, and a key as many as Passes.judged.
@@ -47,21 +47,21 @@ _TOP = 4
 
 
 def tally_of(shape: Shape) -> NodeStats:
-    """What passes over the table count."""
+    """The statistics that passes over the table count."""
     return NodeStats(0 if shape.extras.numbers else shape.classes, shape.extras.weighted)
 
 
 def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> MemoryLimits | None:
-    """What fits into the budget, None if too little does."""
+    """The limits within the budget; None if it is too small."""
     takes, stats = family_of(config).pass_memory(shape, config), tally_of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
-    # While rows are written nothing is asked.
+    # While rows are written nothing is requested.
     free = budget - base - workers * takes.block
     written = takes.picked + TAG * BLOCK_ROWS
     if free < workers * written:
         return None
-    # A count is 4 bytes in every task, of numbers 8, and once more while tasks are added up. A key is in one task only,
-    # and there twice while the blocks are joined.
+    # A count is 4 bytes in every task, for regression 8, and once more while tasks are added up. A key is in one task
+    # only, and there twice while the blocks are joined.
     cell = np.dtype(stats.cell).itemsize
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT + max(_JUDGED, takes.judged) // _NODES
@@ -83,7 +83,8 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
 
 
 def learning_passes(shape: Shape, takes: PassMemory, limits: MemoryLimits) -> int:
-    """How often a level of the trees takes the rows to learn perceptrons: once where those of a node can be held."""
+    """How often a level of the trees reads the rows to train perceptrons: once if the rows of a node fit into
+    memory."""
     if not takes.epochs:
         return 0
     return 1 if shape.rows * takes.learnt <= limits.held else takes.epochs + 1
@@ -102,7 +103,7 @@ def _most_rows(shape: Shape, takes: PassMemory, memory: int) -> int:
 
 
 def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
-    """About how many nodes of a tree are split by passes where those of this many rows are grown in memory."""
+    """About how many nodes of a tree are split by passes if nodes of this many rows are grown in memory."""
     return _TOP * -(-bag_size(shape.rows, config) // rows)
 
 

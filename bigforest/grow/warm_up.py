@@ -1,5 +1,5 @@
-"""Compile what growing by passes needs, by growing a tree of a few rows so: its kernels are many, and small. Which
-kernels a forest needs."""
+"""The kernels that a forest needs; those of passes, which are many and small, are compiled by growing a tree of a few
+rows."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter, StoreWriter
 
 _ROWS = 64
-# Two buckets of many codes, so that they are looked into, and nodes that need that more than once.
+# Two buckets of many codes, so that they are opened, and nodes that need that more than once.
 _LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)
 # Functions, and seconds to compile them, besides those of the family: with categories or missing values, and by passes.
 # Other processors differ by a factor of two and more: these are estimates.
 _MIXED = (60, 10.0)
 _PASSES = (100, 20.0)
-# Of random splits, in the place of the family's.
+# For random splits, in place of those of the family.
 _RANDOM = (90, 10.0)
 
 
@@ -70,13 +70,13 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         (folder / "rows").mkdir()
         executor = Threads(1)
         if family.by_values:
-            compile_presort()  # ways to rank columns that those of a small table do not go
+            compile_presort()  # ways of ranking that a small table does not use
         table = family.passed_table(store, config, context, folder, executor)
         grow_by_passes(table, [range(1)], folder, folder / "rows", executor=executor, on_trees=lambda _: None)
 
 
 def _small_store(path: Path, extras: Extras) -> Store:
-    """A table of a feature, or two where some are odd, whose values tell two classes, or numbers, apart nowhere."""
+    """A table of one feature, or two with `odd`, whose values do not separate the targets."""
     codes = np.arange(_ROWS, dtype=np.uint8)
     levels = pl.Series("level", list("abcd"))
     target = TargetSpec("y", "Int64", (), "regression") if extras.numbers else TargetSpec("y", "Int64", ("0", "1"))

@@ -1,4 +1,4 @@
-"""The votes of the trees on some rows, in memory and in files that processes hand to each other."""
+"""The votes of the trees on some rows, in memory and in files that are passed between processes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _TALLY_TYPES = {"votes": "<f8", "voters": "<u4", "prediction": "<u2", "spread": 
 
 
 class OobAccumulator(NamedTuple):
-    """Votes so far; entry i is row i of the range. See kernels/predict/accumulate.py OutOfBag.
+    """Votes so far; entry i is row i of the range. See kernels/predict/tally.py OobVotes.
 
     votes       float64 [rows, lambdas * classes], or [rows, lambdas] of numbers.
-    prediction  uint16 [rows, lambdas]. There is none where numbers are predicted: it is the votes over the voters.
-    spread      float64 [rows, 2], sums of the numbers that trees predict as grown, less the offset of the target, and
-                of their squares; none where classes are predicted.
+    prediction  uint16 [rows, lambdas]. None for regression: it is votes / voters.
+    spread      float64 [rows, 2], sums of the unshrunk predictions, minus the offset of the target, and of their
+                squares; none for classes.
     """
 
     votes: NDArray[np.float64]
@@ -44,19 +44,19 @@ class OobAccumulator(NamedTuple):
         return OobAccumulator(votes, self.voters, prediction, self.spread)
 
     def put(self, other: OobAccumulator) -> None:
-        """Make this one, of as many rows, equal to another."""
+        """Copy another one, of the same number of rows, into this one."""
         self.votes[:], self.voters[:], self.prediction[:], self.spread[:] = other
 
 
 def no_votes(rows: int, spec: DataSpec, lambdas: int = 1) -> OobAccumulator:
-    """The tally of rows that no tree has voted on, by this many lambdas."""
+    """An accumulator of rows without votes, for this many lambdas."""
     told = rows if spec.target.classes else 0
     votes, voters = np.zeros((rows, lambdas * answer_width(spec))), np.zeros(rows, np.uint32)
     return OobAccumulator(votes, voters, np.zeros((told, lambdas), np.uint16), np.zeros((rows - told, 2)))
 
 
 def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
-    """The numbers to predict of the rows from `first` to before `last`."""
+    """The regression targets of the rows from `first` to before `last`."""
     return store.numbers(first, last)
 
 
@@ -66,18 +66,18 @@ def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None
 
 
 def weight_share(store: Store) -> float:
-    """By what weights are multiplied to be 1 in the mean."""
+    """The factor of weights that makes their mean 1."""
     return 1.0 if store.spec.weight is None else store.rows / store.spec.weight.total
 
 
 def error_unit(store: Store) -> float:
-    """By what errors of numbers are multiplied, so that the sum of their squares, by weights that are 1 in the mean
-    (weight_share), is a whole number of 61 bits.
+    """The factor of regression errors, so that the sum of their squares, with weights of mean 1 (weight_share), is a
+    whole number of 61 bits.
 
     Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded; of
     targets that are zero throughout, whose step is next to nothing, the largest one.
     """
-    steps = float(store.target.max()) - float(store.target.min()) or 1.0  # of one number alone there are no errors
+    steps = float(store.target.max()) - float(store.target.min()) or 1.0  # a constant target has no errors
     root = math.sqrt(2.0**61 / store.rows) / steps
     return min(math.ldexp(1.0, math.frexp(root)[1] - 1) / store.spec.target.step, 2.0**1023)
 

@@ -1,7 +1,6 @@
-"""Which training targets are in which leaves, written once the trees are grown: forest/format/leaf_targets.py reads
-them.
+"""The training targets of each leaf, written once the trees are grown: forest/format/leaf_targets.py reads them.
 
-Bags are recomputed, and their rows sent down the trees again, as for the out-of-bag report; so it does not matter how
+Bags are recomputed, and their rows routed through the trees, as for the out-of-bag report; so it does not matter how
 the trees were grown.
 """
 
@@ -36,19 +35,19 @@ _TILES = 32 << 20
 
 
 def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """What keeping the targets of the leaves needs."""
+    """The estimate of keeping the targets of the leaves."""
     shared, own = task_bytes(shape, config)
     return MemoryEstimate("targets", shared + tasks_at_once((shared, own), resources) * own, shared + own)
 
 
 def part_nodes(shape: Shape, config: TrainConfig) -> int:
-    """Nodes of a part of the forest, at most."""
+    """Most nodes of a part of the forest."""
     tree = max_nodes(shape.rows, config)
     return max(tree, min(config.trees * tree, _PART_NODES))
 
 
 def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Bytes that all tasks take together, and that each takes besides."""
+    """Bytes of all tasks together, and of each task."""
     nodes = part_nodes(shape, config)
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
     own = int(trees[0]) + 8 * nodes + _TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
@@ -107,7 +106,7 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
 
 
 def forget_values() -> None:
-    """Give the memory back of what the tasks of a process share."""
+    """Free the data that the tasks of a process share."""
     _values.cache_clear()
 
 
@@ -120,7 +119,7 @@ def _values(store: Store) -> NDArray[np.float64]:
 def _residents(
     sampler: Sampler, group: CodeTrees, own: int, codes: NDArray[np.uint32], leaves: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
-    """Where the targets of each leaf of the tree in place `own` of a group begin, these targets, and their weights.
+    """The targets of each leaf of the tree in place `own` of a group: where they begin, the targets, and their weights.
 
     codes   uint32 [rows], the target of each row.
     leaves  numbers within the group of the first leaf of the tree, and of the first after them.
@@ -149,7 +148,7 @@ def _residents(
 
 
 def _in_proportion(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """The weights of the targets of leaves, made smaller where those of a leaf come to 2**32.
+    """The weights of the targets of leaves, scaled down if the sum in a leaf reaches 2**32.
 
     start  where those of each leaf begin, and the last ones end. A share is off by about 2**-32 then.
     """

@@ -1,4 +1,4 @@
-"""The out-of-bag error of a forest that is growing, and whether it has settled.
+"""The out-of-bag error of a growing forest, and whether it still decreases.
 
 Votes are added in the order of the trees, as in the report (pipeline.py), so the errors are those of its curve,
 whichever trees are judged together.
@@ -26,13 +26,13 @@ from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Store
 
-# Trees between two looks at the curve, and trees on either side of a look back.
+# Trees between two checks of the curve, and trees on either side of a comparison.
 STEP = 10
 WINDOW = 20
 
 
 def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
-    """How many trees there were when the error had settled (TrainConfig.stop_oob); None if it has not.
+    """The number of trees after which the error stopped decreasing (TrainConfig.stop_oob); None if it has not.
 
     error  float64 [trees], after each tree; nan while there is none, which never settles.
     """
@@ -59,7 +59,7 @@ class OobMonitor:
         self._files: list[Path] = []
         self._changes = np.zeros((3, config.trees), np.int64)
         self._trees = 0
-        # While lambda is to be chosen, trees vote as they are grown.
+        # If lambda is chosen later, trees vote unshrunk.
         tried = lambdas_to_try(config, store.rows, answer_width(store.spec))
         self._lambdas = tried if len(tried) == 1 else ()
 
@@ -71,7 +71,8 @@ class OobMonitor:
         self._folder.remove()
 
     def add(self, parts: Sequence[range]) -> NDArray[np.float64]:
-        """Judge the trees of these parts, which follow those judged before; the error after each tree so far."""
+        """Evaluate the trees of these parts, which follow the earlier ones; returns the error after each tree so
+        far."""
         store, config, resources = self._store, self._config, self._resources
         files, missing = known_leaves(self._directory, store, config, parts)
         lambdas = self._lambdas

@@ -1,12 +1,12 @@
-"""The out-of-bag report: every row judged by the trees that never saw it (Breiman 2001, section 3.1).
+"""The out-of-bag report: every row is predicted by the trees whose bags leave it out (Breiman 2001, section 3.1).
 
 A tree votes on a row if the row, by its number and not by its values, is not in the tree's bag. T' are the rows that at
 least one tree leaves out; the error is the share of them whose vote is wrong (Tomasi 2017, section 6). Ties go to the
 lowest class. Rows count by their weights, as in growing.
 
 Where the rows end is known from growing (forest/votes/leaf_files.py), or found here (vote.py). Votes are added in the
-order of the trees, everything else is a count or a sum of integers, so that neither the ranges of rows nor who did what
-changes a bit of the report.
+order of the trees, everything else is a count or a sum of integers, so the report depends neither on the ranges of rows
+nor on the distribution of work.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ def write_oob(
 ) -> Shrinkage:
     """Write oob/rows.parquet, curve, confusion and metrics of the forest grown into `directory`.
 
-    lambdas  by what its leaves may be shrunk; None for what the configuration asks for (lambdas_to_try).
+    lambdas  the lambdas by which its leaves may be shrunk; None for those of the configuration (lambdas_to_try).
 
-    Returns by what they are; the report is of leaves so shrunk. Where lambda is to be chosen, rows have votes by each,
-    which wait in memory, or, where ranges of rows are judged one after the other, in scratch.
+    Returns the shrinkage, which the report uses. If lambda is to be chosen, rows have votes by each lambda, which wait
+    in memory or, if ranges of rows are processed one after the other, in scratch.
 
     The files do not depend on the resources. Memory: what `oob_estimate` says for the nodes of the forest. The files of
     leaves are removed. Raises ConfigError without bootstrap or when the memory of `resources` is too little,
@@ -112,7 +112,7 @@ def loaded_sizes(
     store: Store,
     resources: Resources,
 ) -> NDArray[np.int64]:
-    """Bytes of what is loaded together at least: the ballots of a file, a tree of missing parts, or such a part.
+    """The least bytes that are loaded together: the ballots of a file, a tree of missing parts, or such a part.
 
     lambdas  by how many leaves are shrunk.
     """
@@ -131,7 +131,7 @@ def find_missing(
     lambdas: int,
     progress: Stage | None,
 ) -> None:
-    """Write the files of leaves of these parts in the place of those that there are of some of their trees."""
+    """Write the files of leaves of these parts, replacing those of some of their trees."""
     for file in known_leaves(directory, store, config)[0]:
         if any(file.trees.start < part.stop and part.start < file.trees.stop for part in missing):
             file.remove()
@@ -159,7 +159,7 @@ def _ballot_bytes(files: Sequence[LeafFile], lambdas: int, store: Store) -> NDAr
 
 
 def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
-    """Bytes of each entry while rows are sent down it, or while its ballots are made numbers."""
+    """Bytes of each entry while rows are routed through it, or while its ballots are converted."""
     mixed = trees.nodes if trees.header.spec.target.task == "regression" else trees.mixed
     ballots = loaded_bytes(trees.nodes, mixed, answer_width(trees.header.spec), lambdas)
     sizes: NDArray[np.int64] = np.maximum(trees.sizes(), ballots)
@@ -179,12 +179,12 @@ def unit_of(store: Store) -> float:
 
 
 def _told(judged: Iterator[JudgedRange], progress: Stage | None) -> Iterator[JudgedRange]:
-    """What was judged, told to `progress` as it comes."""
+    """The evaluated ranges, reported to `progress` as they come."""
     for found in judged:
         if progress is not None:
             progress.advance(found.changes.shape[1])
         yield found
-        del found  # the caller alone has it
+        del found  # only the caller keeps it
 
 
 def _chosen(
@@ -225,4 +225,4 @@ def _pieces(
         accumulator = accumulator.by(place, lambdas)
         for start in range(0, end - begin, step):
             yield begin + start, OobAccumulator._make(array.copy() for array in accumulator.part(start, start + step))
-        del accumulator  # nobody has a part of it, so that it is gone before the next range is judged
+        del accumulator  # freed before the next range

@@ -1,6 +1,6 @@
-"""How many trees are loaded together, and the votes on how many rows are held: what the report takes.
+"""The plan of the report: how many trees are loaded together, and for how many rows votes are kept.
 
-Leaves that were not written down in growing are found by going over all rows with some trees at a time (vote.py). Then
+Leaves that were not written while growing are found by routing all rows through some trees at a time (vote.py). Then
 votes are added up (tally.py), a range of rows at a time.
 """
 
@@ -27,8 +27,8 @@ from bigforest.oob.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDER
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
 
-# Trees that go over the rows together when memory is not limited: their bytes, also per row of the table, which keeps
-# them in proportion to what growing took.
+# Trees that rows are routed through together without a memory limit: their bytes, also per row of the table, which
+# keeps them in proportion to the memory of growing.
 _GROUP_BYTES = 48 << 20
 _GROUP_ROW_BYTES = 16
 # And their number in any case: each thread holds, of a block, for each of them and each row a time in the bag, a leaf,
@@ -42,12 +42,12 @@ PIECES = 4
 
 
 class OobPlan(NamedTuple):
-    """How the report is made.
+    """The plan of the report.
 
     group_bytes  of trees or ballots that are loaded together.
-    group_trees  trees at most that are loaded together.
-    rows         of a range, of which the votes are held.
-    need         what it takes.
+    group_trees  most trees that are loaded together.
+    rows         of a range, whose votes are kept.
+    need         its estimate.
     """
 
     group_bytes: int
@@ -59,12 +59,12 @@ class OobPlan(NamedTuple):
 def oob_estimate(
     shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None
 ) -> MemoryEstimate:
-    """What the report of a forest needs.
+    """The estimate of the report of a forest.
 
     nodes  nodes of each tree; None for as many as the bags allow. Leaves are all taken to hold several classes where
            that takes more memory, and oblique nodes to have Family.max_terms.
 
-    `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
+    `smallest` is the smallest budget that works; for a smaller one the estimate is more memory than the budget.
     """
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
@@ -124,7 +124,7 @@ def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
 def choose_oob(
     shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int = 0
 ) -> OobPlan:
-    """How to make the report of trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
+    """The plan of the report of trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
 
     sizes    int64 [trees], see groups.py Trees.
     lambdas  by how many the leaves are shrunk: rows have votes by each.

@@ -86,7 +86,7 @@ def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.fl
     error = np.divide(change, heard, out=np.full(change.size, np.nan), where=reached > 0)
     if store.spec.target.task == "regression":
         unit = error_unit(store)
-        error = error / weight_share(store) / unit / unit  # a square of the unit might be too large
+        error = error / weight_share(store) / unit / unit  # the square of the unit might overflow
     return error, reached
 
 
@@ -101,7 +101,7 @@ def _numbered(
 
 
 class _Numbers:
-    """What is said of predicted numbers."""
+    """The report for regression."""
 
     curve = NUMBER_CURVE
 
@@ -128,7 +128,7 @@ class _Numbers:
 
 
 class _Classes:
-    """What is said of classes."""
+    """The report for classes."""
 
     curve = CURVE
 
@@ -159,7 +159,7 @@ class _Classes:
         )
 
     def _shares(self, accumulator: OobAccumulator, used: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """The votes over what those of the voters come to: their number, or, where votes have weights, the sum."""
+        """The votes divided by the sum of the weights of the voters' votes, or their number."""
         votes = accumulator.votes
         if not self._weighted:
             found: NDArray[np.float64] = votes / np.maximum(accumulator.voters, 1)[:, None]
@@ -175,9 +175,9 @@ class _Classes:
 
 
 class _Pairs:
-    """How many rows there are of each pair of true and predicted class, and what they weigh.
+    """The number and weight of the rows of each pair of true and predicted class.
 
-    step  what a weight is multiplied by.
+    step  factor of the weights.
     """
 
     def __init__(self, classes: int, step: float) -> None:

@@ -6,7 +6,7 @@ grown by more than the standard error of the difference, paired by row; else lea
 its votes. As the same rows choose lambda and are judged by it, its loss is also given cross-fitted: each half of the
 rows by the lambda that the other half chooses.
 
-Losses are added up as whole numbers, so that neither the order of the rows nor their pieces show.
+Losses are added up as whole numbers, so they do not depend on the order or batches of rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bigforest.store.store import Store
 # All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.
 _STEPS = 2.0**56
 _PIECE = 1 << 16
-# The golden ratio as a fraction of 2**64: multiples of it fall into the halves of this range in no period.
+# The golden ratio as a fraction of 2**64: its multiples fall into the halves of this range without a period.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -33,7 +33,7 @@ class LambdaLosses(NamedTuple):
 
     losses   int64 [2, lambdas], of each half of the rows, by their weights, as whole numbers.
     squares  int objects [2, lambdas], of the differences of the losses of each row to those by the first lambda.
-    weights  int64 [2], what these rows weigh.
+    weights  int64 [2], weights of these rows.
     """
 
     losses: NDArray[np.int64]
@@ -41,7 +41,7 @@ class LambdaLosses(NamedTuple):
     weights: NDArray[np.int64]
 
     def plus(self, other: LambdaLosses) -> LambdaLosses:
-        """Those of the rows of both."""
+        """The losses of the rows of both."""
         return LambdaLosses(self.losses + other.losses, self.squares + other.squares, self.weights + other.weights)
 
 
@@ -55,8 +55,8 @@ def losses_of(
 ) -> LambdaLosses:
     """The losses of rows from `first` on with these votes.
 
-    unit  by what errors of numbers are multiplied before they are squared (error_unit).
-    held  which of the rows are held out of all bags, and decide nothing; None for none.
+    unit  factor of regression errors before they are squared (error_unit).
+    held  which of the rows are held out of all bags, and do not count; None for none.
     """
     none = np.zeros((2, lambdas), np.int64)
     found = LambdaLosses(none, none.astype(object), none[:, 0])
@@ -132,7 +132,7 @@ def choose_shrinkage(tried: tuple[float, ...], found: LambdaLosses, store: Store
 
 
 def _chosen(losses: NDArray[np.int64], squares: NDArray[np.object_]) -> int:
-    """The place of the least loss, the first of equals, if it is below the first by more than its standard error.
+    """The place of the least loss, the first among ties, if it is below the first by more than its standard error.
 
     The error is the root of the sum of the squares of the differences, as if their mean were 0.
     """

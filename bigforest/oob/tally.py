@@ -1,8 +1,8 @@
-"""The votes of trees on rows, added up from the leaves in which they ended (forest/votes/leaf_files.py).
+"""The votes of trees on rows, added up from the leaves in which they end (forest/votes/leaf_files.py).
 
-Rows are gone over a range at a time, each range by the trees in their order: so the sums, and the error after each
-tree, do not depend on how the trees were grown or in which order, nor on the ranges. Where leaves are shrunk, what they
-cast by each lambda that is tried follows from what all leaves hold; where rows end is the same by all of them.
+Rows are processed a range at a time, each range by the trees in their order: so the sums, and the error after each
+tree, do not depend on how or in which order the trees were grown, nor on the ranges. If leaves are shrunk, their
+ballots by each lambda follow from the statistics of all leaves; the leaves of rows do not depend on lambda.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from bigforest.store.store import Store
 
 
 class TallyInputs(NamedTuple):
-    """What the tasks of a report share.
+    """Data that the tasks of a report share.
 
     groups   files of leaves whose ballots are loaded together, in the order of their trees.
     amounts  the lambdas by which leaves are shrunk, in rows; none where they are as grown.
     workers  threads of a process.
     folder   for tallies, where they do not stay in the process.
-    unit     by what errors of numbers are multiplied before they are squared.
-    votes    by what the votes of each tree are multiplied, float64 [trees]; None where all trees vote alike.
+    unit     factor of regression errors before they are squared.
+    votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight.
     """
 
     groups: list[list[LeafFile]]
@@ -58,12 +58,12 @@ class TallyInputs(NamedTuple):
 
     @property
     def lambdas(self) -> int:
-        """How many votes there are of a row."""
+        """The number of lambdas that each row has votes by."""
         return max(1, len(self.amounts))
 
 
 class JudgedRange(NamedTuple):
-    """What the votes on a range of rows come to.
+    """The result of the votes on a range of rows.
 
     tally    of these rows, or the file it is in.
     changes  int64 [lambdas + 2, trees], by how much each tree changed the weight of the rows that are wrong, or the sum
@@ -78,14 +78,14 @@ class JudgedRange(NamedTuple):
 
 
 class _Grown(NamedTuple):
-    """What leaves predict as grown, less the offset of the target: `value`, float64, by 1 less than `ballot`."""
+    """Unshrunk values of leaves, minus the offset of the target: `value`, float64, by 1 less than `ballot`."""
 
     ballot: NDArray[np.uint32]
     value: NDArray[np.float64]
 
 
 class _Cast(NamedTuple):
-    """A file of leaves, and what they cast: arrays of kernels/predict/tally.py. grown: of numbers."""
+    """A file of leaves, and their ballots: arrays of kernels/predict/tally.py. grown: for regression."""
 
     file: LeafFile
     first: NDArray[np.int64]
@@ -165,7 +165,7 @@ def _add_up(
 
 
 def _casts(files: Sequence[LeafFile], work: TallyInputs, store: Store, config: TrainConfig) -> list[_Cast]:
-    """What the leaves of a group cast, by file."""
+    """The ballots of the leaves of a group, by file."""
     found: dict[int, _Cast] = {}
     tasks = [(file, work, store, config) for file in files]
     run(_cast, tasks, workers=work.workers, on_result=found.__setitem__)
@@ -189,7 +189,7 @@ def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) 
         cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], leaves)[:, None]
     ballot = np.full(own.size, NO_BALLOT)
     ballot[own] = np.arange(values.shape[1], values.shape[1] + len(values), dtype=np.uint32)
-    ballot.flags.writeable = False  # as those of files; other flags would be compiled apart
+    ballot.flags.writeable = False  # as those of files: with other flags kernels would be compiled again
     return _Cast(file, ballots.first, ballot, cast, grown)
 
 

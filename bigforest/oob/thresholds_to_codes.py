@@ -1,7 +1,7 @@
-"""Turn the thresholds of loaded trees into codes of the store, so that its rows need not be decoded.
+"""Replace the thresholds of loaded trees by codes of the store, so that its rows need not be decoded.
 
-The dictionaries may be larger than memory. So each is walked over once, from its first value to its last, and the nodes
-on its feature are at hand meanwhile, in ascending order of their thresholds.
+The dictionaries may be larger than memory. So each is read once, from its first value to its last, with the nodes on
+its feature in memory in ascending order of their thresholds.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from bigforest.execution.threads import run
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.store.store import Store
 
-# Nodes that are listed together, and how many of them threads put in order at a time, with the bytes that each of these
-# takes then.
+# Nodes that are listed together, and how many of them threads sort at a time, with the bytes of each of these.
 LISTED_NODES = 1 << 23
 ORDERED_NODES = 1 << 18
 ORDERED_BYTES = 28
-# Values of a dictionary looked at together: they stay in the cache.
+# Values of a dictionary read at a time, so that they stay in the cache.
 _PIECE = 1 << 16
 
 
@@ -73,7 +72,8 @@ def _turn_features(
     first: int,
     step: int,
 ) -> None:
-    """Do it for each `step`-th of the `used` features, from `first` on, whose nodes are order[begins:ends]."""
+    """`turn_thresholds` for each `step`-th of the `used` features, from `first` on, whose nodes are
+    order[begins:ends]."""
     from bigforest.kernels.predict.thresholds_to_codes import nodes_to_codes
 
     held = max(1, ORDERED_NODES // step)
@@ -87,6 +87,6 @@ def _turn_features(
                 batch[:] = batch[thresholds[2 * batch.astype(np.int64)].argsort()]
         # Each piece begins with the last value of the one before.
         for begin in range(0, max(low.size - 1, 1), _PIECE - 1):
-            values = low[begin : begin + _PIECE].copy()  # looked at in any order, as no map of a file is
+            values = low[begin : begin + _PIECE].copy()  # copied: a map would be read at random
             whole = begin + _PIECE >= low.size
             batches = [batch[nodes_to_codes(thresholds, batch, values, lowest + begin, whole) :] for batch in batches]

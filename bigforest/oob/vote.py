@@ -1,9 +1,9 @@
-"""Trees of a forest that send the rows of its store to their leaves, read back from its parts.
+"""Finding the leaves of the rows of a store with the trees of its forest, read back from parts.
 
-Growing in memory writes the leaves of rows out of bag as it goes (grow/shared/left_out.py). Here they are found for
+Growing in memory writes the leaves of out-of-bag rows as it goes (grow/shared/left_out.py). Here they are found for
 trees that were grown by passes, or in a run that was killed between a part and its leaves.
 
-Where all nodes split on features, rows are not decoded: thresholds are turned into codes (thresholds_to_codes.py) and
+If all nodes split on features, rows are not decoded: thresholds are replaced by codes (thresholds_to_codes.py) and
 compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in ascending
 order. Where some are oblique, codes are replaced by the values they were projected by in growing. Categories are
 compared by codes in any case, and the code of a missing value becomes NaN, so that rows go as in prediction.
@@ -67,7 +67,7 @@ def load_group(sampler: Sampler, trees: Trees, entries: range, workers: int) -> 
 
 
 def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> CodeTrees:
-    """Packed trees, which must not be used any more, as they send down rows of the store."""
+    """Packed trees, which must not be used any more, in the form for rows of the store."""
     if packed.directions is None:
         turn_thresholds(packed, store, workers)
     mixed = packed.counts
@@ -111,7 +111,7 @@ def runs_of(parts: Sequence[range]) -> list[list[range]]:
 
 
 def write_leaf_files(sampler: Sampler, trees: Trees, directory: Path, workers: int, entries: range) -> int:
-    """Task: write the files of leaves of some entries; gives how many trees these are."""
+    """Task: write the files of leaves of some entries; returns the number of trees."""
     store = sampler.store
     path, classes = leaves_path(directory, trees.numbers(entries).start), answer_width(store.spec)
     pieces = (piece for span in trees.spans(entries) for piece in read_span(span, trees.header))
@@ -123,7 +123,7 @@ def write_leaf_files(sampler: Sampler, trees: Trees, directory: Path, workers: i
 
 
 def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[LeafChunk]:
-    """The leaves of all rows out of bag, some blocks at a time."""
+    """The leaves of all out-of-bag rows, some blocks at a time."""
     blocks = range(block_count(sampler.store.rows))
     for first in range(0, len(blocks), workers):
         found: dict[int, list[LeafChunk]] = {}
@@ -174,10 +174,9 @@ def leaves_in(sampler: Sampler, group: CodeTrees, own: int, start: int, stop: in
 
 
 def send_rows(store: Store, group: CodeTrees, start: int, stop: int, use: Callable[[Any, Any, slice], None]) -> None:
-    """Hand some rows at a time of those from `start` to before `stop`, of one block, to a kernel of
-    kernels/predict/accumulate.py.
+    """Call `use` with some rows at a time of those from `start` to before `stop`, of one block.
 
-    use  takes what it does: way, scratch, and which of these rows they are.
+    use  calls a kernel of kernels/predict/accumulate.py; takes way, scratch, and which of these rows they are.
     """
     from bigforest.kernels.predict.route import new_scratch
 
@@ -191,7 +190,7 @@ def send_rows(store: Store, group: CodeTrees, start: int, stop: int, use: Callab
 
 
 def _columns(store: Store, group: CodeTrees, first: int, last: int) -> RowBatch:
-    """The rows from `first` to before `last` as the trees of a group look at them."""
+    """The rows from `first` to before `last` in the form of the trees of a group."""
     columns: list[NDArray[Any]] = []
     block = first // store.block_rows
     blocks = range(block, block + 1)

@@ -1,9 +1,9 @@
-"""What the nodes of trees hold, counted again by wide weights (encode/weights.py).
+"""Statistics of the nodes of trees, counted again with wide weights (encode/weights.py).
 
-Splits are found by narrower weights, rounded at random. Once a part is grown, the rows of each bag are sent down its
-tree again, as for the out-of-bag report, and the weights of the leaves added up, exactly; so it does not matter how
-the trees were grown. The part is then written with these, and what follows from them, in the place of what it had:
-its nodes are read some at a time, so that only these numbers are in memory for all of them.
+Splits are found with narrower weights, rounded at random. Once a part is grown, the rows of each bag are routed through
+its tree, as for the out-of-bag report, and the weights of the leaves added up exactly; so it does not matter how the
+trees were grown. The part is then rewritten with these weights and the values that follow from them. Its nodes are read
+in batches, so only these numbers are in memory for all of them.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from bigforest.sampling.bags import Sampler, block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
-# Bytes of what is known of a node while its part is written (_Described), beside its classes, and of each of these.
+# Bytes of a node while its part is written (_Described), besides its classes, and of each class.
 _NODE = 64
 _CLASS = 8
-# Bytes of the pieces in which a part is read and written, some of which wait for a row group.
+# Bytes of the batches in which a part is read and written, some of which wait for a row group.
 _PIECES = 48 << 20
-# What a bag may weigh.
+# Largest weight of a bag.
 _MOST_WEIGHT = 2.0**62
 
 
 def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Bytes that all tasks take together, and that each takes besides."""
+    """Bytes of all tasks together, and of each task."""
     shared, own = task_bytes(shape, config)
     return shared, own + _PIECES + part_nodes(shape, config) * (_NODE + _CLASS * max(PARTS, shape.classes))
 
@@ -56,7 +56,7 @@ def check_weighing(store: Store, config: TrainConfig, resources: Resources) -> N
 
 
 def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """What `weigh_parts` needs, a task at a time."""
+    """The estimate of `weigh_parts`, one task at a time."""
     memory = sum(_bytes(shape, config))
     return MemoryEstimate("weigh", memory, memory)
 
@@ -70,7 +70,7 @@ def weigh_parts(
     resources: Resources,
     advance: Callable[[int], None],
 ) -> None:
-    """Write these parts of the forest in `directory`, which stand in `light` with what the search counted.
+    """Write these parts of the forest in `directory`, which are in `light` with the weights of the search.
 
     They do not depend on the resources. Raises DataError where a bag weighs too much.
     """
@@ -102,7 +102,7 @@ def _move_leaves(
     described: _Described,
     held: NDArray[np.int64],
 ) -> None:
-    """Move the files of leaves of a part, which stay as they are, beside ballots by what the nodes hold."""
+    """Move the files of leaves of a part unchanged, and write ballots from the statistics of the nodes."""
     width, leaf = answer_width(store.spec), described.leaf
     starts = np.append(roots, leaf.size).astype(np.int64)
     for file in found_leaves(light, store.rows, width, part):  # other tasks move those of other parts
@@ -121,8 +121,8 @@ def _move_leaves(
 
 
 def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.int64]) -> None:
-    """Add what the leaves of the tree in place `own` of a group hold to `held`, see kernels/predict/accumulate.py
-    Weighed."""
+    """Add the statistics of the leaves of the tree in place `own` of a group to `held`, see
+    kernels/predict/accumulate.py Weighed."""
     from bigforest.kernels.predict.accumulate import Weighed, weigh_classes, weigh_numbers
 
     store, tree = sampler.store, group.trees[own]
@@ -146,13 +146,13 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
 
 
 class _Described(NamedTuple):
-    """What follows from what the nodes of a part hold.
+    """Columns that follow from the statistics of the nodes of a part.
 
     root    int64 [nodes], the root of the tree of each
     right   uint32 [nodes], number of the right child in the tree
     leaf    bool [nodes]
     weight  uint64 [nodes]
-    value   float64 [nodes], of numbers the mean, in the units of the targets
+    value   float64 [nodes], for regression the mean, in the units of the targets
     gain    float64 [nodes], nan in a leaf
     """
 
@@ -165,7 +165,8 @@ class _Described(NamedTuple):
 
 
 def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, held: NDArray[np.int64]) -> _Described:
-    """Add what the leaves of the part at `path` hold up to their ancestors in `held`, and say what follows."""
+    """Add the statistics of the leaves of the part at `path` to their ancestors in `held`; returns the columns that
+    follow."""
     from bigforest.kernels.predict.accumulate import add_up
     from bigforest.kernels.tree.finalize import describe_classes, describe_numbers
 
@@ -192,7 +193,7 @@ def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, h
 
 
 def _pieces(path: Path, store: Store, found: _Described, held: NDArray[np.int64]) -> Iterator[pa.Table]:
-    """The nodes of the part at `path`, some at a time, with the exact weights in the place of those of the search."""
+    """The nodes of the part at `path`, some at a time, with the exact weights in place of those of the search."""
     names = [feature.name for feature in store.spec.features]
     done = 0
     for batch in batches(whole_parts([path])[0], len(store.spec.target.classes)):

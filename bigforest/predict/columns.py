@@ -1,4 +1,4 @@
-"""Which columns of a table are read for an answer, and the columns an answer has."""
+"""The columns of a table that predictions need, and the columns of predictions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WIDTHS: dict[type[pl.DataType], int] = {
 
 
 def answer_shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
-    """What reading these columns takes."""
+    """The shape of these columns, for estimates."""
     return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, answer_width(spec))
 
 
@@ -153,9 +153,9 @@ def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule, rows: pl
 
 
 def check_columns(keep: Sequence[str], schema: Mapping[str, pl.DataType], rule: VoteRule, made: list[str]) -> None:
-    """Raise an error unless a table has what an answer takes besides, and gives, once, what is kept of it.
+    """Raise an error unless a table has the further columns of an answer, and the kept columns, each once.
 
-    keep  the columns to hand through; none may have the name of one that is made.
+    keep  the columns to copy; none may have the name of a prediction column.
     """
     for name in keep:
         if name not in schema:

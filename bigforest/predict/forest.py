@@ -45,7 +45,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     """Open the forest in the directory `path`.
 
     Metadata and columns of all files are checked here, the nodes before they are first used for prediction
-    (or by `Forest.check`), the rows of the other files when they are asked for.
+    (or by `Forest.check`), the rows of the other files when they are requested.
 
     Parameters
     ----------
@@ -171,33 +171,33 @@ class Forest(GrownForest):
             Worker threads, None for all processors; a LazyFrame is run by Polars' own.
         memory : int, str or None, default=None
             Most memory of the whole process, `data` included, such as "4GB"; None for no limit. Trees that do not fit
-            are loaded a group at a time, but for a LazyFrame, which needs all of them.
+            are loaded a group at a time, except for a LazyFrame, which needs all of them.
         unseen : {"larger", "missing", "error"}, default="larger"
             A level of a category that was not there in training goes with the larger child of a node, counts as
             missing, or is an error.
         quantiles : sequence of float, default=()
-            Of the numbers to predict: shares from 0 to 1. A forest that was trained with keep_targets gives each row
+            Of the regression targets: shares from 0 to 1. A forest that was trained with keep_targets gives each row
             the distribution of the targets in the leaves it ends in, trees alike and in a leaf by weight (Meinshausen
             2006); a quantile is the smallest target whose share, with all below it, reaches that.
         trees : iterable of int or None, default=None
             Numbers of the trees that answer, such as range(50); None for all.
         coverage : float or None, default=None
             Also say, for each row, in which interval the number is with about this probability, or in which set of
-            classes the class: conformal prediction from the rows out of bag (metrics/conformal.py; Johansson 2014). Of
+            classes the class: conformal prediction from the out-of-bag rows (metrics/conformal.py; Johansson 2014). Of
             numbers by bins of the prediction, of classes by class.
         reject_above : float or None, default=None
             Of classes: no prediction (null) for rows of which more than this share would be wrong. That is the error
-            of rows out of bag whose predicted class has as many of the votes.
+            of out-of-bag rows whose predicted class has as many of the votes.
         coverage_by : str, Series or None, default=None
             With coverage, a column of categories (text, booleans, whole numbers, dates), which `data` has too:
             rows of each are calibrated apart, so that the coverage is that of each (Mondrian; metrics/categories.py).
             Its name, where the table that the forest was trained on can be read again; or that table's column, as a
             Series with its name.
         jackknife : bool, default=False
-            With coverage, of numbers: intervals by the jackknife+ after bootstrap (metrics/jackknife.py; Kim, Xu and
-            Barber 2020), which have the number with a probability of 1 - 2 (1 - coverage) or more, whatever the data,
-            where rows are exchangeable, the number of trees was drawn at random, and no option was chosen by the rows.
-            All trees are held in memory.
+            With coverage, for regression: intervals by the jackknife+ after bootstrap (metrics/jackknife.py; Kim, Xu
+            and Barber 2020), which have the number with a probability of 1 - 2 (1 - coverage) or more, whatever the
+            data, where rows are exchangeable, the number of trees was drawn at random, and no option was chosen by the
+            rows. All trees are held in memory.
 
         Returns
         -------

@@ -1,7 +1,7 @@
-"""From Arrow to Polars, with bytes that nobody has looked at: what is wrong is an error that names file and column.
+"""From Arrow to Polars, with untrusted bytes: faults become errors that name file and column.
 
-Where a damaged page asks for more memory than there is, Polars ends the process and Arrow raises; at types it does not
-know Polars panics. So files are read by Arrow, types are looked at, and arrays validated, before Polars has them.
+If a damaged page needs more memory than there is, Polars ends the process and Arrow raises; Polars panics at unknown
+types. So files are read by Arrow, and types and arrays are validated before Polars gets them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from bigforest.common.errors import BigForestError, DataError, reason
 
-# What Arrow, Polars and Python raise at bytes that are not what they should be. A panic is no Exception.
+# What Arrow, Polars and Python raise for damaged bytes. A panic is not an Exception.
 FAULTS = (
     pa.ArrowException,
     pl.exceptions.PolarsError,

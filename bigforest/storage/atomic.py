@@ -1,4 +1,5 @@
-"""Outputs appear whole or not at all: made in a hidden folder beside their place, renamed when complete."""
+"""Outputs appear whole or not at all: they are made in a hidden folder next to their place, and renamed when
+complete."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ from bigforest.common.errors import ConfigError, OutputExistsError, StorageError
 from bigforest.storage.owned_folders import Held, hold, remove_tree, sweep
 from bigforest.storage.paths import as_path, copy, free_bytes, is_folder, is_remote, local_workdir, remove_folder
 
-# A name with such an ending promises another format than we write: Parquet files, or folders.
+# A name with such a suffix means another format than what is written: Parquet files, or folders.
 _OTHER_KINDS = (".csv", ".tsv", ".json", ".ndjson", ".jsonl", ".arrow", ".feather", ".ipc", ".xlsx")
 
-# Where an output that is replaced is for an instant, in the hidden folder in which the new one is made.
+# Place of a replaced output for a moment, in the hidden folder in which the new one is made.
 _REPLACED = "replaced"
 # What the names of temporary folders begin with.
 _PREFIX = "bigforest-"
@@ -76,7 +77,7 @@ def _hidden(place: Path) -> str:
 
 
 def _sweep_beside(place: Path) -> None:
-    """Remove what killed processes left beside an output, and put back what was there where they were replacing it."""
+    """Remove what killed processes left next to an output, and restore an output that they were replacing."""
 
     def put_back(folder: Path) -> None:
         if is_there(folder / _REPLACED) and not is_there(place):
@@ -101,8 +102,8 @@ def check_output(
 ) -> Path:
     """The resolved path of an output that may be written; arguments and errors as in `staged`.
 
-    A link is followed, so that what is behind it is replaced and it stays a link. What killed processes left beside
-    the output is removed.
+    A link is followed, so its target is replaced and it stays a link. What killed processes left next to the output
+    is removed.
     """
     if not isinstance(overwrite, bool):
         raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
@@ -134,8 +135,8 @@ def check_output(
 def naming_full_disk(*folders: Path) -> Iterator[None]:
     """Raise ConfigError instead of the system's error where the block finds a disk full.
 
-    `folders` are those the block writes to; the one with least room is named. What is beneath other errors is looked
-    at too: libraries wrap the system's.
+    `folders` are those the block writes to; the one with least space is named. Causes of
+    errors count too: libraries wrap the system's.
     """
     try:
         yield
@@ -149,7 +150,7 @@ def naming_full_disk(*folders: Path) -> Iterator[None]:
 class TemporaryFolder:
     """A folder that is removed when this object goes away, or at the end of a `with` block of it.
 
-    As nothing in it is to outlive this process, `sync` waits for no disk there. What processes that were killed left
+    Nothing in it outlives this process, so `sync` does not wait for the disk. What processes that were killed left
     in `parent` is removed.
     """
 
@@ -178,7 +179,7 @@ def _remove_temporary(path: Path, held: Held | None) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder and everything in it, as far as the system lets us."""
+    """Remove a folder and everything in it, as far as the system allows."""
     if is_remote(path):
         with contextlib.suppress(StorageError):
             remove_folder(path)
@@ -210,7 +211,7 @@ def install(made: Path, place: Path, aside: Path) -> None:
 
 
 def is_there(place: Path) -> bool:
-    """Whether there is something at a place, if only a link to nothing."""
+    """Whether there is something at a place, also a broken link."""
     return place.exists() or (not is_remote(place) and place.is_symlink())
 
 

@@ -1,9 +1,9 @@
-"""One run at a time: locks that end with the process that holds them, however it ends.
+"""One run at a time: locks that end with the process that holds them, also when it is killed.
 
-On a disk a lock is flock on a file. An object store has no such thing, but shows at once what has been put there. A run
-puts a *lease* beside the file, an object with a name of its own, and then looks whether there are others: of two that
-begin at the same time one at least sees the other, and gives way. It puts the lease again every few seconds; one that
-was not put again for a minute, by the clock of the store, is of a process that has died, and is removed.
+On a disk a lock is flock on a file. An object store has no locks, but is consistent. A run puts a *lease* next to the
+file, an object with its own name, and then checks for others: of two that begin at the same time at least one sees the
+other, and gives up. It puts the lease again every few seconds; a lease that was not put again for a minute, by the
+clock of the store, belongs to a dead process and is removed.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Lock(Protocol):
     """A lock that is held."""
 
     def held(self) -> bool:
-        """Whether it is still ours, and the lock of the file that is there now."""
+        """Whether it is still held, and still the lock of the current file."""
 
     def close(self) -> None:
-        """Give it back."""
+        """Release it."""
 
 
 def take_lock(path: Path) -> Lock | None:
@@ -68,7 +68,7 @@ class _Lease:
         for other in self._path.parent.glob(f"{_PREFIX}*"):
             if other == self._path:
                 continue
-            with contextlib.suppress(FileNotFoundError):  # it is just being given back
+            with contextlib.suppress(FileNotFoundError):  # it is just being released
                 if now - other.stat().st_mtime_ns < DEAD * 1e9:
                     return False
                 other.unlink(missing_ok=True)
@@ -85,6 +85,6 @@ class _Lease:
 
     def _live(self) -> None:
         while not self._ended.wait(_BEAT):
-            with contextlib.suppress(OSError, StorageError):  # the store may answer again before we count as dead
+            with contextlib.suppress(OSError, StorageError):  # the store may answer again before the lease expires
                 if self._path.exists():
                     self._path.write_text("")

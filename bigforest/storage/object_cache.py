@@ -1,4 +1,4 @@
-"""Local copies of what is in an object store: a folder of this process, kept within a limit.
+"""Local copies of objects of an object store: a folder of this process, kept within a limit.
 
 BIGFOREST_CACHE is the folder in which each process makes its own, the system's temporary folder unless set, and
 BIGFOREST_CACHE_SIZE the most bytes of one process, such as 200GB, unlimited unless set. Folders of processes that have
@@ -20,7 +20,7 @@ from bigforest.common.sizes import parse_bytes
 from bigforest.storage.owned_folders import hold, sweep
 
 _PREFIX = "bigforest-copies-"
-# Seconds for which a copy stays that was asked for: by then it is open, and removing its name does no harm.
+# Seconds for which a copy stays that was requested: by then it is open, and removing its name does no harm.
 _KEPT = 60.0
 
 
@@ -67,7 +67,7 @@ class ObjectCache:
             return path
 
     def take(self, size: int) -> None:
-        """Count `size` bytes as used, after removing the files not asked for the longest where there is no room.
+        """Count `size` bytes as used, after removing the files not requested the longest where there is no room.
 
         Raises ConfigError.
         """

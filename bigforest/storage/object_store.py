@@ -1,8 +1,8 @@
-"""Objects of an S3-compatible store as paths: what of pathlib has a meaning there, on Arrow's client.
+"""Objects of an S3-compatible store as paths: the part of pathlib that makes sense there, on Arrow's client.
 
 An object appears whole or not at all when it is put, and is then seen by all. It cannot be appended to, mapped,
-renamed or locked. A folder is what the names of objects begin with. An `ObjectPath` is never taken for a local path:
-handing one to the system raises TypeError.
+renamed or locked. A folder is a common prefix of names. An `ObjectPath` is never taken for a local path: passing
+one to the system raises TypeError.
 
 Endpoint, region and credentials are those of the usual AWS_ variables and files.
 """
@@ -23,9 +23,9 @@ from bigforest.common.errors import StorageError
 SCHEME = "s3://"
 # What pathlib makes of the scheme.
 ROOT = "s3:/"
-# Bytes carried at a time.
+# Bytes copied at a time.
 PIECE = 8 << 20
-# A server-side copy of one object may have this many bytes in S3.
+# Most bytes of a server-side copy of one object in S3.
 _COPIED_THERE = 5 << 30
 
 
@@ -85,7 +85,7 @@ class ObjectPath(PosixPath):
         return Stat(info.size, info.mtime_ns)
 
     def iterdir(self) -> Generator[ObjectPath, None, None]:
-        """What is in the folder, by name; nothing where there is none."""
+        """The entries of the folder, by name; none if there is no folder."""
         yield from (path for path, _ in self._listed(recursive=False))
 
     def glob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
@@ -93,7 +93,7 @@ class ObjectPath(PosixPath):
         return (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
 
     def rglob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
-        """The same in the folder and all folders in it, but for these themselves."""
+        """The same in the folder and its subfolders, without these themselves."""
         found = self._listed(recursive=True)
         return (path for path, is_file in found if is_file and fnmatch.fnmatchcase(path.name, pattern))
 
@@ -192,7 +192,7 @@ def pending(place: ObjectPath) -> Iterator[Any]:
 
 
 def _explained(error: str) -> str:
-    """What an error of Amazon's client means, and what to do about it."""
+    """The meaning of an error of Amazon's client, and what to do."""
     where = endpoint() or "Amazon S3"
     if "NETWORK_CONNECTION" in error:
         return f"{where} does not answer; check AWS_ENDPOINT_URL and the network"
@@ -207,7 +207,7 @@ def _explained(error: str) -> str:
 
 @lru_cache(maxsize=16)
 def _check_bucket(name: str) -> None:
-    """Raise StorageError unless there is such a bucket. One that is there is not asked for again."""
+    """Raise StorageError unless there is such a bucket. One that is there is not requested again."""
     if _store().get_file_info(name).type.name == "NotFound":
         where = endpoint() or "Amazon S3"
         raise StorageError(f"{SCHEME}{name}: there is no such bucket at {where}; create it first, or check the name")

@@ -58,7 +58,7 @@ class FileLock:
         return False
 
     def close(self) -> None:
-        """Give it back."""
+        """Release it."""
         self._file.close()
 
 
@@ -69,7 +69,7 @@ class Held(NamedTuple):
     lock: FileLock
 
     def remove(self) -> None:
-        """Remove the folder and everything in it, as far as the system lets us."""
+        """Remove the folder and everything in it, as far as the system allows."""
         remove_tree(self.path)
         self.lock.close()
 

@@ -1,4 +1,4 @@
-"""Reading a store block by block into memory of our own, in the order of the rows: what the passes over it do."""
+"""Reading a store block by block into private memory, in the order of the rows, for passes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bigforest.kernels.common.layout import Codes
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.format import CODE_TYPES, CODES
 
-# What places, sizes and addresses are multiples of where files are read past the page cache; enough for any disk.
+# Alignment of places, sizes and addresses for reading past the page cache; enough for any disk.
 _UNIT = 4096
 _PAGE = mmap.PAGESIZE
 
@@ -74,7 +74,7 @@ class MatrixReader:
 
 
 class BlockReader(MatrixReader):
-    """The codes of a store. Reads what it is asked for and no more."""
+    """The codes of a store. Reads what it is requested and no more."""
 
     def __init__(self, path: Path, spec: DataSpec, block_rows: int, place: NDArray[np.uint32], again: bool) -> None:
         """again: whether these blocks have been read before, see ColumnFile."""
@@ -90,7 +90,7 @@ class BlockReader(MatrixReader):
         """The codes of `features` in `block`; other features, and rows after the block's last, have any codes. See
         `column`."""
         for feature in features:
-            # What is in memory of our own cannot change any more: kernels count by codes and do not check bounds.
+            # Private memory cannot change any more: kernels index by codes and do not check bounds.
             if self.column(feature, block, following).max() >= self._codes[feature]:
                 path = self._files[int(self._place[feature, 0])].path
                 raise FormatError(f"{path}, block {block}: a code is out of range; encode the table again")
@@ -101,9 +101,9 @@ class BlockReader(MatrixReader):
 class ColumnFile:
     """A matrix [columns, rows] of a file, some consecutive rows of which are read at a time, column by column.
 
-    A file that is larger than the page cache is not there any more when it is read again: it is read past the cache
-    then, which saves the system looking for pages to give up, and copying (half of the seconds of processor of growing
-    on 30 million rows). What is in the cache is taken from there, so files that fit it are read once.
+    A file larger than the page cache has left it when it is read again. Then it is read past the cache, which saves the
+    system evicting pages, and copying (half of the processor time of growing on 30 million rows). Pages in the cache
+    are taken from there, so files that fit it are read once.
 
     path    the file.
     matrix  [columns, room for `most` rows], read-only: row 0 of what was read last of each column comes first.
@@ -153,8 +153,8 @@ class ColumnFile:
             raise FormatError(f"{self.path} is cut short; make it again")
 
     def announce(self, slot: int, first: int, count: int) -> None:
-        """Tell the system what will be read next: the rows of a block are one piece of every column, so without that a
-        cold disk would be waited for column by column."""
+        """Tell the system what will be read next: a block is a piece of every column, so without this a cold disk would
+        be waited for column by column."""
         if self._direct < 0 and hasattr(os, "posix_fadvise"):
             place = self._start + (slot * self._rows + first) * self._size
             os.posix_fadvise(self._file, place, count * self._size, os.POSIX_FADV_WILLNEED)
@@ -163,7 +163,8 @@ class ColumnFile:
         return bool(self._cached[place // _PAGE : -(-(place + size) // _PAGE)].all())
 
     def _read_past(self, at: int, place: int, size: int) -> bool:
-        """Read past the page cache whole units that hold the bytes, so that these come to be `at`; whether it could."""
+        """Read past the page cache whole units that hold the bytes, to the address `at`; returns whether it
+        succeeded."""
         before = place % _UNIT
         units = -(-(before + size) // _UNIT)
         with suppress(OSError):
@@ -175,8 +176,8 @@ class ColumnFile:
 def cached_pages(file: int) -> NDArray[np.bool_]:
     """Whether each page of an open file is in the page cache, bool [pages].
 
-    Where the system keeps that from who may not write the file, all are. Raises OSError and AttributeError where it
-    cannot be asked, ValueError for an empty file.
+    Without permission to write the file the system reports all pages as cached. Raises OSError and AttributeError if
+    the system cannot be asked, ValueError for an empty file.
     """
     with mmap.mmap(file, 0, prot=mmap.PROT_READ) as mapped:
         content = np.frombuffer(mapped, np.uint8)
@@ -184,7 +185,7 @@ def cached_pages(file: int) -> NDArray[np.bool_]:
         library = ctypes.CDLL(None, use_errno=True)
         sizes = (ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.size))
         failed = library.mincore(*sizes, ctypes.c_void_p(found.ctypes.data))
-        del content  # or the map stays
+        del content  # to unmap the file
     if failed:
         raise OSError(ctypes.get_errno(), "mincore")
     return (found & 1).astype(np.bool_)

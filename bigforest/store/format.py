@@ -72,7 +72,7 @@ CHECKSUM_TYPE = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the store is.
+    """The description of a store.
 
     max_bins  "exact", or the number of codes each feature was capped to: codes are then ranges of values.
     crc       CRC-32 of every file whose blocks have no checksums of their own.
@@ -186,7 +186,7 @@ def blocks(rows: int, block_rows: int) -> range:
 
 
 def _contradiction(spec: DataSpec) -> str | None:
-    """What a table of this many rows cannot have, if anything."""
+    """A contradiction in the dataspec, if there is one."""
     target = spec.target
     if len(target.classes) > spec.rows:
         return f"it names {len(target.classes):,} classes of {spec.rows:,} rows"

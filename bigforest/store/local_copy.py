@@ -1,5 +1,5 @@
 """The local copy of a store that is in an object store: files of the same sizes, empty at first, into which the cells
-that are asked for are fetched and checked. Blocks of a feature lie side by side, so several come with one request.
+that are requested are fetched and checked. Blocks of a feature lie side by side, so several come with one request.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LocalCopy:
             self._changed.wait_for(lambda: not (self._state[wanted, here.start : here.stop] == _COMING).any())
             failed = (self._state[wanted, here.start : here.stop] == _ABSENT).any()
             self._complete = bool((self._state == _HERE).all())
-        if failed:  # another thread could not; it may be us who can
+        if failed:  # another thread failed; try it here
             self.fetch(features, blocks)
 
     def fetch_whole(self, name: str) -> None:
@@ -107,7 +107,7 @@ class LocalCopy:
             self._whole.add(name)
 
     def _claim(self, columns: Iterable[int], wanted: range) -> Iterator[tuple[int, int, int]]:
-        """The absent cells, now to be fetched by this thread: a column, and blocks from one to before another."""
+        """The absent cells, claimed by this thread: a column, and blocks from one to before another."""
         with self._changed:
             for column in columns:
                 most = max(1, _REQUEST_BYTES // (self._block_rows * self._columns[column].dtype.itemsize))
@@ -120,7 +120,7 @@ class LocalCopy:
                         first = at
 
     def _fetch_runs(self, runs: list[tuple[int, int, int]]) -> None:
-        """Fetch what `_claim` gave; where that fails, what has not come is absent again."""
+        """Fetch the claimed cells; on failure those that did not arrive are absent again."""
         if not runs:
             return
         try:
@@ -157,7 +157,7 @@ class LocalCopy:
 
 
 class _Held:
-    """A folder and the bytes in it, without a hold on what it is for."""
+    """A folder and the bytes in it; does not keep its owner alive."""
 
     def __init__(self, copies: ObjectCache, folder: Path) -> None:
         self._copies = copies

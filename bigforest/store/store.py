@@ -77,7 +77,7 @@ class Store:
     """A presorted table, opened by `Store.open`. All arrays are read-only views of mapped files and cost no anonymous
     memory.
 
-    In an object store these are of a local copy, which is filled with what is asked for (local_copy.py).
+    In an object store these are of a local copy, which is filled on demand (local_copy.py).
 
     path         the directory.
     spec         the dataspec; `rows` of it are here.
@@ -186,10 +186,10 @@ class Store:
         return store
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
-        """A store is handed to other processes as its place and fingerprint, and mapped there once.
+        """A store is sent to other processes as its path and fingerprint, and mapped there once.
 
-        What was opened there for another store counts no more, even if that was at the same place and had the same
-        content: its files may be gone.
+        A store that was opened there before does not count, even at the same path with the same content: its files may
+        be gone.
         """
         return _again, (str(self.path.resolve()), self.fingerprint, self._opened, self._made_by)
 
@@ -217,18 +217,18 @@ class Store:
         return self._target
 
     def labels(self, start: int, stop: int) -> NDArray[Any]:
-        """The target of the rows from `start` to before `stop`, read-only, in memory where nobody can change it:
-        kernels count by class. Raises FormatError for numbers that are not classes."""
+        """The target of the rows from `start` to before `stop`, read-only, in private memory: kernels
+        index by class. Raises FormatError for numbers that are not classes."""
         self.fetch([], range(start // self.block_rows, -(-stop // self.block_rows)))
         target = self._target[start:stop].copy()
-        target.flags.writeable = False  # as those of a file, or kernels would be compiled apart
+        target.flags.writeable = False  # as those of a file: with other flags kernels would be compiled again
         classes = len(self.spec.target.classes)
         if classes and target.size and target.max() >= classes:
             raise FormatError(f"{self.path / TARGET}: a class is out of range; encode the table again")
         return target
 
     def groups_of(self, start: int, stop: int) -> NDArray[np.uint32]:
-        """The groups of the rows from `start` to before `stop`, in memory where nobody can change them; the store has
+        """The groups of the rows from `start` to before `stop`, in private memory; the store has
         some. Raises FormatError for numbers that are not groups."""
         self.fetch_whole(GROUPS)
         assert self._groups is not None
@@ -239,7 +239,7 @@ class Store:
         return groups
 
     def numbers(self, start: int, stop: int) -> NDArray[np.float64]:
-        """The numbers to predict, as they were given.
+        """The regression targets, as they were given.
 
         Parameters
         ----------
@@ -274,8 +274,8 @@ class Store:
         return self._weight
 
     def weights_of(self, start: int, stop: int) -> NDArray[Any]:
-        """The weights of the rows from `start` to before `stop`, see `weight`, in memory where nobody can change them;
-        the store has some. Raises FormatError for one that is 0: a row in a bag is known by its weight."""
+        """The weights of the rows from `start` to before `stop`, see `weight`, in private memory; the store has
+        some. Raises FormatError for a weight of 0, which would mean that a row is in no bag."""
         self.fetch_whole(WEIGHT)
         assert self._weight is not None
         weight = self._weight[start:stop].copy()
@@ -284,16 +284,16 @@ class Store:
         return weight
 
     def fetch(self, features: Iterable[int] | None = None, blocks: range | None = None) -> None:
-        """See that the codes of `features`, all unless given, and the classes are here, in `blocks`, all unless given.
+        """Fetch the codes of `features`, default all, and the targets, in `blocks`, default all.
 
-        All methods see to what they give. Asking once for what will be needed block by block saves requests. Raises
+        All methods fetch what they return. Fetching at once what will be used block by block saves requests. Raises
         FormatError for cells that are not as they were written.
         """
         if self._files is not None:
             self._files.fetch(features, blocks)
 
     def fetch_whole(self, name: str) -> None:
-        """See that a file that has no blocks is here."""
+        """Fetch a file that has no blocks."""
         if self._files is not None:
             self._files.fetch_whole(name)
 
@@ -328,7 +328,7 @@ class Store:
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits that are equal for stores of equal content, and of no other that occurs."""
+        """32 hexadecimal digits that are equal for stores of equal content, and differ for others."""
         content = [json.loads(self.spec.to_json()), self.max_bins, self.crc]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -390,7 +390,7 @@ class Store:
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
-        """The values of some rows, of each code the smallest.
+        """The values of some rows, for each code the smallest.
 
         Parameters
         ----------
@@ -426,7 +426,7 @@ class Store:
         return found
 
     def levels(self) -> Levels:
-        """The levels of all categories, read anew each time. Raises FormatError when their file is damaged."""
+        """The levels of all categories, read again each time. Raises FormatError when their file is damaged."""
         if not any(feature.levels for feature in self.spec.features):
             return Levels(np.zeros(len(self.spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
         self.fetch_whole(LEVELS)
@@ -437,7 +437,7 @@ class Store:
 
         made_by  the function of a module that gives this store for the one on disk: other processes call it.
         """
-        values.flags.writeable = False  # as those of a file, or kernels would be compiled apart
+        values.flags.writeable = False  # as those of a file: with other flags kernels would be compiled again
         return replace(self, _low=values, _high=values, _made_by=made_by)
 
     def of_rows(self, rows: NDArray[np.int64]) -> Store:
@@ -449,7 +449,7 @@ class Store:
             self.fetch(None, range(block, block + 1))
         u8, u16, u32, place = self._codes
         weight = self.spec.weight
-        if weight is not None:  # rows weigh on average what those of the table do
+        if weight is not None:  # rows have the mean weight of the table
             weight = replace(weight, searched=round(weight.searched * rows.size / self.rows))
         return replace(
             self,
@@ -464,27 +464,28 @@ class Store:
         )
 
     def check_unchanged(self) -> None:
-        """Check, by sizes and times, that nobody has written to the files since they were opened; some microseconds.
+        """Check, by sizes and times, that the files were not written to since they were opened; takes some
+        microseconds.
 
-        To be called again and again while they are worked on, and before what was made of them is kept. Raises
-        FormatError, also where what is gone from the disk was read as zeros.
+        Call it repeatedly during work, and before results are kept. Raises FormatError, also if lost pages were read as
+        zeros.
         """
         if self._files is not None:
             self._files.check_unchanged()
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """`check_unchanged` at the end of the block, and where an error in it may have come of changed files."""
+        """`check_unchanged` at the end of the block, and if an error in it may be due to changed files."""
         try:
             yield
         except Exception as error:
             if isinstance(error, FormatError) or not isinstance(error, BigForestError):
-                self.check_unchanged()  # what is gone was read as zeros
+                self.check_unchanged()  # lost pages were read as zeros
             raise
         self.check_unchanged()
 
     def verify(self) -> None:
-        """Read the whole store and check that it is as it was written and that kernels may trust it.
+        """Read the whole store and check that it is unchanged and valid for kernels.
 
         Raises FormatError naming the file, and the block of 65,536 rows, of the first fault: a checksum that
         differs, a code or class out of range, dictionaries or row numbers out of order.
@@ -498,7 +499,7 @@ class Store:
         check_cells(self.target, self.checksums[-1], target_span(self.spec), self.block_rows, where)
 
     def _verify_whole_files(self) -> None:
-        """Check all but codes and targets, of which a copy of a store checks those that it fetches."""
+        """Check all but codes and targets, which a local copy checks as it fetches them."""
         assert self._files is not None
         for name, crc in self.crc.items():
             if self._files.crc(name) != crc:
@@ -521,10 +522,10 @@ class Store:
 def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], Store] | None = None) -> Store:
     """The store at `path`, whose content was verified by the process that named its fingerprint.
 
-    opened   random digits of the store that was handed over.
+    opened   random digits of the store that was sent.
     made_by  of `Store.with_values`; None for the values on disk.
 
-    Raises FormatError when there is another one, or none, as where the disk is not shared.
+    Raises FormatError if there is another store or none, for instance because the disk is not shared.
     """
     store = Store.open(path, verify=False)
     if store.fingerprint != fingerprint:
@@ -534,7 +535,7 @@ def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], 
 
 
 def _picked(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """These rows, along the last axis, of an array; like a file's, or kernels would be compiled apart."""
+    """These rows, along the last axis, of an array; with the flags of a file's, for which kernels are compiled."""
     found: NDArray[Any] = np.take(array, rows, axis=-1)
     found.flags.writeable = False
     return found

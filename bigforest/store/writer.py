@@ -63,7 +63,7 @@ class PartFile(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Features written by a `PartWriter` and not yet appended: their specs but for the slot, the checksums of each
+    """Features written by a `PartWriter` and not yet appended: their specs except for the slot, the checksums of each
     one's blocks, and the files they are in, by the name of the file they belong to."""
 
     features: list[FeatureSpec]
@@ -95,19 +95,19 @@ class _Files:
             self._crc[name] = zlib.crc32(array.data, self._crc.get(name, 0))
 
     def flush(self, name: str) -> None:
-        """Let other processes see the content, those on other machines too."""
+        """Make the content visible to other processes, also on other machines."""
         self._files[name].flush()
         os.fsync(self._files[name].fileno())
 
     def close(self) -> dict[str, PartFile]:
-        """Close all files; what they are by name."""
+        """Close all files; returns them by name."""
         for file in self._files.values():
             file.close()
         return {name: PartFile(self.path(name), self._size[name], self._crc.get(name, 0)) for name in self._files}
 
 
 class PartWriter:
-    """Features that follow each other, in files of their own, whoever else writes the same part. No column need be in
+    """Consecutive features, in files of their own, even if another process writes the same part. No column need be in
     memory as a whole.
 
     For each feature `values` are appended first, then `end_feature` takes its codes.
@@ -225,7 +225,7 @@ class StoreWriter:
             self._files.append(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
 
     def add_numbers(self, numbers: NDArray[np.float64]) -> None:
-        """The numbers to predict of the next rows, kept where the whole numbers that stand for them are not exact."""
+        """The regression targets of the next rows, kept where the whole numbers that stand for them are not exact."""
         self._files.append(NUMBERS, np.ascontiguousarray(numbers, dtype=VALUE_TYPE))
 
     def add_groups(self, groups: NDArray[Any]) -> None:

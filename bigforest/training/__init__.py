@@ -1,1 +1,1 @@
-"""A training run from a table to a forest on disk: its plan, its stages, and going on after an interruption."""
+"""A training run from a table to a forest on disk: its plan, its stages, and resuming after an interruption."""

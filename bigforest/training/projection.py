@@ -187,8 +187,8 @@ def project_training(shape: Shape, config: TrainConfig, machines: Machines, rate
 
 
 class _Stage(NamedTuple):
-    """A stage before it is spread. work: seconds of all threads together, on `cores` of them; client: seconds, but for
-    tasks; network, disk: bytes of all workers."""
+    """A stage before it is spread. work: seconds of all threads together, on `cores` of them; client: seconds, except
+    for tasks; network, disk: bytes of all workers."""
 
     name: str
     work: float

@@ -43,7 +43,7 @@ class Nodes(NamedTuple):
     threshold   float64; anything in a leaf and on a category
     default_left  bool; anything in leaves and oblique nodes
     weight      uint64, what the rows of the bag in the node weigh
-    counts      uint32, or uint64 of wide weights [nodes, classes], without classes where numbers are predicted
+    counts      uint32, or uint64 of wide weights [nodes, classes], without classes for regression
     value       float64, finite; None where classes are predicted
     levels      what nodes on categories list; None without such nodes
     terms       the directions of oblique nodes; None without such nodes
@@ -88,7 +88,7 @@ def check_batch(
     waiting: NDArray[np.uint32],
     rest: NDArray[np.uint64],
 ) -> Nodes:
-    """The arrays of a record batch of schema NODES, which must go on where `state` stands (see check_nodes).
+    """The arrays of a record batch of schema NODES, which must continue where `state` stands (see check_nodes).
 
     Raises FormatError naming `path` otherwise.
     """

@@ -12,7 +12,7 @@ from polars.io.plugins import register_io_source
 
 from bigforest.forest.format.files import check_bytes, declared
 
-# The columns that are asked for of a file, in batches; None for all.
+# The columns that are requested of a file, in batches; None for all.
 Batches = Callable[[Path, list[str] | None], Iterator[Any]]
 
 

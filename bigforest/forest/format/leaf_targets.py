@@ -38,14 +38,14 @@ FOLDER = "targets"
 _VALUES = "values.parquet"
 VALUES_KIND = "target-values"
 LEAVES_KIND = "targets"
-# Targets of leaves in a row group of a file, which is read at once, but for a leaf that has more.
+# Targets of leaves in a row group of a file, which is read at once, except for a leaf that has more.
 _GROUP_ENTRIES = 1 << 18
 # How far the mean of the targets in a leaf may be from what it predicts, as a share of the range of all targets.
 _NEAR = 2.0**-20
 
 
 class LeafTargets(NamedTuple):
-    """The targets of all leaves, which are numbered through in the order of trees and nodes; see
+    """The targets of all leaves, which are numbered consecutively in the order of trees and nodes; see
     kernels/predict/quantile.py.
 
     first  int64 [trees + 1], number of the first leaf of each tree, then the number of leaves

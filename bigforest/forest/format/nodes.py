@@ -34,7 +34,7 @@ class TreeArrays(NamedTuple):
     default_left  bool (False), False in oblique nodes
     gain          float64 (nan)
     weight        uint64
-    counts        uint32 [nodes, classes], without classes where numbers are predicted
+    counts        uint32 [nodes, classes], without classes for regression
     value         float64, mean of the target; None where classes are predicted
     levels        what nodes on categories list; None without such nodes
     terms         the directions of oblique nodes; None without such nodes
@@ -115,7 +115,7 @@ def _numbered(
         length = np.diff(np.concatenate([[0], root, [size]]))
         trees = np.repeat(np.arange(tree, tree + length.size).astype(np.uint32), length)
         begin = np.repeat(np.append(-number, root).astype(np.uint32), length)
-        numbers = np.arange(size, dtype=np.uint32) - begin  # modulo 2**32, as what goes on has begun before
+        numbers = np.arange(size, dtype=np.uint32) - begin  # modulo 2**32, as what continues has begun before
         yield nodes, trees, numbers
         tree, number = tree + root.size, int(numbers[-1]) + 1
 

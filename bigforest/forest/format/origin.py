@@ -33,7 +33,7 @@ class Stop:
     """What decided how many trees were grown, see TrainConfig.stop_oob.
 
     tolerance  of the out-of-bag error.
-    most       trees that were asked for; with fewer the error had settled.
+    most       trees that were requested; with fewer the error had settled.
     """
 
     tolerance: float

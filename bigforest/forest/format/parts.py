@@ -20,7 +20,7 @@ from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import UNFINISHED, known_folder
 
 _PART = re.compile(rf"part-(\d{{7,{len(str(MAX_TREES))}}})\.parquet")
-# What to do with other folders of bigforest where a forest is asked for.
+# What to do with other folders of bigforest where a forest is requested.
 _INSTEAD: dict[str | None, str] = {
     "a store": "it is a store; train one on it first",
     "an unfinished run": "it is an unfinished run; resume it first",
@@ -179,7 +179,7 @@ def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[in
 
 
 def check_count(directory: Path, trees: int, header: Header) -> None:
-    """Raise FormatError unless the `trees` found are those the configuration asked for."""
+    """Raise FormatError unless the `trees` found are those the configuration requested."""
     if trees != header.config.trees:
         raise FormatError(
             f"{directory} holds {trees} trees and {header.config.trees} were asked for; grow the forest again"

@@ -1,4 +1,4 @@
-"""Parts of a forest, read back to be kept when a run goes on, or to be written again as parts of another forest.
+"""Parts of a forest, read back to be kept when a run continues, or to be written again as parts of another forest.
 
 Nodes pass through as tables of some rows, so that the memory does not depend on the size of a tree.
 """

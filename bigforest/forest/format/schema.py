@@ -8,7 +8,7 @@
     run.parquet                 RUN: a row per stage of the run that grew the forest
     tuning/candidates.parquet   TUNING: a row per candidate; only of forests that were chosen with tune
     oob/rows.parquet            oob_rows(...): a row per training row
-    oob/curve.parquet           CURVE: a row per tree; NUMBER_CURVE where numbers are predicted
+    oob/curve.parquet           CURVE: a row per tree; NUMBER_CURVE for regression
     oob/confusion.parquet       confusion(...): a row per pair of true and predicted class that occurs; only of classes
     oob/metrics.parquet         metrics(...): a row per class, and one for all; NUMBER_METRICS: one of numbers
     oob/votes/part-NNNNNNN.parquet  VOTES: a row per tree and row that is not in its bag; only with keep_votes
@@ -49,7 +49,7 @@ GROUP_ENTRIES = 1 << 21
 #                order, in float64
 # gain           decrease of impurity: the node's minus the children's, weighted by bag rows; null in a leaf
 # weight         rows of the bag in the node, repeats counted; where rows have weights, these, in steps of WeightSpec
-# counts         the same by class, in the order of the dataspec's classes; null where numbers are predicted. uint64
+# counts         the same by class, in the order of the dataspec's classes; null for regression. uint64
 #                where weights are wide (nodes_schema)
 # value          mean of the target in the node, weighted by bag rows; null where classes are predicted
 NODES = pa.schema(
@@ -156,7 +156,7 @@ LEAF_TARGETS = pa.schema(
 )
 
 # error          share of the weight of all rows that the tree is wrong on, by the weights its bag was drawn by
-# vote           by what the votes of the tree are multiplied, above 0: 1 with arc-x4, see sampling/boosting.py
+# vote           the weight of the tree's vote, above 0: 1 with arc-x4, see sampling/boosting.py
 BOOSTING = pa.schema(
     [
         pa.field("tree", pa.uint32(), nullable=False),
@@ -253,7 +253,7 @@ def oob_rows(label: pa.DataType, probabilities: Iterable[str]) -> pa.Schema:
 
 def confusion(label: pa.DataType) -> pa.Schema:
     """Schema of oob/confusion.parquet: rows of class `truth` voted to be `prediction`, where any,
-    and what they weigh."""
+    and their weight."""
     return pa.schema(
         [
             pa.field("truth", label, nullable=False),

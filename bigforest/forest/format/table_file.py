@@ -32,7 +32,7 @@ def write_table_file(
     about       what else the JSON object under the key "bigforest" of its schema metadata says.
     dictionary  columns to write with a dictionary, True for all: good for few values, useless for measurements.
 
-    Raises OutputExistsError or ConfigError when `out` cannot be used, before the first piece is asked for.
+    Raises OutputExistsError or ConfigError when `out` cannot be used, before the first piece is requested.
     """
     import pyarrow.parquet as pq
 

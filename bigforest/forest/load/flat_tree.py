@@ -24,7 +24,7 @@ class FlatTrees(NamedTuple):
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
     counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than
-            one class; where numbers are predicted, or values are shrunk, the values of all leaves, float64 [leaves,
+            one class; for regression, or if values are shrunk, the values of all leaves, float64 [leaves,
             lambdas * classes, or lambdas]
     """
 
@@ -109,7 +109,7 @@ class FlatTrees(NamedTuple):
 def cast_by(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
     """What leaves that hold several classes cast, float64 [leaves, classes]; counts: see FlatTrees.
 
-    "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest of equals (Breiman 2001),
+    "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest among ties (Breiman 2001),
     by its shrunk value where there is one. Numbers are what they are.
     """
     if vote == "hard":

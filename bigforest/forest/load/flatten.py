@@ -191,7 +191,7 @@ def _join(
     trees: Sequence[_Trees],
     used: NDArray[np.int64] | None,
 ) -> FlatTrees:
-    """One Packed of trees packed apart: places for features, ballots, directions and sets numbered through."""
+    """One Packed of trees packed apart: places for features, ballots, directions and sets numbered consecutively."""
     from bigforest.kernels.predict.flatten import LAST_PLACE, number_nodes
 
     present = np.logical_or.reduce([own.used for own in trees])

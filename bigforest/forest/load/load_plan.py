@@ -92,7 +92,7 @@ class LoadPlan(NamedTuple):
 class Visit(NamedTuple):
     """What rows and trees cost that are brought together, besides the trees.
 
-    stage      its name, for the Need.
+    stage      its name, for the estimate.
     rows       rows of the table; classes, of its target.
     fixed      bytes whatever is chosen.
     row_bytes  bytes kept for each row of a range; ranges are multiples of `step` rows.

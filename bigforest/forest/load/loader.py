@@ -31,7 +31,7 @@ from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
 
 
 def _sum(votes: NDArray[np.float64]) -> float:
-    """What all votes come to, rounded once."""
+    """The sum of all votes, rounded once."""
     return math.fsum(votes.tolist())
 
 
@@ -66,7 +66,7 @@ class Loader:
             return self._packed
 
     def tree_votes(self) -> NDArray[np.float64] | None:
-        """By what the votes of each tree are multiplied, float64 [trees]; None where all trees vote alike.
+        """The weight of each tree's vote, float64 [trees]; None if all votes have the same weight.
 
         Raises FormatError.
         """
@@ -76,7 +76,7 @@ class Loader:
             return self._votes
 
     def take(self, packed: FlatTrees) -> None:
-        """Keep all trees, which are at hand, as if they had been read."""
+        """Keep all trees, which are in memory, as if they had been read."""
         with self._lock:
             self._packed, self._last = packed.with_narrow(), None
 

@@ -37,8 +37,8 @@ LEAF_CELLS = 1 << 21
 class Answers(NamedTuple):
     """Answers to rows, in order.
 
-    codes  int32 [rows], class of each row or REJECTED; none where numbers are predicted.
-    proba  float64 [rows, classes], votes over trees; None if not asked for.
+    codes  int32 [rows], class of each row or REJECTED; none for regression.
+    proba  float64 [rows, classes], votes over trees; None if not requested.
     value  float64 [rows], mean of what the trees predict; None where classes are predicted.
     quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
     spread  float64 [rows], standard deviation of what the trees predict as grown; None if the rule does not ask for it.

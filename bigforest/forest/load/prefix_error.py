@@ -11,7 +11,7 @@ from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_batch import RowBatch, missing_error
 from bigforest.forest.load.vote_rule import REJECTED
 
-# Pieces of the rows per thread, so that threads which are held up leave work to the others.
+# Pieces of the rows per thread, so that slow threads leave work to the others.
 _PIECES = 4
 
 

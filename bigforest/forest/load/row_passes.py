@@ -149,9 +149,10 @@ def plan_passes(
     held          bytes of a table that is in memory already.
     quantiles     how many are wanted of a row; spread: whether that of the trees is.
 
-    `smallest` of the Need is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
+    `smallest` of the estimate is the smallest budget that works; for a smaller one the estimate is more memory than the
+    budget.
     """
-    # A batch is there as it was read, as one chunk and as it is written; so are its answers.
+    # A batch is there as it was read, as one chunk and as written; so are its answers.
     row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles + spread) + 64
     # Votes are kept between groups and, for quantiles, the leaf of every tree; a chunk of those is on its way as well.
     row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0) + (16 if spread else 0)

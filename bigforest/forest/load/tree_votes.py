@@ -49,7 +49,7 @@ def read_judgements(directory: Path, header: Header) -> pa.Table:
 
 
 def read_tree_votes(directory: Path, header: Header) -> NDArray[np.float64] | None:
-    """By what the votes of each tree are multiplied, float64 [trees]; None where all trees vote alike.
+    """The weight of each tree's vote, float64 [trees]; None if all votes have the same weight.
 
     Raises FormatError.
     """

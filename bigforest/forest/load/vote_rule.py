@@ -30,7 +30,7 @@ class VoteRule:
     """How rows are answered, and votes are combined. Numbers that trees predict are averaged, whatever the vote.
 
     vote  "soft": the class with the largest mean of leaf posteriors (Ho 1995). "hard": the class most trees
-          vote for (Breiman 2001); a tree votes for the most frequent class of the leaf, the lowest of equals.
+          vote for (Breiman 2001); a tree votes for the most frequent class of the leaf, the lowest among ties.
           "stochastic": class y with the probability that "soft" gives it (Tomasi 2017, section 3).
     ties  among classes with exactly equal votes: "lowest", "reject" (no answer, Ho 1995), or "random". Equal
           means equal as float64 sums over the trees in their order, which is exact for hard votes and for

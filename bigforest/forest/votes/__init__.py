@@ -1,1 +1,1 @@
-"""Where rows out of bag end in trees: files of a run, and a table of a forest."""
+"""Where out-of-bag rows end in trees: files of a run, and a table of a forest."""

@@ -22,8 +22,8 @@ class Ballots(NamedTuple):
     first   int64 [trees + 1], where the nodes of each tree begin, and where those of the last end
     ballot  uint32 [nodes], see kernels/predict/flat_tree.py; NO_BALLOT in inner nodes
     weight  uint32, or uint64 of wide weights [leaves], what the rows of the bag in each leaf weigh
-    mixed   of the same type [mixed leaves, classes], counts of those of several classes; of numbers float64 [nodes, 1],
-            the values of all nodes, also of inner ones
+    mixed   of the same type [mixed leaves, classes], counts of those of several classes; for regression float64 [nodes,
+            1], the values of all nodes, also of inner ones
     """
 
     first: NDArray[np.int64]
@@ -61,7 +61,7 @@ class GrownNodes(NamedTuple):
     first    int64 [trees + 1], where each begins, and where the last one ends
     feature  int32 [nodes], LEAF in a leaf
     weight   uint64 [nodes]
-    counts   uint32 or uint64 [nodes, classes], without classes where numbers are predicted
+    counts   uint32 or uint64 [nodes, classes], without classes for regression
     value    float64 [nodes]; None where classes are predicted
     """
 

@@ -1,7 +1,7 @@
-"""What a family of trees is: how its trees grow, in memory and by passes, what that takes, and its oracle.
+"""A family of trees: how its trees grow, in memory and by passes, the memory for that, and its oracle.
 
-One object for each family, in a folder of its own; registry.py knows them by name. Whatever depends on the family, but
-for its options (schema/), is a method or an attribute here.
+One object per family, in its own folder; registry.py has them by name. All that depends on the family, except for its
+options (schema/), is a method or an attribute here.
 """
 
 from __future__ import annotations
@@ -49,10 +49,9 @@ class Family(ABC):
 
     name       as TrainConfig.family has it.
     oracle     the naive functions that its trees are compared with.
-    compiling  about how many functions are compiled for it, and in how many seconds of one processor.
-    splits     what its nodes split on where kernels find splits on projections; None for features, or columns like
-               them.
-    by_values  whether passes go over values, which they write to scratch first, and not over codes.
+    compiling  approximate number of functions compiled for it, and processor seconds for that.
+    splits     splits of its nodes where kernels split on projections; None for features, or columns like them.
+    by_values  whether passes read values, written to scratch first, not codes.
     """
 
     name: str
@@ -63,18 +62,18 @@ class Family(ABC):
 
     @abstractmethod
     def check(self, shape: Shape, config: TrainConfig) -> None:
-        """Raise ConfigError where trees cannot be grown on what the table has."""
+        """Raise ConfigError if trees cannot be grown on this table."""
 
     def drawn_from(self, features: int, config: TrainConfig) -> int:
-        """How many columns a node draws from: features, or what the family has in their place."""
+        """Number of columns that a node draws from: features, or the columns of the family."""
         return features
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
-        """Terms of an oblique node that is larger than most, when the table has `features` features; 0 if none is."""
+        """Terms of a large oblique node, when the table has `features` features; 0 without oblique nodes."""
         return 0.0
 
     def looks(self, features: int, config: TrainConfig) -> float:
-        """How often a node looks at each of its rows, about: for a column, or for a term of a projection."""
+        """About how often a node reads each of its rows: for a column, or for a term of a projection."""
         columns = self.drawn_from(features, config)
         if config.feature_fraction is not None:
             return config.feature_fraction * columns
@@ -86,11 +85,11 @@ class Family(ABC):
 
     @abstractmethod
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        """What growing whole trees of this many rows and splits takes; of as many as grow together."""
+        """Memory for growing whole trees of this many rows and splits, as many as grow together."""
 
     @abstractmethod
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
-        """What growing by passes takes."""
+        """Memory for growing by passes."""
 
     def row_cache(self, store: Store) -> RowCache:
         """What growing in memory reads besides codes by columns."""
@@ -98,11 +97,11 @@ class Family(ABC):
 
     @abstractmethod
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> Any:
-        """What all trees that grow in memory share, made once in a process; copies: `row_cache`."""
+        """Data that all trees growing in memory share, made once in a process; copies: `row_cache`."""
 
     @abstractmethod
     def grow(self, call: TreeCall, shared: Any) -> tuple[TreeArrays, CodeTree | None]:
-        """Grow whole trees in memory, as many as go `together`; shared: what `shared` gave.
+        """Grow whole trees in memory, as many as grow `together`; shared: the result of `shared`.
 
         Returns the trees, and their nodes in codes of the store; None where they split on projections.
         """
@@ -111,7 +110,7 @@ class Family(ABC):
     def passed_table(
         self, store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
     ) -> TableView:
-        """The table as passes go over it; `folder` is scratch as long as it is used."""
+        """The table for passes; `folder` is scratch while it is used."""
 
 
 def some_names(names: tuple[str, ...], most: int = 10) -> str:

@@ -1,4 +1,4 @@
-"""Put a tree together from its upper part and the subtrees below it, piece by piece in preorder."""
+"""Assemble a tree from its upper part and the subtrees below it, piece by piece in preorder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bigforest.kernels.tree.builder import CodeTree
 from bigforest.storage.array_file import read_arrays, write_arrays
 from bigforest.store.store import Dictionaries
 
-# Beside the file of a subtree, the values between which its thresholds are.
+# Next to the file of a subtree: the values between which its thresholds are.
 _ENDS = ".ends"
 # Values that are looked up at a time.
 _LOOKED_UP = 1 << 16
@@ -86,7 +86,7 @@ def _places(path: Path, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], 
 
 
 def read_ends(path: Path) -> Ends:
-    """What `look_up` kept of the subtree in `path`. Raises FormatError for a damaged file."""
+    """The values that `look_up_thresholds` wrote for the subtree in `path`. Raises FormatError for a damaged file."""
     return Ends(*read_arrays(path.with_suffix(_ENDS), _END_TYPES))
 
 
@@ -99,7 +99,7 @@ def remove_subtree(path: Path) -> None:
 def join_pieces(
     upper: TreeArrays, order: Sequence[int], subtrees: Mapping[int, int], below: Callable[[int], TreeArrays]
 ) -> Iterator[TreeArrays]:
-    """The nodes of a tree in preorder, in pieces, from its upper part and what `below` gives for a small node.
+    """The nodes of a tree in preorder, in pieces, from its upper part and, for a small node, from `below`.
 
     order     entries of the nodes of the upper part
     subtrees  number of nodes of the subtree of each small node, by entry

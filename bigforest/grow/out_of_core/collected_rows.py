@@ -1,4 +1,5 @@
-"""Rows of a node that a pass has collected: from the kernels, over blocks and tasks, to what lies before each value."""
+"""Rows of a node that a pass has collected: from the kernels, over blocks and tasks, to the cumulative statistics at
+each value."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
 from bigforest.grow.out_of_core.probes import ColumnKind
 
-# Rows are counted in groups of at most this many counts, for the sake of memory.
+# Rows are counted in groups of at most this many counts, to limit memory.
 _CELLS = 1 << 20
 
 
@@ -20,7 +21,7 @@ class CollectedRows(NamedTuple):
 
     value   [n], uint32 codes or float64 projections
     tag     uint32 [n], class << 16 | multiplicity
-    number  int64 [n], their numbers to predict, from the node's centre and by weight; empty for classes
+    number  int64 [n], their regression targets, from the node's centre and by weight; empty for classes
     """
 
     value: NDArray[Any]
@@ -60,7 +61,7 @@ class Runs(NamedTuple):
 
 
 def gathered(pieces: Sequence[Runs]) -> Runs:
-    """The rows of all pieces, one at least. A Collect has few rows in a block, so none is looked at by itself."""
+    """The rows of all pieces, one at least. A Collect has few rows in a block, so all are handled together."""
     ends = np.stack([piece.ends for piece in pieces])
     sizes = np.diff(ends, axis=1, prepend=0)
     stops = np.cumsum(sizes.sum(axis=0))
@@ -83,7 +84,7 @@ def each_collect(several: Sequence[Runs]) -> Iterator[CollectedRows]:
 
 
 def boundaries(rows: CollectedRows, stats: NodeStats) -> Iterator[tuple[NDArray[Any], Counts]]:
-    """The distinct values of collected rows in ascending pieces, and what the rows up to each hold.
+    """The distinct values of collected rows in ascending pieces, and the statistics of the rows up to each.
 
     Yields values [n] and totals [n, parts] of all rows up to and with that value.
     """
@@ -102,7 +103,7 @@ def boundaries(rows: CollectedRows, stats: NodeStats) -> Iterator[tuple[NDArray[
 
 
 def _held(tags: NDArray[np.uint32], numbers: NDArray[np.int64], starts: NDArray[np.int64], stats: NodeStats) -> Counts:
-    """What the rows of each run hold, [runs, parts]; run r is starts[r] to before starts[r + 1]."""
+    """The statistics of the rows of each run, [runs, parts]; run r is starts[r] to before starts[r + 1]."""
     runs = np.diff(starts)
     multiplicity = (tags & np.uint32(0xFFFF)).astype(np.int64)
     held = np.zeros((runs.size, stats.parts), np.int64)

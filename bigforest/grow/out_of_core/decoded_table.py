@@ -1,6 +1,6 @@
-"""The values of a table by blocks, in scratch: what passes project, as its codes are what they count.
+"""The values of a table by blocks, in scratch, for passes that project.
 
-Rows name their values by code, and a dictionary may be larger than memory. So they are looked up once per forest, a
+Values are looked up by code, and a dictionary may be larger than memory. So they are looked up once per forest, a
 feature and a range of its dictionary at a time, in sweeps over the codes. A file holds one run of blocks:
 
     float32 [columns, rows of the run]  features whose values are all float32
@@ -50,8 +50,8 @@ class DecodedTable(NamedTuple):
     runs     runs of blocks, and the file of each by its first block
     place    uint32 [features, 2], see kernels/out_of_core/blocks.py BlockValues
     spans    smallest and largest value of each feature
-    checked  bool [features, blocks of the table], whose checksums have been looked at in this process: where each pass
-             did that again, it took an eighth of growing
+    checked  bool [features, blocks of the table], whose checksums were verified in this process: verifying in
+             each pass took an eighth of growing
     """
 
     runs: list[range]
@@ -67,7 +67,7 @@ class DecodedTable(NamedTuple):
 
 
 def sweeps(shape: Shape, limits: MemoryLimits) -> int:
-    """How often codes are read to look at the value of each: once for each range of a dictionary, of mean size."""
+    """How often codes are read to look up all values: once for each range of a dictionary, of mean size."""
     return max(1, -(-shape.codes // (shape.features * limits.values)))
 
 
@@ -95,7 +95,7 @@ def decode_table(
 
 
 def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: int, blocks: range) -> Path:
-    """Task: write the values of the rows of some blocks, a file of `decode`; gives its path."""
+    """Task: write the values of the rows of some blocks, a file of `decode_table`; returns its path."""
     path = folder / f"values-{blocks.start}-{secrets.token_hex(8)}.bin"
     layout = _Layout.of(store, place, blocks)
     crc = np.zeros((len(place), len(blocks)), "<u4")
@@ -109,7 +109,7 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
             low, kind = store.low(feature), layout.kind(feature)
             step = most * VALUE_TYPE.itemsize // np.dtype(kind).itemsize
             for first in range(0, low.size, step):
-                held = np.array(low[first : first + step], kind)  # read in order, as no map is at random
+                held = np.array(low[first : first + step], kind)  # copied: a map would be read at random
                 for number, block in enumerate(blocks):
                     codes = reader.read(block, [feature], block + 1 if block + 1 in blocks else None)
                     values = np.empty(reader.size(block), kind)
@@ -126,7 +126,7 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
 def _look_up(codes: NDArray[Any], held: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
     """values[i] = held[codes[i] - first], where there is one; size: of the whole dictionary."""
     if held.size == size:
-        np.take(held, codes, out=values, mode="clip")  # others would make a copy
+        np.take(held, codes, out=values, mode="clip")  # other modes make a copy
         return
     inside = (codes >= first) & (codes < first + held.size)
     values[inside] = held[codes[inside] - np.int64(first)]
@@ -209,7 +209,7 @@ def column_at(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> ND
 
 
 def _width_of(low: NDArray[np.float64]) -> int:
-    """The fewest bytes in which all values, ascending, can be kept."""
+    """The narrowest type, in bytes, for all values, ascending."""
     if low.size <= _BYTE and 0.0 <= low[0] <= low[-1] < _BYTE and not np.signbit(low[0]) and (low == low.round()).all():
         return 1
     return 4 if is_float32(low) else 8

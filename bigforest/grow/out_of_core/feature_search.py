@@ -1,9 +1,8 @@
-"""A node too large for memory that splits on features: what it asks of the next pass (node_search.py).
+"""The search of a node too large for memory for a split on features (node_search.py).
 
-It draws the features that kernels/scan/features.py draws, and asks for histograms of their codes. Missing values, of
-code 0, are in no bucket: they are what is not counted of the node. All splits are offered with them on the left, and on
-the right (kernels/scan/categorical_missing.py). A category has a bucket for each level; put in their order, these hide
-nothing.
+It draws the features that kernels/scan/features.py draws, and requests histograms of their codes. Missing values, of
+code 0, are in no bucket: their statistics are the rest of the node. All splits are offered with them on the left, and
+on the right (kernels/scan/categorical_missing.py). A category has a bucket for each level, so no bucket needs opening.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class FeatureSearch(HistogramSearch):
 
     order      int64 [features], in which they are drawn
     wanted     how many are
-    max_room  counts of all histograms that are asked for at once, unless it is one alone
+    max_room  counts of all histograms requested at once, unless it is a single one
     """
 
     rules: Rules
@@ -42,8 +41,8 @@ class FeatureSearch(HistogramSearch):
     max_room: int
     _drawn: int = field(default=0, init=False)
     _usable: int = field(default=0, init=False)
-    _missing: dict[int, Counts] = field(default_factory=dict, init=False)  # of features with some in the node
-    # Of a category, if the best split is on one: the levels of the node, and their places in the order.
+    _missing: dict[int, Counts] = field(default_factory=dict, init=False)  # of features with missing values in the node
+    # If the best split is on a category: the levels of the node, and their places in the order.
     _levels: tuple[NDArray[np.int64], NDArray[np.uint32]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +61,7 @@ class FeatureSearch(HistogramSearch):
         max_room: int,
         *own: Any,
     ) -> Self:
-        """Begin: there are no first probes when every feature is known to be constant. own: fields of a subclass."""
+        """Start a search: without probes if every feature is known to be constant. own: fields of a subclass."""
         draw = make_feature_draw(len(features.codes))
         wanted = int(draw_order(key, rules, draw))
         search = cls(scorer, constant.copy(), max_keys, max_cells, rules, features, draw.perm, wanted, max_room, *own)
@@ -70,9 +69,9 @@ class FeatureSearch(HistogramSearch):
         return search
 
     def _draw(self) -> None:
-        """Ask for features until as many usable ones are drawn as are wanted, if none of those asked is constant.
+        """Request features until enough are drawn, if none of them turns out constant.
 
-        Features found constant afterwards are replaced in the next round, and those there is no room for wait for it.
+        Features found constant are replaced in the next round; those without room wait for it.
         """
         hoped, room = self._usable, self.max_room
         while self._drawn < self.order.size and (
@@ -89,7 +88,7 @@ class FeatureSearch(HistogramSearch):
             self._drawn += 1
 
     def _histogram(self, feature: int, most: int) -> Histogram:
-        """The first question about a feature, in at most `most` buckets if it is no category."""
+        """The first request about a feature, in at most `most` buckets unless it is a category."""
         codes, kind = self.features.codes[feature], self.features.kinds[feature]
         return Histogram.ranges(feature, None, int(kind == MISSING), codes - 1, codes if kind == CATEGORY else most)
 
@@ -102,7 +101,8 @@ class FeatureSearch(HistogramSearch):
         return True
 
     def _is_number(self, feature: int, answer: HistogramCounts) -> bool:
-        """Take note of what a feature holds, and offer the splits of a category; whether it is a number to split."""
+        """Record the counts of a feature, and offer the splits of a category; returns whether it is a number to
+        split."""
         gone = self.scorer.stats.moved(self.scorer.total - answer.counts.sum(axis=0), 0)
         missing = self.features.kinds[feature] == MISSING and self.scorer.stats.weight(gone) > 0
         if answer.low > answer.high or (answer.low == answer.high and not missing):
@@ -127,7 +127,7 @@ class FeatureSearch(HistogramSearch):
         places, cuts = self._arrange(feature, present, counts[present])
         held = np.zeros((int(places.max()) + 1, scorer.stats.parts), np.int64)
         np.add.at(held, places, counts[present])
-        if len(held) == 1:  # all levels are taken together
+        if len(held) == 1:  # all levels are grouped into one
             return False
         scorer.offer(2 * feature, cuts, np.cumsum(held, axis=0)[cuts])
         if scorer.best is not None and scorer.best.number == 2 * feature:
@@ -137,7 +137,7 @@ class FeatureSearch(HistogramSearch):
     def _arrange(
         self, feature: int, levels: NDArray[np.int64], counts: Counts
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """The place of each of the levels of a node, which hold `counts`, and those after which they are cut."""
+        """The place of each level of a node with these `counts`, and the places after which they are cut."""
         places = self.scorer.places(counts, self.rules.min_level)
         return places, np.arange(int(places.max()))
 

@@ -1,9 +1,9 @@
 """Split the nodes that do not fit in memory, breadth first, by passes over the store.
 
-A pass goes over the blocks once, in order. For every tree it takes the rows of the block where they stand
-(row_nodes.py), sends them down the newest splits, and answers what the nodes ask (node_search.py). Many nodes and many
-trees share a pass. Runs of blocks are spread over tasks. What tasks find of a tree is added up (requests.py) and scored
-where it meets: by one worker for each tree.
+A pass reads the blocks once, in order. For every tree it takes the rows of the block at their nodes (row_nodes.py),
+routes them through the newest splits, and answers the requests of nodes (node_search.py). Many nodes and many trees
+share a pass. Runs of blocks are divided among tasks. The responses of tasks are added up per tree (requests.py), and
+scored by one worker for each tree.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from bigforest.store.store import Store
 
 
 class Scored(NamedTuple):
-    """What a pass has led to in a tree: the searches of the nodes that asked, in the order in which they did, and what
-    UpperTree.sent is told."""
+    """The result of a pass for a tree: the searches of its nodes, in the order of their requests, and the arguments of
+    UpperTree.sent."""
 
     searches: list[NodeSearch]
     below: NDArray[Any]
@@ -43,9 +43,9 @@ class Scored(NamedTuple):
 def split_large(
     table: TableView, tops: Sequence[UpperTree], folder: Path, ranges: Sequence[tuple[range]], executor: Executor
 ) -> None:
-    """Pass over the store until no node of `tops` searches.
+    """Make passes over the store until no node of `tops` searches.
 
-    folder  for files of where rows stand.
+    folder  for files of the nodes of rows.
     ranges  the runs of blocks, the same for all passes over these trees.
     """
     while chosen := choose_nodes(tops, table.context.limits.room):
@@ -87,7 +87,7 @@ def score_responses(
     searches: list[NodeSearch],
     response: SplitResponse,
 ) -> Scored:
-    """Task: hand the nodes of question `number` what all blocks have answered."""
+    """Task: give the searches of request `number` the responses of all blocks."""
     answered = questions[number].answers(response)
     for search in searches:
         search.hear([answered(probe) for probe in search.pending])

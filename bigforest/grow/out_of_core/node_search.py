@@ -1,9 +1,10 @@
-"""A node too large for memory, on its way to a split: what it asks of the next pass, and what it makes of the answer.
+"""The search of a node too large for memory for its split: requests to the next pass, and what follows from the
+responses.
 
-A node draws columns: features (feature_search.py), or directions (families/), and asks for a histogram of each. Every
-edge of a bucket is a split and is offered. A bucket that could hide a better one is looked into: its rows are collected
-(`Collect`), or, where they alone are too many, it is counted again in narrower buckets. When nothing is left to ask,
-the best split stands, and it is the one that growing in memory finds.
+A node draws columns: features (feature_search.py), or directions (families/), and requests a histogram of each. Every
+edge of a bucket is a split and is offered. A bucket that could contain a better one is opened: its rows are collected
+(`Collect`) or, if they are too many, counted again in narrower buckets. When no request is left, the best split is the
+one that growing in memory finds.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from bigforest.kernels.out_of_core.blocks import BY_CODE
 from bigforest.kernels.scan.categorical_missing import UNSEEN
 
 # A histogram of a node of n bag rows has about one bucket for this many times n**(1/4) rows, within these limits. With
-# b rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows to be looked at twice where nothing tells
-# classes apart: there the bound of a bucket is above its edges by about b / n**(1/2) of what splits differ by. The sum
-# is least where b**2 goes with n**(1/2).
+# b rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows are read twice if classes
+# cannot be separated: then the bound of a bucket exceeds its edges by about b / n**(1/2) of the differences of splits.
+# The sum is minimal for b**2 proportional to n**(1/2).
 ROWS_PER_BUCKET = 6
 LEAST_BUCKETS = 64
 MOST_BUCKETS = 1 << 16
@@ -34,10 +35,10 @@ MOST_BUCKETS = 1 << 16
 
 @dataclass(slots=True)
 class HiddenOrder:
-    """What a histogram does not show: the order of the rows inside its buckets.
+    """The buckets of a histogram that are not opened yet.
 
-    bucket          int64 [waiting], numbers of those that are still to be looked into
-    before, counts  int64 [waiting, parts], what lies before and in each of them
+    bucket          int64 [waiting], their numbers
+    before, counts  int64 [waiting, parts], statistics before and in each of them
     """
 
     probe: Histogram
@@ -46,7 +47,7 @@ class HiddenOrder:
     counts: Counts
 
     def keep(self, these: NDArray[np.bool_]) -> None:
-        """Forget about all others; bool [waiting]."""
+        """Drop all others; bool [waiting]."""
         self.bucket, self.before, self.counts = self.bucket[these], self.before[these], self.counts[these]
 
 
@@ -55,10 +56,10 @@ class NodeSplit(NamedTuple):
 
     feature  or direction
     code     largest code, or projection, that goes left
-    left     int64 [parts], what goes left
-    way      see kernels/out_of_core/blocks.py Splits
+    left     int64 [parts], statistics of the left side
+    way      see kernels/out_of_core/blocks.py BlockSplits
     missing  see kernels/scan/categorical_missing.py Subsets
-    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/out_of_core/blocks.py Splits)
+    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/out_of_core/blocks.py BlockSplits)
     direction  that is split on, None for a feature
     """
 
@@ -72,10 +73,9 @@ class NodeSplit(NamedTuple):
 
 
 class NodeSearch(Protocol):
-    """The search for the split of one node: a Search, or one that looks at no histograms for all
-    (grow/families/subspace/search.py).
+    """The search for the split of one node.
 
-    pending    what is asked of the next pass; nothing once the search is over
+    pending    requests to the next pass; none once the search is over
     constant  bool [features], known to be constant in the node
     """
 
@@ -83,15 +83,15 @@ class NodeSearch(Protocol):
     constant: NDArray[np.bool_]
 
     def hear(self, answers: Sequence[Answer]) -> None:
-        """Take the answers to `pending`, in order, and ask anew."""
+        """Take the answers to `pending`, in order, and make new requests."""
 
     def cut(self) -> NodeSplit | None:
-        """The split, when nothing is asked any more; None where there is none."""
+        """The split, once no request is pending; None if there is none."""
 
 
 @dataclass(slots=True)
 class HistogramSearch(ABC):
-    """The search for the split of one node. `pending` holds its first probes, none where there is nothing to split on.
+    """The search for the split of one node. `pending` has its first probes, none if there is nothing to split on.
 
     constant    bool [features], known to be constant in the node; found ones are added
     max_keys   rows that may be collected at once
@@ -107,28 +107,29 @@ class HistogramSearch(ABC):
 
     @abstractmethod
     def _draw(self) -> None:
-        """Ask for more features or directions, if more are wanted."""
+        """Request more features or directions, if more are wanted."""
 
     @abstractmethod
     def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
-        """Take note of what is seen of a feature or direction for the first time; whether its edges are offered."""
+        """Record the first answer about a feature or direction; returns whether its edges are offered."""
 
     def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
-        """The orders in which a feature or direction is split: their numbers, and what comes before all buckets."""
+        """The orders in which a feature or direction is split: their numbers, and the statistics before all buckets."""
         return [(number, 0)]
 
     def cut(self) -> NodeSplit | None:
-        """The best split, when nothing is asked any more; None where there is none."""
+        """The best split, once no request is pending; None if there is none."""
         scorer = self.scorer
         if scorer.best is None:
             return None
         return NodeSplit(scorer.best.number, scorer.best.code, scorer.stats.moved(scorer.best.left, scorer.centre))
 
     def hear(self, answers: Sequence[Answer]) -> None:
-        """Take the answers to `pending`, in order, and ask anew; `pending` is empty when the best split is known."""
+        """Take the answers to `pending`, in order, and make new requests; `pending` is empty when the best split is
+        known."""
         asked, self.pending = self.pending, []
         if self.scorer.stats.numbers and any(isinstance(a, HistogramCounts) and a.mark == 0 for a in answers):
-            return  # a leaf: all numbers are the same
+            return  # a leaf: all targets are equal
         for probe, answer in zip(asked, answers, strict=True):
             self._take(probe, answer)
         self._draw()
@@ -163,7 +164,7 @@ class HistogramSearch(ABC):
             self._open.append(HiddenOrder(probe, waiting, after[waiting] - counts, counts))
 
     def _forget_hopeless(self) -> list[NDArray[np.float64]]:
-        """Forget the buckets that cannot hold a better split than the best; gives the bounds of the others."""
+        """Drop the buckets that cannot contain a better split than the best; returns the bounds of the others."""
         found = []
         for hidden in self._open:
             orders = self._orders(hidden.probe.number)
@@ -174,11 +175,11 @@ class HistogramSearch(ABC):
         return found
 
     def _look_inside(self, found: Sequence[NDArray[np.float64]]) -> None:
-        """Ask about the buckets that could hide a better split than the best, the most promising first.
+        """Request the buckets that could contain a better split than the best, those with the highest bounds first.
 
         found  their bounds
 
-        What is too much for now has to wait, and has often lost its promise when its turn comes.
+        Buckets beyond the limits wait, and are often pruned before they are opened.
         """
         if not any(bounds.size for bounds in found):
             self._open = []
@@ -203,11 +204,11 @@ class HistogramSearch(ABC):
         self._open = [hidden for hidden in self._open if hidden.bucket.size]
 
     def _count_again(self, buckets: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Ask for narrower counts of buckets whose rows cannot be collected at once, as many as there is room for.
+        """Request narrower counts of buckets whose rows cannot be collected at once, as many as there is room for.
 
         buckets  numbers among all that wait; first: where those of each histogram begin, and the last ones end
 
-        Gives which are asked about, bool [all that wait].
+        Returns which are requested, bool [all that wait].
         """
         cells, stats = self.max_cells, self.scorer.stats
         asked = np.zeros(int(first[-1]), np.bool_)

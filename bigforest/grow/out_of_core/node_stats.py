@@ -1,4 +1,4 @@
-"""What is counted of the rows of a node, of a side of a split or of a bucket of codes, while trees grow by passes."""
+"""Statistics of the rows of a node, of a side of a split or of a bucket, while trees grow by passes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from bigforest.store.store import Store
 # int64 [parts], or one such row for each of some buckets.
 Counts = NDArray[np.int64]
 
-# Parts of what rows with numbers to predict hold.
+# Parts of the statistics for regression.
 WEIGHT, SUM, ABOVE = range(3)
 
 
 class NodeStats(NamedTuple):
     """The parts of a total.
 
-    classes   the weights of this many classes come first. 0 where numbers are predicted: first come their weight, their
-              sum by weight and, of a bucket, the sum of those above zero; numbers are counted from a centre
-    weighted  whether rows have weights. The number of rows comes last then: the weight does not tell it
+    classes   the weights of this many classes come first. 0 for regression: first come the weight, the weighted sum of
+              the targets and, for a bucket, the sum of those above zero; targets are relative to a centre
+    weighted  whether rows have weights. Then the number of rows comes last
     """
 
     classes: int
@@ -30,7 +30,7 @@ class NodeStats(NamedTuple):
 
     @classmethod
     def of(cls, store: Store) -> NodeStats:
-        """That of a table."""
+        """The statistics for a table."""
         return cls(len(store.spec.target.classes), store.spec.weight is not None)
 
     @property
@@ -45,7 +45,7 @@ class NodeStats(NamedTuple):
 
     @property
     def judged(self) -> int:
-        """How many parts of a side, the first ones, decide the score of a split."""
+        """How many parts of a side, the first ones, enter the score of a split."""
         return self.classes or SUM + 1
 
     @property
@@ -54,19 +54,19 @@ class NodeStats(NamedTuple):
         return np.int64 if self.numbers else np.uint32
 
     def weight(self, total: Counts) -> Any:
-        """The weight of rows that hold `total` [..., parts]: an int64, or an array [...]."""
+        """The weight in `total` [..., parts]: an int64, or an array [...]."""
         return total[..., WEIGHT] if self.numbers else total[..., : self.classes].sum(axis=-1)
 
     def rows(self, total: Counts) -> Any:
-        """How many rows hold `total`, like `weight`; without weights repeats count."""
+        """The number of rows in `total`, like `weight`; without weights repeats count."""
         return total[..., -1] if self.weighted else self.weight(total)
 
     def centre(self, total: Counts) -> int:
-        """The mean of the numbers of a node, rounded down; 0 of classes."""
+        """The mean of the targets of a node, rounded down; 0 for classes."""
         return int(total[SUM] // total[WEIGHT]) if self.numbers else 0
 
     def moved(self, total: Counts, by: int) -> Counts:
-        """`total` [parts] of rows whose numbers are all larger by `by`; none counts as above zero."""
+        """`total` [parts] with all targets increased by `by`; the sum above zero is dropped."""
         total = total.copy()
         if self.numbers:
             total[SUM] += by * total[WEIGHT]
@@ -75,7 +75,7 @@ class NodeStats(NamedTuple):
 
 
 def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats) -> Counts:
-    """What rows with these targets, classes or numbers, and weights hold, int64 [parts]."""
+    """The statistics of rows with these targets and weights, int64 [parts]."""
     total = np.zeros(stats.parts, np.int64)
     if stats.numbers:
         total[WEIGHT] = weight.sum(dtype=np.int64)

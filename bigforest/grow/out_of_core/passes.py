@@ -37,7 +37,7 @@ def grow_by_passes(
 ) -> None:
     """Write the parts of some trees, which share the passes over the store; `folder` is empty scratch.
 
-    on_trees is told how many trees are done.
+    on_trees is called with the number of finished trees.
     """
     trees = [tree for part in parts for tree in part]
     ranges = table.ranges(executor.size)
@@ -73,15 +73,15 @@ def grow_by_passes(
 
 
 class Spilled(NamedTuple):
-    """What is known after a spill: replies with what was sent left and right, and the suffixes of the files written, by
-    the first block of each run of blocks."""
+    """The result of a spill: responses with what went left and right, and the suffixes of the files written, by the
+    first block of each run of blocks."""
 
     replies: list[SplitResponse]
     suffixes: dict[int, str]
 
 
 def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks: range) -> Counts:
-    """Task: what the bags of the trees hold in some blocks, int64 [trees, parts]."""
+    """Task: the statistics of the bags of the trees in some blocks, int64 [trees, parts]."""
     store = sampler.store
     totals = np.zeros((len(trees), stats.parts), np.int64)
     store.fetch([], blocks)
@@ -106,7 +106,7 @@ def spill(
 
 
 def spilled_both(one: Spilled, two: Spilled) -> Spilled:
-    """What is known after both."""
+    """The result of both."""
     return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
 
 
@@ -156,7 +156,7 @@ def _grow_all(
             sizes[subtree_task.tree][subtree_task.entry] = nodes
             wanted.subtract(rows.paths)
             over = [path for path in rows.paths if not wanted[path]]
-            removed.append(remover.submit(_remove, over))  # only now: until here the task may have to be done again
+            removed.append(remover.submit(_remove, over))  # only now: before, the task may have to run again
 
         executor.run(grow_subtree_task, tasks, keep, (table, {top.tree: top.own for top in tops}))
     for done in removed:

@@ -1,7 +1,7 @@
-"""What a node that is too large for memory asks of a pass over the rows, and what it is told.
+"""Requests of a node that is too large for memory to a pass over the rows, and their answers.
 
-A column is a feature, and holds codes, or a direction, and holds projections, float64. All that the two differ in,
-outside of kernels, is here: their types, and how a histogram cuts them into buckets.
+A column is a feature, with codes, or a direction, with projections, float64. All differences of the two outside of
+kernels are here: their types, and how a histogram divides them into buckets.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.kernels.common.layout import Terms
 
 _LARGEST = sys.float_info.max
-# Twice the largest relative error of one product or sum, and the error where they are next to 0.
+# Twice the largest relative error of one product or sum, and the absolute error next to 0.
 _ROUNDED = 2.0**-51
 _TINY = 5e-324
 _LOWEST = np.int64(-(2**63))
@@ -26,7 +26,7 @@ _NO_EDGE = np.empty(0)
 
 
 class ColumnKind(NamedTuple):
-    """The type of a column, and what none falls below and none exceeds."""
+    """The type of a column, and its smallest and largest possible value."""
 
     dtype: Any
     least: float
@@ -46,7 +46,7 @@ class Spans(NamedTuple):
 
 class Direction(NamedTuple):
     """Terms of a direction: feature uint32, ascending, and weight float64. One of a single feature is that feature, and
-    its weight is forgotten."""
+    its weight is dropped."""
 
     feature: NDArray[np.uint32]
     weight: NDArray[np.float64]
@@ -65,7 +65,7 @@ class Direction(NamedTuple):
 
 
 class DirectionLine(Direction):
-    """A direction that is none of a feature even where it has a single one, and whose cut is the threshold itself."""
+    """A direction that is not treated as a feature even with a single term, and whose cut is the threshold itself."""
 
     __slots__ = ()
 
@@ -104,20 +104,21 @@ def terms_of(directions: Sequence[Direction]) -> Terms:
 
 
 class Probe(Protocol):
-    """A question of a node: one of those below, or another that its family has."""
+    """A request of a node: one of those below, or one of its family."""
 
     def cells(self, parts: int) -> int:
-        """Room that the answer takes, in counts of a histogram; parts: of what is counted (node_stats.py)."""
+        """Size of the answer, in counts of a histogram; parts: of NodeStats."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Ask what the rows with low..high in a column hold, cut into buckets.
+    """Request the statistics of the rows with low..high in a column, by bucket.
 
-    number     of the feature or direction; decides between equal splits
+    number     of the feature or direction; decides ties
     direction  of projections; None of codes
     scale, buckets, edge  of kernels/out_of_core/blocks.py Probes
-    left       int64 [parts] (node_stats.py), what rows below the range hold; None for what is looked at the first time
+    left       int64 [parts] (node_stats.py), statistics of the rows below the range; None for the first request of a
+               column
     """
 
     number: int
@@ -148,9 +149,9 @@ class Histogram:
 
     @classmethod
     def on(cls, number: int, direction: Direction, spans: Spans, most: int) -> Histogram:
-        """All projections on a direction, in at most `most` buckets of equal width, if that can be.
+        """All projections on a direction, in at most `most` buckets of equal width, if possible.
 
-        It needs no look at them before: the buckets are of all that the direction can come to on this table.
+        The buckets cover all values that the direction can have on this table, so no earlier pass is needed.
         """
         low, high = direction.range(spans)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -160,7 +161,7 @@ class Histogram:
         return cls.ranges(number, direction, low, high, most)
 
     def cells(self, parts: int) -> int:
-        """See Probe; an edge takes 8 bytes, in the search and in the question."""
+        """See Probe; an edge takes 8 bytes, in the search and in the request."""
         return self.buckets * parts + self.edge.size
 
     def starts(self) -> NDArray[Any]:
@@ -170,7 +171,7 @@ class Histogram:
     def ends(self) -> NDArray[Any]:
         """Largest value of each bucket, [buckets]."""
         following = self.starts()[1:]
-        with np.errstate(over="ignore"):  # below the lowest number lies -inf
+        with np.errstate(over="ignore"):  # below the lowest number is -inf
             before = following - 1 if self.direction is None else np.nextafter(following, -np.inf)
         return np.append(before, self.high)
 
@@ -192,7 +193,7 @@ class Histogram:
 
 
 def _keys(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Integers in the order of float64, neighbours for neighbours."""
+    """Integers in the order of float64, consecutive for adjacent numbers."""
     bits = values.view(np.int64)
     return np.where(bits < 0, _LOWEST - bits, bits)
 
@@ -203,9 +204,9 @@ def _values(keys: NDArray[np.int64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Ask for the rows in the buckets that are `wanted`, bool [buckets]; the buckets are of `count`.
+    """Request the rows in the buckets that are `wanted`, bool [buckets], of `count`.
 
-    left int64 [wanted buckets, parts]: what lies before each of them. rows: most rows there can be.
+    left int64 [wanted buckets, parts]: statistics before each of them. rows: the most rows there can be.
     """
 
     count: Histogram
@@ -220,7 +221,7 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class StepSums:
-    """Ask for the steps of features, uint32, in the node by class, int64 [features, classes]
+    """Request the steps of features, uint32, in the node by class, int64 [features, classes]
     (kernels/oblique/mean_difference.py)."""
 
     features: NDArray[np.uint32]
@@ -236,7 +237,7 @@ class HistogramCounts:
 
     counts     int64 [buckets, parts]
     low, high  smallest value in the node that is not below the range, and largest
-    mark       0 if all numbers to predict of the node are the same, or all projections are finite
+    mark       0 if all regression targets of the node are equal, or all projections are finite
     """
 
     counts: Counts

@@ -1,6 +1,6 @@
-"""What a pass asks about a tree, for its searching nodes (node_search.py), and what it answers.
+"""The request of a pass about a tree, for its searching nodes (node_search.py), and the response.
 
-Answers of runs of blocks are added up, in integers, so it does not matter how the blocks are cut.
+Responses of runs of blocks are added up in integers, so the division of the blocks does not matter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bigforest.kernels.out_of_core.blocks import Probes, Splits, Summands
 
 
 class SplitRequest(NamedTuple):
-    """What a pass asks about one tree; see kernels/out_of_core/blocks.py.
+    """The request of a pass about one tree; see kernels/out_of_core/blocks.py.
 
     nodes     number of nodes, and its newest splits, on the directions `ways`
     row_nodes  UpperTree.row_nodes
@@ -58,7 +58,7 @@ class SplitRequest(NamedTuple):
     sums: Summands
 
     def no_reply(self) -> SplitResponse:
-        """The reply of no blocks."""
+        """The response of no blocks."""
         kind = CODES if self.asked is None else PROJECTIONS
         probes, splits = self.counts.node.size, self.splits.node.size
         return SplitResponse(
@@ -74,7 +74,7 @@ class SplitRequest(NamedTuple):
         )
 
     def features(self) -> set[int]:
-        """Those of the table as trees see it (table.py TableView.view) that it takes to answer."""
+        """The features, of the table as trees see it (table.py TableView.view), that are needed to answer."""
         if self.ways is None or self.asked is None:
             parts: list[NDArray[Any]] = [self.counts.column, self.collects.column, self.splits.column]
         else:
@@ -87,7 +87,7 @@ class SplitRequest(NamedTuple):
         return int(np.unique(of_nodes[0], return_counts=True)[1].max(initial=0))
 
     def answers(self, response: SplitResponse) -> Callable[[Probe], Answer]:
-        """Gives the answer to each probe, in the order in which they were asked."""
+        """The answer to each probe, in the order of the probes."""
         found, sums = each_collect(response.found), iter(np.split(response.sums, self.sums.start[1:-1]))
         places = self.counts.offset, self.counts.buckets
         counted = iter(zip(*places, response.low, response.high, response.mark, strict=True))
@@ -106,12 +106,12 @@ class SplitRequest(NamedTuple):
 
 
 class SplitResponse(NamedTuple):
-    """What the blocks of one task answer about one tree; see kernels/out_of_core/blocks.py.
+    """The response of the blocks of one task about one tree; see kernels/out_of_core/blocks.py.
 
     found           the rows that were collected, of each task
     sums            int64 [sums.feature, classes]
     below, above    of the newest splits
-    row_nodes        where the rows stand now, for UpperTree.sent; empty where there were no splits
+    row_nodes        files of the new nodes of rows, for UpperTree.sent; empty if there were no splits
     """
 
     counts: NDArray[Any]
@@ -125,11 +125,11 @@ class SplitResponse(NamedTuple):
     row_nodes: dict[int, Path]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Counts are sent to other processes in as few bytes as hold them."""
+        """Counts are sent to other processes in the narrowest type."""
         return _response, (packed_counts(self.counts), *self[1:])
 
     def merged(self, other: SplitResponse) -> SplitResponse:
-        """The reply of the blocks of both."""
+        """The response of the blocks of both."""
         return SplitResponse(
             counts=self.counts + other.counts,
             low=np.minimum(self.low, other.low),
@@ -165,7 +165,7 @@ def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[int, list[i
 
 
 def request(top: UpperTree, entries: Sequence[int]) -> SplitRequest:
-    """What the nodes `entries` of a tree ask."""
+    """The request of the nodes `entries` of a tree."""
     splits, ways = top.splits()
     probes = [(entry, top.centre(entry), probe) for entry in entries for probe in top.pending(entry)]
     tree = (top.tree, len(top.nodes), splits, None if ways is None else terms_of(ways), top.row_nodes)
@@ -173,7 +173,7 @@ def request(top: UpperTree, entries: Sequence[int]) -> SplitRequest:
 
 
 def root_request(tree: int, stats: NodeStats, own: Any, probes: Iterable[Probe]) -> SplitRequest:
-    """What has to be known of the bag of a tree, which splits on directions, before it grows."""
+    """The request about the bag of a tree that splits on directions, before it grows."""
     none = np.zeros(0, np.uint32)
     splits = Splits(none, none, np.zeros(0), none, none, *(np.zeros(0, kind) for kind in ("u1", "u8", "u1")))
     asked = _asked([(0, 0, probe) for probe in probes], PROJECTIONS)
@@ -183,7 +183,7 @@ def root_request(tree: int, stats: NodeStats, own: Any, probes: Iterable[Probe])
 def _asked(
     asked: Sequence[tuple[int, int, Probe]], kind: ColumnKind
 ) -> tuple[Terms | None, Probes, Probes, NDArray[np.bool_], Summands]:
-    """The last fields of a request: what these probes ask of nodes, by entry, with these centres (node_stats.py)."""
+    """The last fields of a request, from these probes of nodes, by entry, with these centres (node_stats.py)."""
     counts = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Histogram)]
     collects = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Collect)]
     of_collects = [(entry, centre, probe.count) for entry, centre, probe in collects]
@@ -221,5 +221,5 @@ def _probes(
 
 
 def merged_all(one: list[SplitResponse], two: list[SplitResponse]) -> list[SplitResponse]:
-    """The replies of the blocks of both, question by question."""
+    """The responses of the blocks of both, request by request."""
     return [first.merged(second) for first, second in zip(one, two, strict=True)]

@@ -1,12 +1,12 @@
 """Rows of small nodes, written to scratch in one pass over the store, and read again node by node.
 
-Each attempt of a task writes files of its own, so that one whose worker was taken for dead does no harm. A file holds
+Each attempt of a task writes its own files, so an attempt of a worker taken for dead does no harm. A file holds
 the rows of some nodes of one tree from one run of blocks, as pieces in the order of the blocks:
 
     piece  uint64 [nodes, 3]       index: where the rows of each node begin in the file, how many they are, and a
                                    checksum of these two and of the rows (kernels/out_of_core/row_files.py)
            of each node            its rows as matrices, the widest cells first:
-           int64  [rows]           numbers to predict; not there for classes
+           int64  [rows]           regression targets; not there for classes
            uint32 [rows]           class << 16 | multiplicity, times weight
            uint32 [columns, rows]  codes of the features of 4 bytes
            uint16 [columns, rows]  of 2 bytes
@@ -39,7 +39,7 @@ from bigforest.storage.paths import downloads, is_remote, uploads
 
 _WORD = np.dtype("<u8")
 _ENTRY = 3 * _WORD.itemsize
-# Bytes of the tag of a row, and at most of a node in a piece besides its rows: its index, and what fills words up.
+# Bytes of the tag of a row, and the most bytes of a node in a piece besides its rows: its index, and padding.
 TAG = 4
 CHUNK = _ENTRY + _WORD.itemsize - 1
 
@@ -55,7 +55,7 @@ class BlockRows(NamedTuple):
 
 
 class NodeRows(NamedTuple):
-    """Where the rows of a node are: in these files, in order, and there of node number `number`."""
+    """The rows of a node: in these files, in order, those of node number `number`."""
 
     paths: list[Path]
     number: int
@@ -69,7 +69,7 @@ class Matrix(NamedTuple):
 
 
 class RowLayout(NamedTuple):
-    """How the rows of a node lie in a chunk.
+    """The layout of the rows of a node in a chunk.
 
     kinds  type and columns of the matrices in the order of the file
     order  which of the tags (0) and the matrices (from 1 on) each is
@@ -91,7 +91,7 @@ class RowLayout(NamedTuple):
         return sum(dtype.itemsize * columns for dtype, columns in self.kinds)
 
     def ordered(self, tags: Any, matrices: Sequence[Any]) -> list[Any]:
-        """What is given of the tags and of each matrix, in the order of the file."""
+        """The given parts of the tags and of each matrix, in the order of the file."""
         return [tags if which == 0 else matrices[which - 1] for which in self.order]
 
     def cut(self, words: NDArray[np.uint64], rows: int) -> Iterator[NDArray[Any]]:
@@ -109,7 +109,7 @@ def word_count(row_bytes: int, rows: Any) -> Any:
 
 
 class RowSink:
-    """A file of rows that is written, and whole when the block ends without an error; a context manager."""
+    """Writes a file of rows, which is complete when the block ends without an error; a context manager."""
 
     def __init__(self, path: Path, row_bytes: int) -> None:
         """row_bytes: see RowLayout."""
@@ -173,7 +173,7 @@ class RowSource:
         self._file.close()
 
     def chunks(self, row_bytes: int) -> Iterator[tuple[NDArray[np.uint64], int]]:
-        """The words of each chunk, good until the next one is asked for, and its rows. Raises FormatError as above."""
+        """The words of each chunk, valid until the next one, and its rows. Raises FormatError as above."""
         self._announce(row_bytes)
         buffer = np.empty(word_count(row_bytes, int(self._index[:, 1].max(initial=0))), _WORD)
         for entry, (place, rows, expected) in zip(self._index, self._index.tolist(), strict=True):
@@ -201,7 +201,7 @@ class RowSource:
         return index
 
     def _announce(self, row_bytes: int) -> None:
-        """Tell the system what will be read, or a cold disk would be waited for at the head of every chunk."""
+        """Tell the system what will be read, to avoid waiting for a cold disk at every chunk."""
         if hasattr(os, "posix_fadvise"):
             for place, rows, _ in self._index.tolist():
                 os.posix_fadvise(self._file.fileno(), place, row_bytes * rows, os.POSIX_FADV_WILLNEED)
@@ -251,7 +251,7 @@ def load_rows(
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
     """The rows of a node: read-only matrices [columns, rows] as `kinds` says, and items, numbered from 0.
 
-    most  rows of the node, which it cannot have more of. Raises FormatError for a damaged file.
+    most  rows of the node at most. Raises FormatError for a damaged file.
     """
     with downloads(rows.paths) as files, ExitStack() as stack:
         sources = [stack.enter_context(RowSource(path, rows.number, block_rows)) for path in files]
@@ -285,7 +285,7 @@ def _picked(spread: BlockRows, entries: Sequence[int]) -> tuple[NDArray[np.uint6
     rows = end - begin
     stops = np.cumsum(word_count(layout.row_bytes, rows.astype(np.int64)))
     words = np.empty(stops[-1], np.uint64)
-    words[stops[rows > 0] - 1] = 0  # what fills the last word up
+    words[stops[rows > 0] - 1] = 0  # the padding of the last word
     place = np.append(0, stops[:-1]) * np.uint64().itemsize
     for (dtype, columns), matrix in zip(layout.kinds, layout.ordered(None, spread.matrices), strict=True):
         to = (place // dtype.itemsize).astype(np.uint64), words.view(dtype)

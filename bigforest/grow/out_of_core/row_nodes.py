@@ -1,12 +1,12 @@
-"""Where the rows of a bag stand between passes: on disk, block by block, sorted by the nodes that they have come to.
+"""The nodes of the rows of a bag between passes: on disk, block by block, rows sorted by node.
 
-So a pass sends rows down the newest splits alone, and a bag is drawn once or twice. A file (storage/array_file.py) has
-the rows of one tree in one run of blocks, a block of it for each:
+So a pass routes rows through the newest splits alone, and a bag is drawn once or twice. A file (storage/array_file.py)
+has the rows of one tree in one run of blocks, a block of it for each:
 
     begin, end  uint32 [nodes]  where the rows of each node begin and end; of an inner node, all that passed it
     places      uint32 [rows]   row of the block << 16 | multiplicity, times weight
 
-A file is written anew by each pass that sends rows down splits, each attempt of a task having its own.
+Each pass that routes rows writes a new file, and each attempt of a task its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Stood = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
 
 
 class RowNodes:
-    """The rows of one tree in a run of blocks, which are taken, and kept, in order; a context manager."""
+    """The rows of one tree in a run of blocks, taken and kept in order; a context manager."""
 
     def __init__(self, sampler: Sampler, tree: int, kept: Path | None, out: Path | None) -> None:
         """kept: the file of the last pass that wrote one, None to draw the bag.
@@ -70,10 +70,10 @@ class RowNodes:
     def take(
         self, block: int, rows: int, target: NDArray[np.uint16] | None, nodes: int, items: NDArray[np.uint64]
     ) -> Stood:
-        """The rows of the next block; nodes that were not there when they were kept have none.
+        """The rows of the next block; nodes that are newer than the file have none.
 
         rows    of the block
-        target  their classes, None where numbers are predicted; items: room for the items, uint64 [BLOCK_ROWS]
+        target  their classes, None for regression; items: room for the items, uint64 [BLOCK_ROWS]
 
         Raises FormatError for a damaged file, and DataError where a row weighs too much.
         """
@@ -97,7 +97,7 @@ class RowNodes:
         return here, begin, end
 
     def keep(self, items: NDArray[np.uint64], begin: NDArray[np.uint64], end: NDArray[np.uint64]) -> None:
-        """Write the rows of the block that was taken last, where they are to be kept."""
+        """Write the rows of the block that was taken last, if they are to be kept."""
         if self._sink is None:
             return
         places = np.empty(items.size, np.uint32)

@@ -1,8 +1,8 @@
 """The best split of a node from counts: exact, for weights of any size. Oracle: tests/naive/split.py.
 
-What the kernels do for nodes in memory (kernels/scan/two_class.py, kernels/scan/multi_class.py,
-kernels/scan/regression.py, kernels/scan/impurity.py), this does for histograms that were added up from many blocks:
-floats find the few that could be best, and integers of Python, which do not wrap, decide.
+The counterpart of the kernels for nodes in memory (kernels/scan/two_class.py, multi_class.py, regression.py and
+impurity.py) for histograms that were added up from many blocks: floats find the few splits that could be best, and
+Python's integers, which do not wrap, decide.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from bigforest.kernels.categories.order_from_counts import order_counted
 from bigforest.kernels.categories.ordering import make_levels
 from bigforest.kernels.out_of_core.split_scores import bucket_bounds, split_scores
 
-# A float score this much below the best, relatively, cannot be as good: rounding is about 1e-15.
+# A float score this far below the best, relatively, cannot be equal to it: rounding is about 1e-15.
 _NEAR = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredSplit:
-    """A split of a node: codes, or projections, up to `code` go left; `left` int64 [parts] is what the rows there hold.
+    """A split of a node: codes, or projections, up to `code` go left; `left` int64 [parts] are the statistics of these
+    rows.
 
     number  of the order of codes (node_search.py), or of the direction
-    rank    where the number stands among those that are drawn
+    rank    place of the number in the draw
     """
 
     number: int
@@ -39,7 +40,7 @@ class ScoredSplit:
     score: Fraction | int
 
     def beats(self, other: ScoredSplit | None) -> bool:
-        """Whether it is better than the other, or as good and drawn before, or with a lower code."""
+        """Whether it is better than the other, or equal and drawn earlier, or equal with a lower code."""
         if other is None:
             return True
         if self.score != other.score:
@@ -50,16 +51,16 @@ class ScoredSplit:
 class SplitScorer:
     """Compares the splits of one node.
 
-    stats     what is counted; in all of this numbers to predict are counted from `centre`
+    stats     the statistics; regression targets are relative to `centre`
     total     int64 [parts], of the node
     rows      of the node
     best      the best split offered so far
-    limit     a split, or a bucket of codes, whose float score is below this cannot be as good as the best
-    drawn     int64 [features], which place in the draw each feature has; None for directions, drawn by their numbers
+    limit     a split or bucket with a float score below this cannot be as good as the best
+    drawn     int64 [features], the place of each feature in the draw; None for directions, drawn by number
     """
 
     def __init__(self, stats: NodeStats, total: Counts, criterion: Criterion, min_leaf: int) -> None:
-        """total: with numbers to predict as they are."""
+        """total: with regression targets not centred."""
         self.stats = stats
         self.centre = stats.centre(total)
         self.total = stats.moved(total, -self.centre)
@@ -83,7 +84,7 @@ class SplitScorer:
         self.limit = max(self.limit, _lowered(best))
         rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
         for place in np.flatnonzero(scores >= self.limit):
-            here = left[place].copy()  # no view: it stays
+            here = left[place].copy()  # not a view: it is kept
             score = self._criterion.exact(here[: self.stats.judged], self._judged)
             split = ScoredSplit(number, rank, codes[place].item(), here, score)
             if split.beats(self.best):
@@ -92,7 +93,7 @@ class SplitScorer:
     def places(self, counts: Counts, min_level: int) -> NDArray[np.uint32]:
         """The place of each level of a category in the order in which they are split, uint32 [levels].
 
-        counts     int64 [levels, parts], what the rows of each hold; none weighs nothing
+        counts     int64 [levels, parts], statistics of the rows of each; no weight is 0
         min_level  of Rules: lighter levels may share a place
         """
         cells = int(np.count_nonzero(counts[:, : self.stats.classes]))
@@ -104,7 +105,7 @@ class SplitScorer:
     def bounds(self, before: Counts, counts: Counts) -> NDArray[np.float64]:
         """No split inside bucket b has a higher score than bounds[b], float64 [buckets].
 
-        before, counts  int64 [buckets, parts]: what is left of each bucket, and in it.
+        before, counts  int64 [buckets, parts]: statistics before each bucket, and in it.
         """
         bounds = np.empty(len(counts))
         bucket_bounds(

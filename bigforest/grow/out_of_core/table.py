@@ -1,7 +1,7 @@
-"""A table that passes go over, as trees see it: what it answers to requests, block by block.
+"""The table for passes, as trees see it: it answers requests block by block.
 
-What families differ in, and whether columns are features (grow/families/axis/passes.py) or directions
-(grow/families/oblique/passes.py), are methods of a `TableView`; it goes to the workers with each task.
+Methods of a `TableView` depend on the family, and on whether columns are features (grow/families/axis/passes.py) or
+directions (grow/families/oblique/passes.py); it is sent to the workers with each task.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from bigforest.store.store import Store
 
 # The cells of a block: matrices of three types, and where in them each feature is.
 Cells = Codes | BlockValues
-# What a tree has of its own, and bool [columns], which columns are known to be constant in it.
+# The own data of a tree, and bool [columns], the columns known to be constant in it.
 TreeOwn = tuple[Any, NDArray[np.bool_]]
 
 
@@ -50,11 +50,11 @@ class CellReader(Protocol):
     """Reads a run of blocks, in order."""
 
     def read(self, block: int, features: Sequence[int], following: int | None) -> Any:
-        """The cells of some features in a block, good until the next call; following: the next block, if any."""
+        """The cells of some features in a block, valid until the next call; following: the next block, if any."""
 
 
 class SubtreeTask(NamedTuple):
-    """A small node: entry in the top of its tree, rows at most, and what `grow` starts from."""
+    """A small node: entry in the upper tree, most rows, and the inputs of `grow`."""
 
     tree: int
     entry: int
@@ -95,7 +95,7 @@ class TableView(ABC):
 
     @property
     def steps(self) -> Steps | None:
-        """In which features are summed; None where no node asks for sums."""
+        """The steps in which features are summed; None if no node requests sums."""
         return None
 
     @abstractmethod
@@ -106,7 +106,7 @@ class TableView(ABC):
     def own(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
     ) -> Sequence[TreeOwn]:
-        """What each tree has of its own; totals int64 [trees, parts], what their bags hold."""
+        """The own data of each tree; totals int64 [trees, parts], statistics of their bags."""
 
     @abstractmethod
     def search(self, own: Any, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]) -> NodeSearch:
@@ -117,15 +117,15 @@ class TableView(ABC):
         """Reads these features of some blocks; again: whether a pass has read them before."""
 
     def needed(self, columns: Collection[int]) -> Collection[int]:
-        """Features that are read to know these columns."""
+        """Features that are read for these columns."""
         return columns
 
     def view(self, own: Any, cells: Any, rows: int, columns: Collection[int] | None) -> Any:
-        """The columns of a block of this many rows as a tree sees them; these, or all where rows are wanted whole."""
+        """The columns of a block of this many rows as a tree sees them; these, or all if whole rows are needed."""
         return cells
 
     def teach(self, tops: Sequence[UpperTree], executor: Executor) -> None:
-        """Hand nodes what follows from their rows in order, not from blocks on their own, where they ask for that."""
+        """Run the steps that need the rows of nodes in sequence, if nodes request them."""
         return
 
     @abstractmethod
@@ -133,7 +133,7 @@ class TableView(ABC):
         """Grow the subtree below a small node from its rows into the file `path`; gives its nodes."""
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
-        """Do what is best done for many subtrees together; the number of nodes of each by its file."""
+        """Run the steps that are cheaper for many subtrees together; sizes: number of nodes of each by its file."""
         return
 
     @abstractmethod
@@ -141,7 +141,7 @@ class TableView(ABC):
         """The nodes of a tree in preorder, in pieces. Memory: one subtree."""
 
     def answer(self, questions: Sequence[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
-        """The replies of some blocks to the questions; where rows stand then is written into `folder`."""
+        """The responses of some blocks to the requests; the new nodes of rows are written into `folder`."""
         read = np.empty(BLOCK_ROWS, self.kind.dtype)
         most = max((asked.max_probes() for asked in questions), default=0)
         stats = self.context.stats
@@ -168,8 +168,8 @@ class TableView(ABC):
     def spread(
         self, questions: Sequence[SplitRequest], blocks: range, replies: Sequence[SplitResponse]
     ) -> Iterator[tuple[int, BlockRows]]:
-        """For every block and question, without probes, its number, and the rows of the block with all that trees grow
-        on; replies learn what was sent left and right."""
+        """For every block and question, without probes, its number, and the rows of the block with all columns that
+        trees grow on; replies record what went left and right."""
         for at, cells, stood, value in self.route(questions, blocks, replies, None):
             yield at, BlockRows(cells[:3] if value is None else (value[np.newaxis], *cells[:3]), *stood)
 
@@ -181,10 +181,10 @@ class TableView(ABC):
         folder: Path | None,
     ) -> Iterator[tuple[int, Any, Stood, NDArray[np.int64] | None]]:
         """For every block and question, the question's number, the block's cells as its tree sees them, its rows sorted
-        by the nodes they fall into, and their numbers to predict; None for classes.
+        by the nodes they fall into, and their regression targets; None for classes.
 
-        replies  learn what was sent left and right, and where the rows stand then.
-        folder   for the files of where they stand; None to forget it, where rows are wanted whole.
+        replies  record what went left and right, and the new nodes of rows.
+        folder   for the files of nodes of rows; None to drop these, if whole rows are needed.
         """
         store, numbers = self.store, self.context.stats.numbers
         items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
@@ -213,7 +213,7 @@ class TableView(ABC):
                     yield at, seen, stood, target if numbers else None
 
     def _rows_of(self, asked: SplitRequest, response: SplitResponse, first: int, folder: Path | None) -> RowNodes:
-        """Where the rows of a tree stand in the blocks from `first` on."""
+        """The nodes of the rows of a tree in the blocks from `first` on."""
         if folder is not None and asked.splits.node.size:
             response.row_nodes[first] = folder / f"standing-{asked.tree}-{first}-{secrets.token_hex(8)}.bin"
         before, after = asked.row_nodes.get(first), response.row_nodes.get(first)

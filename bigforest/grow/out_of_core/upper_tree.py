@@ -25,19 +25,19 @@ from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
-# What becomes of a node.
+# State of a node.
 SEARCHING, SPLIT, LEAF, SMALL = range(4)
 
 
 class MemoryLimits(NamedTuple):
-    """What fits in memory.
+    """Limits of memory.
 
     rows   rows of a node that is grown in memory, see NodeStats.rows; larger ones are split by passes
-    keys   rows of a node that are collected at once, to look into buckets
+    keys   rows of a node that are collected at once, to open buckets
     cells  counts of the histogram of one feature
     room   counts of all histograms of a pass, and keys
     nodes  nodes whose thresholds are looked up together
-    values of a dictionary that are held together, float64
+    values of a dictionary in memory at a time, float64
     held   bytes of rows that perceptrons are trained on together
     """
 
@@ -51,7 +51,7 @@ class MemoryLimits(NamedTuple):
 
 
 class GrowContext(NamedTuple):
-    """What all nodes of a forest share.
+    """Data that all nodes of a forest share.
 
     values  the store between whose values random splits are drawn; None for the best splits
     """
@@ -64,7 +64,7 @@ class GrowContext(NamedTuple):
     values: Store | None = None
 
     def target(self, value: NDArray[np.int64] | None = None) -> ClassTarget | RegressionTarget:
-        """What trees grow to predict: classes, or these numbers."""
+        """The target of trees: classes, or these numbers."""
         return ClassTarget(self.stats.classes, self.criterion.table) if value is None else RegressionTarget(value)
 
 
@@ -72,11 +72,11 @@ class GrowContext(NamedTuple):
 class UpperNode:
     """A node of the upper part.
 
-    total        int64 [parts], what it holds (node_stats.py).
+    total        int64 [parts], its statistics (node_stats.py).
     search       while it is SEARCHING; cut: once it is SPLIT.
     left, right  entries of its children.
-    below,above  largest that its rows were sent left with, smallest they were sent right with; 0 for levels, and
-                 `above` also where only missing values went right.
+    below,above  largest code or projection of its rows that went left, smallest that went right; 0 for levels, and
+                 `above` also if only missing values went right.
     """
 
     key: np.uint64
@@ -93,19 +93,19 @@ class UpperNode:
 
     @property
     def direction(self) -> Direction | None:
-        """That it is split on, if any."""
+        """The direction that it is split on, if any."""
         return None if self.cut is None else self.cut.direction
 
     @property
     def feature(self) -> int:
-        """That it is split on, as trees in codes have it; -1 of a node that is not split."""
+        """The feature that it is split on, as in trees in codes; -1 if it is not split."""
         if self.cut is None or self.cut.direction is None:
             return -1 if self.cut is None else self.cut.feature
         return int(self.cut.direction.feature[0]) if self.cut.direction.single else OBLIQUE
 
 
-# The search for the split of a node of a tree: from what the tree has of its own, the node's key, and which columns are
-# known to be constant in it.
+# The search for the split of a node: from the own data of the tree, the node's key, and the columns known to be
+# constant.
 StartSearch = Callable[[Any, np.uint64, SplitScorer, NDArray[np.bool_]], NodeSearch]
 
 
@@ -113,9 +113,9 @@ class UpperTree:
     """The upper part of tree number `tree`.
 
     kind      of the columns that it splits on.
-    own       what the tree has of its own, see table.py TableView.
+    own       the own data of the tree, see table.py TableView.
     nodes     parents before their children, the root first.
-    row_nodes  where its rows stand, but for the newest splits: a file (row_nodes.py) by the first block of each run of
+    row_nodes  the nodes of its rows, without the newest splits: a file (row_nodes.py) by the first block of each run of
               blocks, none before the first splits.
     """
 
@@ -142,7 +142,7 @@ class UpperTree:
         self._add(key, 0, total, constant, start)
 
     def searching(self) -> list[int]:
-        """Entries of the nodes that ask something of the next pass."""
+        """Entries of the nodes with requests to the next pass."""
         return [entry for entry, node in enumerate(self.nodes) if node.state == SEARCHING]
 
     def small(self) -> list[int]:
@@ -150,13 +150,13 @@ class UpperTree:
         return [entry for entry, node in enumerate(self.nodes) if node.state == SMALL]
 
     def search(self, entry: int) -> NodeSearch:
-        """That of a searching node."""
+        """The search of a searching node."""
         search = self.nodes[entry].search
         assert search is not None
         return search
 
     def pending(self, entry: int) -> list[Probe]:
-        """What a searching node asks."""
+        """The requests of a searching node."""
         return self.search(entry).pending
 
     def settle(self, entry: int, search: NodeSearch, start: StartSearch) -> None:
@@ -179,11 +179,12 @@ class UpperTree:
         node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant, start)
 
     def centre(self, entry: int) -> int:
-        """From where the numbers of a node are counted, see NodeStats."""
+        """The centre of the targets of a node, see NodeStats."""
         return self.stats.centre(self.nodes[entry].total)
 
     def splits(self) -> tuple[Splits, list[Direction] | None]:
-        """The newest splits: no rows have been sent down them. And their directions, by number; None for features."""
+        """The newest splits, through which no rows were routed yet, and their directions, by number; None for
+        features."""
         nodes = [self.nodes[entry] for entry in self._newest]
         cuts = [node.cut for node in nodes if node.cut is not None]
         directions = [cut.direction for cut in cuts if cut.direction is not None]
@@ -227,7 +228,7 @@ class UpperTree:
                 waiting += [node.right, node.left]
 
     def skeleton(self) -> CodeTree:
-        """The upper part as a tree whose frontier are leaves; rows have been sent down all splits. Codes are 0 where it
+        """The upper part as a tree whose frontier are leaves; rows were routed through all splits. Codes are 0 where it
         splits on directions."""
         order = list(self.preorder())
         number = {entry: place for place, entry in enumerate(order)}
@@ -246,7 +247,7 @@ class UpperTree:
         )
 
     def subsets(self) -> Subsets | None:
-        """What the nodes of the skeleton have besides; None where features are plain."""
+        """Further data of the nodes of the skeleton; None if features are plain."""
         if self._ground.features.plain:
             return None
         cuts = [self.nodes[entry].cut for entry in self.preorder()]
@@ -274,7 +275,7 @@ class UpperTree:
 
 
 def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> bool:
-    """Whether a node is split, unless its features or its numbers forbid it."""
+    """Whether a node may be split, by its statistics and the rules."""
     pure = not stats.numbers and np.count_nonzero(total[: stats.classes]) <= 1
     return not pure and stats.weight(total) >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
 

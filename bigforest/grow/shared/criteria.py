@@ -1,10 +1,10 @@
-"""Criteria: how the splits of a node are compared, and what is written of a node. One object each.
+"""Criteria: how the splits of a node are compared, and the value of a node in the table. One object each.
 
 In memory kernels compare splits, by the number and the table of a criterion (kernels/scan/impurity.py): Gini and
-variance have scans of their own, any other takes the one that scores both sides in integers. By passes the same is done
+variance have their own scans, all others use the one that scores both sides in integers. By passes the same is done
 from counts: kernels/out_of_core/split_scores.py filters, and `exact` decides.
 
-A criterion of classes from outside the package is a ScoredCriterion of two compiled functions, handed to
+A criterion of classes from outside the package is a ScoredCriterion of two compiled functions, passed to
 `register_criterion`; README.md of grow has an example.
 """
 
@@ -39,17 +39,17 @@ class Criterion(ABC):
         self.oracle = oracle
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Every process has its own, as its tables are large and its functions compiled."""
+        """Every process has its own, because tables are large and functions are compiled."""
         return criterion_named, (self.name,)
 
     @property
     def table(self) -> Any:
-        """What kernels score a side with, beside the number."""
+        """What kernels score a side with, besides the number."""
         return entropy_table()
 
     @property
     def impurity(self) -> Any:
-        """What kernels know the impurity of a node by, see impurity_of of kernels/tree/finalize.py."""
+        """What kernels compute the impurity of a node from, see impurity_of of kernels/tree/finalize.py."""
         return self.number
 
     @abstractmethod
@@ -61,7 +61,7 @@ class Criterion(ABC):
 
 
 class GiniCriterion(Criterion):
-    """Gini impurity: 1 less the sum of squares of the shares of classes."""
+    """Gini impurity: 1 minus the sum of squares of the shares of classes."""
 
     def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> Fraction:
         """See Criterion."""
@@ -70,7 +70,7 @@ class GiniCriterion(Criterion):
 
 
 class VarianceCriterion(Criterion):
-    """Variance of numbers to predict, from [weight, sum]."""
+    """Variance of regression targets, from [weight, sum]."""
 
     def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> Fraction:
         """See Criterion."""

@@ -1,4 +1,4 @@
-"""Columns of values as a table of their own: codes, and the values that they stand for."""
+"""Columns of values encoded as a table: codes, and their values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def code_columns(
     codes = Codes(np.empty((0, rows), np.uint8), np.empty((0, rows), np.uint16), matrix, place)
     values = np.concatenate(low)
     for array in (*codes, values):
-        array.flags.writeable = False  # as in a store; other flags would be compiled apart
+        array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     return codes, Dictionaries(np.cumsum([0, *map(len, low)]), values, values)
 
 

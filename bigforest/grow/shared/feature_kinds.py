@@ -1,4 +1,4 @@
-"""What features are to the kernels, and growing on them in memory."""
+"""Kinds of features for the kernels, and growing on features in memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Features(NamedTuple):
         return max((self.codes[place] for place in np.flatnonzero(self.kinds == CATEGORY)), default=0)
 
 
-# Trees, or a part of one, and what their nodes have besides where features are not plain.
+# Trees, or a part of one, and further data of their nodes if features are not plain.
 Grown = tuple[CodeTree, Subsets | None]
 
 

@@ -1,7 +1,7 @@
-"""Where rows that are not in the bag of a tree end in it, found in the task that grew the tree.
+"""The leaves of the out-of-bag rows of a tree, found in the task that grew the tree.
 
-While a tree is at hand, with the codes of the table in memory, nothing is read back. A tree that splits on features is
-at hand in codes; for one that splits on projections, values are looked up by codes.
+The tree, and the codes of the table, are still in memory, so nothing is read back. A tree that splits on features is in
+codes; for one that splits on projections, values are looked up by codes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bigforest.store.store import Dictionaries, Store
 
 
 def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
-    """The codes as rows are sent by them."""
+    """The codes, for routing rows."""
     columns: tuple[NDArray[Any], ...] = codes[:3]
     rows: tuple[NDArray[Any], ...] = by_row[:3]
     u8, u16, u32, r8, r16, r32 = (_read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
@@ -147,8 +147,7 @@ class LeafWriter:
         self.put(found, ballots_of(nodes, self._wide))
 
     def put(self, found: list[LeftOut], ballots: Ballots) -> None:
-        """Add trees whose leaves cast this. A file is full when it, or what is made of its ballots, comes to
-        FILE_BYTES."""
+        """Add trees with these ballots. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""
         self._found += found
         self._ballots.append(ballots)
         self._held += sum(own.rows.nbytes + own.leaves.nbytes for own in found)
@@ -158,7 +157,7 @@ class LeafWriter:
             self.write()
 
     def write(self) -> None:
-        """Write what is there."""
+        """Write the trees added so far."""
         if not self._found:
             return
         path, trees = leaves_path(self._directory, self._first), range(self._first, self._first + len(self._found))

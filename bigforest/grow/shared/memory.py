@@ -1,4 +1,4 @@
-"""What growing takes in memory whatever the family, in bytes; what a family says of itself (families/family.py)."""
+"""Memory of growing that does not depend on the family, in bytes; the estimates of a family (families/family.py)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _WRITTEN = 200
 # Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
 _LISTED = 8
 _WRITTEN_LEVEL = 24
-# Bytes of a row of a growing tree that predicts numbers, besides, and of a node of it.
+# Further bytes of a row of a growing regression tree, and of a node of it.
 _NUMBER = 24
 _NUMBER_NODE = 24
 
 
 class TreeMemory(NamedTuple):
-    """What growing whole trees takes.
+    """Memory of growing whole trees.
 
     shared  for all trees together
-    tree    for each tree, besides what every family's takes
-    store   of the store, read at random: no page of it is to be read twice
+    tree    for each tree, besides what all families need
+    store   of the store, read at random, so it must stay in memory
     """
 
     shared: int
@@ -41,17 +41,17 @@ class TreeMemory(NamedTuple):
 
 
 class PassMemory(NamedTuple):
-    """What growing by passes takes.
+    """Memory of growing by passes.
 
     drawn   histograms of a node, at most
     block   of the current block, in each task
-    picked  of its rows by node, besides, in each task that writes them to disk
-    row     of a row of a subtree, besides what every family's takes: its columns, as they are grown on
+    picked  further bytes of its rows by node, in each task that writes them to disk
+    row     of a row of a subtree, besides what all families need: its columns
     spilled of a row of a subtree on disk: its columns
     node    of a node of a finished subtree, besides
     kept    for all trees that grow together
-    judged  of a row that is collected, while its node is judged
-    asks    counts that a node asks for at once, where their number is given
+    judged  of a row that is collected, while its node is scored
+    asks    counts that a node requests at once, if that is fixed
 
     And how often the table is read: `level` times for a level of the trees, `before` times before the first. A level
     that trains perceptrons reads it once more where the rows of a node, `learnt` bytes each, can be held, else `epochs`
@@ -87,7 +87,8 @@ def written_bytes(classes: int) -> int:
 
 
 def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
-    """What each tree of this many rows and nodes takes besides, for what is more than numbers and classes."""
+    """Further memory of each tree of this many rows and nodes, for categories, missing values, regression and
+    weights."""
     extras = shape.extras
     size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.numbers else 0
     if extras.odd:
@@ -100,12 +101,12 @@ def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
 
 
 def base_bytes(shape: Shape, config: TrainConfig) -> int:
-    """Bytes of a process that has loaded everything, and the ranks where trees split on them."""
+    """Bytes of a process after all imports, and of ranks if trees split on them."""
     return BASE_BYTES + (8 * shape.codes + CODE_BYTES * min(shape.rows, shape.codes) if config.ranks else 0)
 
 
 def target_bytes(shape: Shape) -> int:
-    """Bytes of the number to predict of a row; classes are in the items."""
+    """Bytes of the regression target of a row; classes are in the items."""
     return 8 if shape.extras.numbers else 0
 
 

@@ -1,4 +1,4 @@
-"""Growing on ranks: the table with the ranks of its values for values."""
+"""Growing on ranks: the table with ranks in place of values."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bigforest.forest.format.ranks import Knots, average_ranks, write_ranks
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
-# Most bytes per code of a feature while its ranks are worked out.
+# Most bytes per code of a feature while its ranks are computed.
 CODE_BYTES = 64
 
 
 def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
-    """The store with ranks for values, where the trees of `config` split on ranks; else the store as it is.
+    """The store with ranks in place of values, if the trees of `config` split on ranks; else the store itself.
 
-    What values have which ranks is written to the forest in `directory`. Memory: 8 bytes per code, and CODE_BYTES per
+    The ranks of values are written to the forest in `directory`. Memory: 8 bytes per code, and CODE_BYTES per
     code of one feature.
     """
     if not config.ranks:
@@ -36,6 +36,6 @@ def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
 
 
 def put_ranks(store: Store) -> Store:
-    """The store with the average ranks of its values for values, in this process and where it is handed to."""
+    """The store with the average ranks of its values, in this process and those it is sent to."""
     ranks = [average_ranks(store.counts(feature)) for feature in range(len(store.spec.features))]
     return store.with_values(np.concatenate(ranks), put_ranks)

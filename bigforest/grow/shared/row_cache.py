@@ -1,7 +1,7 @@
-"""What growing reads besides the codes of a table: these by rows (kernels/columns/row_major.py), and values
-(kernels/columns/decoded.py).
+"""Copies of a table that growing reads besides the codes by columns: codes by rows (kernels/columns/row_major.py), and
+values (kernels/columns/decoded.py).
 
-Both are made once in each process, by all threads that want them.
+Both are made once in each process, by all threads together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bigforest.store.store import Store
 
 # Rows copied at a time.
 _COPY_ROWS = 8_192
-# Copies that are kept: of runs that go on side by side in one process, or that ended without saying so.
+# Copies that are kept: of concurrent runs in one process, or of runs that ended without freeing them.
 _MOST_COPIES = 2
 
 
@@ -49,7 +49,7 @@ class _Caching:
         self._changed = threading.Condition()
 
     def filled(self) -> RowCache:
-        """The copies, when they are whole; until then the calling thread helps to fill them."""
+        """The copies, once complete; until then the calling thread helps to fill them."""
         store = self._store
         while (start := self._take()) is not None:
             stop = min(start + _COPY_ROWS, store.rows)
@@ -67,7 +67,7 @@ class _Caching:
         return self._copies
 
     def _check(self, start: int, stop: int) -> None:
-        """Check codes once more in memory of our own, where nobody else can change them: kernels do not."""
+        """Check copied codes once more, which no other process can change: kernels do not check."""
         by_row = self._copies.by_row
         for width, rows in ((1, by_row.r8), (2, by_row.r16), (4, by_row.r32)):
             codes = [feature.codes for feature in self._store.spec.features if feature.width == width]
@@ -86,7 +86,7 @@ _lock = threading.Lock()
 
 
 def row_cache_of(store: Store, *, wide: bool) -> RowCache:
-    """The codes of the store by rows and, with `wide`, its values. They stay in memory until `forget_copies`."""
+    """The codes of the store by rows and, with `wide`, its values. They stay in memory until `forget_row_cache`."""
     with _lock:
         if (store, wide) not in _made:
             while len(_made) >= _MOST_COPIES:
@@ -97,7 +97,7 @@ def row_cache_of(store: Store, *, wide: bool) -> RowCache:
 
 
 def forget_row_cache(store: Store) -> None:
-    """Give the memory of the copies back."""
+    """Free the copies."""
     with _lock:
         for wide in (False, True):
             _made.pop((store, wide), None)

@@ -33,12 +33,12 @@ def tree_arrays(
 ) -> TreeArrays:
     """The trees `nodes`, grown on codes under `criterion`, in the values of `dictionaries`.
 
-    pool     what oblique nodes have besides; None for other trees.
-    known    their thresholds, where they have been looked up or drawn already.
-    subsets  what their nodes have besides where features may be missing, or are categories; None where none is.
-    scale    offset and step of numbers to predict, see TargetSpec.
+    pool     further data of oblique nodes; None for other trees.
+    known    their thresholds, if they are known already.
+    subsets  further data of their nodes for missing values and categories; None without these.
+    scale    offset and step of regression targets, see TargetSpec.
 
-    Where a node saw no row without a value, those go with the child of more weight, left if both have the same.
+    If a node had no missing values in training, they go to the child of more weight, left if both are equal.
     """
     size = nodes.feature.size
     left, right, weight = np.empty(size, np.uint32), np.empty(size, np.uint32), np.empty(size, np.uint64)
@@ -66,14 +66,14 @@ def tree_arrays(
 
 
 class Ends(NamedTuple):
-    """The neighbouring values that nodes keep apart, float64 [nodes]; undefined for nodes without such values."""
+    """The neighbouring values that the thresholds of nodes separate, float64 [nodes]; undefined for other nodes."""
 
     below: NDArray[np.float64]
     above: NDArray[np.float64]
 
     @classmethod
     def of(cls, nodes: CodeTree, dictionaries: Dictionaries) -> Ends:
-        """Those of a tree in codes."""
+        """The values of a tree in codes."""
         start = dictionaries.offsets[np.maximum(nodes.feature, 0)]
         return cls(dictionaries.high[start + nodes.left_code], dictionaries.low[start + nodes.right_code])
 
@@ -85,14 +85,14 @@ class Ends(NamedTuple):
 
 
 def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: int) -> NDArray[np.float64]:
-    """Thresholds of random splits, uniform between the neighbouring values that they keep apart, float64 [nodes].
+    """Thresholds of random splits, uniform between the neighbouring values that they separate, float64 [nodes].
 
     numbers  of the nodes in their tree
 
     The split was chosen by a threshold that is uniform over all values of the node (kernels/scan/random_split.py).
     Between these two neighbours that one is uniform too, so drawing it again, by the number of the node, gives nodes
     the thresholds of Geurts, Ernst and Wehenkel (2006, table 1), and growing need not keep them. Infinite values count
-    as the largest finite number. Entries of nodes without a threshold mean nothing.
+    as the largest finite number. Entries of nodes without a threshold are undefined.
     """
     below, above = ends
     random = np.empty(numbers.size, np.uint64)

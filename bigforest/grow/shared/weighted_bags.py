@@ -12,12 +12,12 @@ from bigforest.schema.dataspec import MOST_BAG_WEIGHT
 
 
 def weighed(sampler: Sampler, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """How much each row of a bag weighs in the search for splits, uint16 [rows].
+    """The weight of each row of a bag in the search for splits, uint16 [rows].
 
     first         number of the first of the rows
     multiplicity  how often each is in the bag
 
-    Wide weights are in units of WeightSpec.search, rounded up or down at random, so that they are right on the average
+    Wide weights are in units of WeightSpec.search, rounded up or down at random, so that they are right on average
     over trees, and from 1 to 65,535. Others are exact: raises DataError where one weighs too much.
     """
     store = sampler.store
@@ -41,7 +41,7 @@ def _rounded(
     found = np.zeros(multiplicity.size, np.uint16)
     there = np.flatnonzero(multiplicity)
     random = np.empty(there.size, np.uint64)
-    with np.errstate(over="ignore"):  # plain Python wraps too, and says so
+    with np.errstate(over="ignore"):  # plain Python wraps too, with a warning
         key = np.uint64(stream_key(np.uint64(seed), PURPOSE_WEIGHT, np.uint64(tree), np.uint64(0)))
         draw_rows(key, (there + first).astype(np.uint64), random)
     exact = multiplicity[there] * (weight[there] / search)
@@ -50,11 +50,11 @@ def _rounded(
 
 
 def check_bag(weight: int) -> None:
-    """Raise DataError where a bag of weighted rows weighs too much for the sums of kernels."""
+    """Raise DataError if the weight of a bag is too large for the sums of kernels."""
     if weight > MOST_BAG_WEIGHT:
         raise DataError(f"a bag weighs {weight}, more than {MOST_BAG_WEIGHT} that are possible: lower sample_fraction")
 
 
 def weighed_block(sampler: Sampler, tree: int, block: int) -> NDArray[np.uint16]:
-    """How much each row of a block weighs in the bag of a tree, uint16 [rows of the block]; raises as `weighed`."""
+    """The weight of each row of a block in the bag of a tree, uint16 [rows of the block]; raises as `weighed`."""
     return weighed(sampler, tree, block * sampler.store.block_rows, sampler.block(tree, block))

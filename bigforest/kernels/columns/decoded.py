@@ -15,7 +15,7 @@ from bigforest.kernels.common.layout import Codes
 
 # Codes of fewer bytes have dictionaries of which enough stays in the cache.
 WIDE_CODE = 4
-# Values of a dictionary looked at together.
+# Values of a dictionary read at a time.
 _CHUNK = 1 << 16
 
 

@@ -24,14 +24,14 @@ from bigforest.sampling.bags import BLOCK_ROWS, Sampler, distinct_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
-# Rows of the bags of trees that grow in one call of the kernel, at most, unless one has more.
+# Most rows of the bags of trees that grow in one call of the kernel, unless a single bag has more.
 _ROWS_TOGETHER = 1 << 17
 
 
 class FeatureInputs(NamedTuple):
-    """What trees share.
+    """Inputs that trees share.
 
-    random  for random splits; None for the best
+    random  for random splits; None for best splits
     """
 
     features: Features
@@ -61,7 +61,7 @@ class AxisFamily(Family):
         return max(1, min(config.trees, _ROWS_TOGETHER // distinct_rows(shape.rows, config, shape.classes)))
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        """See Family: the codes by rows, and where thresholds are drawn the values."""
+        """See Family: the codes by rows, and the values if thresholds are drawn."""
         values = 0 if config.splitter == "best" else 8 * shape.codes
         return TreeMemory(shape.rows * shape.row_bytes, 0, code_bytes(shape) + values)
 

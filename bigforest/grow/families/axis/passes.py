@@ -1,5 +1,5 @@
-"""A table as trees that split on features see it while they grow by passes: its codes. Oracle: grow/in_memory.py
-grow_tree, which has all in memory."""
+"""The table of trees that split on features, for growing by passes: its codes. Oracle: grow/in_memory.py grow_tree,
+with all in memory."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class FeatureTable(TableView):
 
 
 def _batches(sizes: Mapping[Path, int], room: int) -> list[tuple[list[Path]]]:
-    """The subtrees whose thresholds are found together, as many as fit: each walk goes over all dictionaries."""
+    """The subtrees whose thresholds are found together, as many as fit: each sweep reads all dictionaries."""
     batches: list[list[Path]] = []
     left = 0
     for path, nodes in sizes.items():

@@ -1,8 +1,8 @@
-"""A node too large for memory that splits at random: what it asks of passes (node_search.py), and what it draws.
+"""The search of a node too large for memory for a random split (node_search.py).
 
-Of each feature it asks for the smallest and the largest code, draws the cut that kernels/scan/random_split.py draws,
-and asks how many rows lie above. The levels of a category are counted at once. Subtrees grown in memory draw between
-values, too, which `own_codes` looks up in order: those of a table may be larger than memory.
+For each feature it requests the smallest and the largest code, draws the cut that kernels/scan/random_split.py draws,
+and requests the counts above it. The levels of a category are counted at once. Subtrees grown in memory draw between
+values too, which `own_codes` looks up in order, because dictionaries may be larger than memory.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from bigforest.kernels.scan.random_split import CodeDictionary, draw_cut, draw_l
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.store.store import Store
 
-# Buckets of a question of which only the sum matters. One of all codes would need a shift by all of their bits.
+# Buckets of a request of which only the sum matters. A single bucket of all codes would need a shift by all bits.
 _FEW = 2
 # Bytes of a cell in OwnCodes, besides its code.
 OWN_VALUE = 12
 
 
 def dictionary_of(store: Store) -> CodeDictionary:
-    """What random splits draw between, with the flags that kernels are compiled for ahead (kernels/tree/compile.py)."""
+    """The values between which random splits are drawn, with the array flags of compiled kernels
+    (kernels/tree/compile.py)."""
     offsets, low, _ = store.dictionaries
     offsets = offsets.view()
     offsets.flags.writeable = False
@@ -47,7 +48,7 @@ class RandomSearch(FeatureSearch):
 
     key: np.uint64
     values: Store
-    # Of numbers that have been asked about: that of the split (kernels/scan/categorical_missing.py), and the largest
+    # For numbers that were requested: the number of the split (kernels/scan/categorical_missing.py), and the largest
     # code below its threshold.
     _cuts: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
 
@@ -62,7 +63,7 @@ class RandomSearch(FeatureSearch):
             self._cut_number(feature, int(answer.low), int(answer.high))
 
     def _cut_number(self, feature: int, least: int, high: int) -> None:
-        """Draw a cut between the codes `least` and `high`, and ask what lies above."""
+        """Draw a cut between the codes `least` and `high`, and request the counts above it."""
         if least == high:
             self._offer_missing(feature)
             return
@@ -90,10 +91,10 @@ class RandomSearch(FeatureSearch):
 
 
 class OwnCodes(NamedTuple):
-    """Rows in codes of their own: consecutive, but for categories, and for 0 where a value may be missing.
+    """Rows in their own codes: consecutive, except for categories, and with 0 for missing values.
 
     dictionary  their values; none of categories
-    known       uint32, alike: the codes that they have in the table
+    known       uint32, of the same length: their codes in the table
     kinds       Features.kinds
     """
 
@@ -103,7 +104,7 @@ class OwnCodes(NamedTuple):
     kinds: NDArray[np.uint8]
 
     def known_again(self, nodes: CodeTree) -> CodeTree:
-        """A tree grown on these codes, in those of the table."""
+        """A tree grown on these codes, in codes of the table."""
         own = np.flatnonzero((nodes.feature >= 0) & (self.kinds[nodes.feature] != CATEGORY))
         start = self.dictionary.offsets[nodes.feature[own]]
         left, right = nodes.left_code.copy(), nodes.right_code.copy()
@@ -112,7 +113,7 @@ class OwnCodes(NamedTuple):
 
 
 def own_codes(codes: Codes, store: Store, features: Features) -> OwnCodes:
-    """Rows of the store in codes of their own; every dictionary is read in ascending order.
+    """Rows of the store in their own codes; every dictionary is read in ascending order.
 
     Memory: the codes once more, and OWN_VALUE bytes a cell.
     """
@@ -130,6 +131,6 @@ def own_codes(codes: Codes, store: Store, features: Features) -> OwnCodes:
         low.append(store.low(feature)[distinct])
     dictionary = CodeDictionary(np.cumsum([0, *map(len, low)]), np.concatenate(low))
     for array in (*matrices.values(), *dictionary):
-        array.flags.writeable = False  # as in a store; other flags would be compiled apart
+        array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     own = Codes(matrices[1], matrices[2], matrices[4], codes.place)
     return OwnCodes(own, dictionary, np.concatenate(known), features.kinds)

@@ -1,4 +1,4 @@
-"""What families of trees that split on projections share: the table that passes go over, and what it takes."""
+"""What families of trees that split on projections share: the table for passes, and its memory."""
 
 from __future__ import annotations
 
@@ -82,5 +82,5 @@ def random_access_bytes(shape: Shape) -> int:
 
 
 def decoded_bytes(shape: Shape) -> int:
-    """Bytes of a value of the table in scratch (out_of_core/decoded_table.py), as far as is known."""
+    """Bytes of a value of the table in scratch (out_of_core/decoded_table.py), as far as known."""
     return 1 if shape.bits else 8

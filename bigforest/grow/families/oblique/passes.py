@@ -1,7 +1,7 @@
-"""A table as trees that split on projections see it while they grow by passes: its values.
+"""The table of trees that split on projections, for growing by passes: its values.
 
-They are written to scratch once (grow/out_of_core/decoded_table.py). A node that does not fit draws its directions, and
-passes project its rows on them, in the order of terms in which growing in memory does. Oracle: grow/in_memory.py
+They are written to scratch once (grow/out_of_core/decoded_table.py). A node too large for memory draws its directions,
+and passes project its rows on them, in the same order of terms as in memory. Oracle: grow/in_memory.py
 grow_tree, which has all in memory.
 """
 
@@ -47,12 +47,12 @@ _TYPES = {
     "weight": "<f8",
 }
 
-# From a column and some of its values to the largest ones that are the same to the forest.
+# From a column and some of its values to the largest values that are equivalent in the forest.
 Ends = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
 
 
 class SubtreeScratch(NamedTuple):
-    """What a subtree grows from, besides the columns of its rows; see kernels/tree/grow.py."""
+    """Inputs of growing a subtree, besides the columns of its rows; see kernels/tree/grow.py."""
 
     items: NDArray[np.uint64]
     target: ClassTarget | RegressionTarget
@@ -62,15 +62,15 @@ class SubtreeScratch(NamedTuple):
 
 @dataclass(frozen=True)
 class ProjectionTable(TableView):
-    """See TableView; its values for cells. `own` is what a tree has of its own: class means, axes, or a subspace."""
+    """See TableView; its cells are values. `own` is specific to a tree: class means, axes, or a subspace."""
 
     decoded: DecodedTable
     kind = PROJECTIONS
 
-    # What families differ in, besides the methods of TableView.
+    # What depends on the family, besides the methods of TableView.
 
     def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64] | None:
-        """What follows for a tree from the rows of a block, to be added up over all blocks; None where nothing does."""
+        """Sums over the rows of a block that a tree needs, to be added up over all blocks; None without such sums."""
         return None
 
     @property
@@ -79,12 +79,12 @@ class ProjectionTable(TableView):
         return False
 
     def survey(self, tree: int, sample: NDArray[np.int64] | None) -> SplitRequest | None:
-        """What has to be known of the bag of a tree before it grows, asked of its root; sample: None unless sampled."""
+        """The requests of a tree about its bag before it grows, made by its root; sample: None unless sampled."""
         return None
 
     @abstractmethod
     def own_of(self, tree: int, total: Counts, request: SplitRequest | None, response: SplitResponse | None) -> TreeOwn:
-        """What the tree has of its own, from its survey."""
+        """The own data of the tree, from its survey."""
 
     def layout(self, own: Any) -> DecodedTable:
         """Where the columns of a tree are in their cells: `place` and `matrices` are used."""
@@ -104,10 +104,10 @@ class ProjectionTable(TableView):
         """The nodes in terms of features."""
         return nodes
 
-    # What they share.
+    # What families share.
 
     def ranges(self, tasks: int) -> list[tuple[range]]:
-        """See TableView: those of the files of values, however many tasks there are now."""
+        """See TableView: those of the files of values, for any number of tasks."""
         return [(blocks,) for blocks in self.decoded.runs]
 
     def own(
@@ -173,7 +173,7 @@ def sample(table: ProjectionTable, trees: Sequence[int], blocks: range) -> NDArr
 
 
 def upper_extras(top: UpperTree, ends: Ends) -> DirectionExtras:
-    """What the nodes of the skeleton have besides, thresholds of all of them included."""
+    """Further data of the nodes of the skeleton, with thresholds for all of them."""
     nodes = [top.nodes[entry] for entry in top.preorder()]
     below, above = np.array([node.below for node in nodes], float), np.array([node.above for node in nodes], float)
     for at, node in enumerate(nodes):

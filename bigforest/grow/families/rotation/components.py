@@ -1,11 +1,11 @@
 """Axes of principal components (Rodriguez, Kuncheva and Alonso 2006).
 
-The features of a tree are divided at random into disjoint subsets. The components of a subset are those of a sample of
-the rows; all of them are kept, so that a tree has as many axes as features. With rotation "pca" the sample is three
-quarters of all rows. With "pca-classes" it is three quarters of the rows of the tree's bag that are of some classes,
-which are drawn anew for each subset; a row counts as often as it is in the bag.
+The features of a tree are divided at random into disjoint subsets. The components of a subset are computed from a
+sample of the rows; all of them are kept, so a tree has as many axes as features. With rotation "pca" the sample is
+three quarters of all rows. With "pca-classes" it is three quarters of the rows of the tree's bag that are of some
+classes, which are drawn again for each subset; a row counts as often as it is in the bag.
 
-Values are counted in whole steps, so that sums over any pieces of the rows add up to the same bits.
+Values are counted in whole steps, so that sums do not depend on batches of rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Grid(NamedTuple):
     high: NDArray[np.float64]
 
     def of(self, feature: int, values: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Values of a feature in whole steps from the smallest on; 0 where a step is worth nothing."""
+        """Values of a feature in whole steps from the smallest on; 0 if the size of a step is 0."""
         if not self.worth(feature):
             return np.zeros(values.size, np.int64)
         low = self.low[feature]
@@ -46,7 +46,7 @@ class Grid(NamedTuple):
         return steps
 
     def worth(self, feature: int) -> float:
-        """What a step of a feature is worth; 0 where there is no range."""
+        """The size of a step of a feature; 0 without a range."""
         span = float(self.high[feature]) - float(self.low[feature])
         return span / _STEPS if 0.0 < span < math.inf else 0.0
 
@@ -88,7 +88,8 @@ def subsets(config: TrainConfig, tree: int, features: int) -> list[NDArray[np.in
 
 
 def drawn_classes(config: TrainConfig, tree: int, subset: int, classes: int) -> NDArray[np.bool_]:
-    """Which classes the components of a subset are of: each with chance 1/2, drawn again where there is none."""
+    """The classes whose rows the components of a subset use: each with probability 1/2, drawn again if there is
+    none."""
     key, begin = axes_key(config.seed, tree, _CLASSES + subset), 0
     while True:
         drawn: NDArray[np.bool_] = _random(key, begin, begin + classes) < np.uint64(2**63)
@@ -100,7 +101,7 @@ def drawn_classes(config: TrainConfig, tree: int, subset: int, classes: int) -> 
 def moments(
     sampler: Sampler, tree: int, rows: range, grid: Grid, values: Callable[[int], NDArray[np.float64]]
 ) -> NDArray[np.int64]:
-    """Of each subset the sums of products of its features, in steps, over its sample of the rows of a block.
+    """For each subset the sums of products of its features, in steps, over its sample of the rows of a block.
 
     values  of a feature in these rows.
 

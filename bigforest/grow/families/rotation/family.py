@@ -1,4 +1,4 @@
-"""The family of rotation trees. Another family of trees on axes of their own overrides how these are drawn."""
+"""The family of rotation trees. Families with other axes override how these are drawn."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from bigforest.store.store import Store
 
 
 class RotationFamily(ProjectionFamily):
-    """Each tree has axes of its own; it is grown on the projections on them as on features."""
+    """Each tree has its own axes, and is grown on the projections on them as on features."""
 
     name = "rotation"
     oracle = "tests/naive/rotation.py"
     compiling = (142, 15.0)
 
     def axes(self, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The axes of a tree where they do not follow from the rows, float64 [axes, features], see tree_axes; of the
-        features that axes are made of alone."""
+        """The axes of a tree if they do not depend on the rows, float64 [axes, features], see tree_axes; only over
+        features that axes are made of."""
         return random_axes(config, tree, scale)
 
     def tree_axes(self, sampler: Sampler, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The axes of a tree in units of the table, float64 [axes, features]; 0 where a feature takes no part.
+        """The axes of a tree in units of the table, float64 [axes, features]; 0 if a feature is not used.
 
         scale  float64 [features], 1 / deviation of each feature, 0 where it has none.
         """
@@ -83,9 +83,9 @@ class RotationFamily(ProjectionFamily):
             spilled=8 * axes,
             node=self.node_terms(shape, config),
             kept=(24 * axes * shape.features + _sums_bytes(shape, config)) * kept_trees(shape, config),
-            before=1 + config.has_components,  # the range of axes, and what these are where it follows from rows
+            before=1 + config.has_components,  # the range of axes, and the axes themselves if they depend on rows
             decoded=decoded_bytes(shape) * shape.features,
-            sweeps=3,  # a deviation takes the mean first
+            sweeps=3,  # a deviation needs the mean first
         )
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> NDArray[np.float64]:

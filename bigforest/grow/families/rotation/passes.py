@@ -1,4 +1,4 @@
-"""Rotation trees that do not fit in memory: what the passes know of the family (oblique/passes.py)."""
+"""Rotation trees that do not fit in memory: the table for passes (oblique/passes.py)."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from bigforest.schema.config import TrainConfig
 
 
 class TreeAxes(NamedTuple):
-    """What a tree has of its own.
+    """The own data of a tree.
 
     weight  float64 [axes, features], in units of the table
     spans   of the projections on them
-    lost    bool [axes], those on which a row of the bag has no finite projection: they tell no rows apart
+    lost    bool [axes], those on which some row of the bag has no finite projection; they are not used
     """
 
     weight: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Rotation trees: splits on the coordinates of a table that is rotated anew for every tree.
+"""Rotation trees: splits on the coordinates of a table that is rotated for every tree.
 
 Columns are divided by their standard deviation. The projections on each axis are presorted into codes, and the tree
 is grown on these as on features; its nodes are then written as terms in the units of the table.
@@ -18,7 +18,7 @@ from bigforest.schema.config import TrainConfig, check_axes_from
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.store import Dictionaries, Store
 
-# Rows that are decoded and projected together: their values stay in the cache.
+# Rows that are decoded and projected at a time, so that their values stay in the cache.
 _BLOCK = 4096
 
 

@@ -18,7 +18,7 @@ from bigforest.sampling.bags import BLOCK_ROWS, Sampler, kept_trees
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
-# Bytes of a row of a growing tree besides: projections on two directions 16, what orders them 26.
+# Further bytes of a row of a growing tree: projections on two directions 16, scratch to order them 26.
 _PROJECTED = 42
 # Share of the features that have a weight in a direction.
 _SHARE: dict[str, Callable[[int], float]] = {
@@ -30,7 +30,7 @@ _SHARE: dict[str, Callable[[int], float]] = {
 
 
 class SparseObliqueFamily(ProjectionFamily):
-    """Nodes draw a sparse random matrix; with `mean_difference`, differences of class means besides."""
+    """Nodes draw a sparse random matrix and, with `mean_difference`, differences of class means."""
 
     name = "sparse-oblique"
     oracle = "tests/naive/oblique.py"
@@ -63,12 +63,12 @@ class SparseObliqueFamily(ProjectionFamily):
         pairs, of_tree = _max_pairs(shape, config), config.mean_difference_scope == "tree"
         drawn = config.drawn_projections(shape.features) + pairs
         terms = self.node_terms(shape, config)
-        # Of each cell the value, its code by columns and by rows, the distinct values, and their steps.
+        # For each cell the value, its code by columns and by rows, the distinct values, and their steps.
         row = (24 + (4 if pairs else 0)) * shape.features + _PROJECTED + (8 * pairs if of_tree else 0)
         value = decoded_bytes(shape)
         return PassMemory(
             drawn=drawn,
-            # What is collected of a row, for each direction, besides its values.
+            # Bytes collected for a row, for each direction, besides its values.
             block=BLOCK_ROWS * (8 * shape.features + 68 + 12 * (drawn + 1)),
             picked=BLOCK_ROWS * 8 * shape.features,
             row=row + terms,
@@ -78,7 +78,7 @@ class SparseObliqueFamily(ProjectionFamily):
             level=2 + (pairs > 0 and not of_tree),
             before=int(pairs > 0 and of_tree),
             decoded=value * shape.features,
-            sweeps=3 if config.normalize == "zscore" else 1,  # a deviation takes the mean first
+            sweeps=3 if config.normalize == "zscore" else 1,  # a deviation needs the mean first
         )
 
     def row_cache(self, store: Store) -> RowCache:

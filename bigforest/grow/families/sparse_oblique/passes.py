@@ -1,4 +1,4 @@
-"""Sparse-oblique trees that do not fit in memory: what the passes know of the family (oblique/passes.py)."""
+"""Sparse-oblique trees that do not fit in memory: the table for passes (oblique/passes.py)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from bigforest.store.store import Dictionaries, Store
 
 
 class SparseDraws(NamedTuple):
-    """The directions that nodes draw; goes with a search from process to process.
+    """The directions that nodes draw; sent with a search between processes.
 
     steps, unit  see kernels/oblique/mean_difference.py
     """
@@ -66,7 +66,7 @@ class SparseDraws(NamedTuple):
 
     @property
     def of_tree(self) -> bool:
-        """Whether trees have differences of class means of their own."""
+        """Whether class means are those of the tree."""
         return self.pairing != NO_PAIRS and not self.by_node
 
     def drawn(self, key: np.uint64) -> dict[int, Direction]:
@@ -82,7 +82,7 @@ class SparseDraws(NamedTuple):
         return found
 
     def offered(self, key: np.uint64, total: Counts) -> list[int]:
-        """Numbers of the differences of class means that the node `key` looks at."""
+        """Numbers of the differences of class means that are offered in the node `key`."""
         if self.pairing == NO_PAIRS:
             return []
         columns = self.sparse.columns
@@ -114,9 +114,9 @@ class DirectionSearch(HistogramSearch):
     """The search for a split on a direction; nodes draw those that kernels/oblique/search.py draws.
 
     spans       of the features
-    directions  by number, that are not asked about yet
+    directions  by number, that are not requested yet
     numbers     of all directions that there may be
-    fallback    features in the order in which they are drawn where no direction tells rows apart
+    fallback    features in the order in which they are drawn if all directions are constant
     means       gives directions of class means from the sums of the node; None without such directions
     """
 
@@ -125,11 +125,11 @@ class DirectionSearch(HistogramSearch):
     numbers: int
     fallback: list[int]
     means: Callable[[NDArray[np.int64]], dict[int, Direction]] | None
-    _known: dict[int, Direction] = field(default_factory=dict, init=False)  # those that have been asked about
+    _known: dict[int, Direction] = field(default_factory=dict, init=False)  # those that were requested
     _usable: bool = field(default=False, init=False)
 
     def begin(self) -> DirectionSearch:
-        """Ask the first questions."""
+        """Make the first requests."""
         if self.means is not None:
             self.pending.append(StepSums(np.arange(self.spans.low.size, dtype=np.uint32)))
         self._draw()
@@ -149,7 +149,7 @@ class DirectionSearch(HistogramSearch):
             HistogramSearch._take(self, probe, answer)
 
     def _draw(self) -> None:
-        """Ask about all directions, and where none of them is usable about a feature, until one is."""
+        """Request all directions and, if none of them is usable, features one by one, until one is."""
         self._ask(self.directions)
         self.directions = {}
         while not self.pending and not self._usable and self.fallback:
@@ -167,7 +167,7 @@ class DirectionSearch(HistogramSearch):
         direction = self._known[probe.number]
         if direction.single:
             self.constant[direction.feature[0]] |= answer.low >= answer.high
-        elif answer.mark:  # a row without a finite projection: it tells no rows apart
+        elif answer.mark:  # a row without a finite projection: the direction is not used
             return False
         usable = answer.low < answer.high
         self._usable |= usable
@@ -176,7 +176,7 @@ class DirectionSearch(HistogramSearch):
 
 @dataclass(frozen=True)
 class SparseObliqueTable(ProjectionTable):
-    """See ProjectionTable. What a tree has of its own are the differences of its class means, where they are of the
+    """See ProjectionTable. The own data of a tree are the differences of its class means, if means are those of the
     tree."""
 
     draws: SparseDraws

@@ -1,4 +1,4 @@
-"""Sparse random projections, made ready for the kernels: what of a configuration and a store they need."""
+"""Sparse random projections, prepared for the kernels from a configuration and a store."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from bigforest.kernels.oblique.search import Oblique, make_oblique
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
-# Cells of a random matrix that are kept in a list while a node is split.
+# Most cells of a random matrix that are listed while a node is split.
 _MOST_CELLS = 2**28
-# Values of a dictionary looked at together.
+# Values of a dictionary read at a time.
 _CHUNK = 1 << 16
-# Larger scales would overflow weights; the features they belong to have hardly more than one value.
+# Larger scales would overflow weights; such features are practically constant.
 _LARGEST_SCALE = 2.0**500
 
 
@@ -41,7 +41,7 @@ _PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST
 
 
 class SparseObliqueTrees(NamedTuple):
-    """What all trees of a sparse-oblique forest share.
+    """Data that all trees of a sparse-oblique forest share.
 
     step, unit  see kernels/oblique/mean_difference.py Means; empty where no differences of means are wanted
     """
@@ -54,7 +54,7 @@ class SparseObliqueTrees(NamedTuple):
     unit: NDArray[np.float64]
 
     def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Oblique:
-        """What growing tree number `tree` from the root `items` needs."""
+        """Scratch for growing tree number `tree` from the root `items`."""
         classes = len(store.spec.target.classes)
         means = make_means(self.pairing, self.by_node, self.step, self.unit, classes, store.rows)
         oblique = make_oblique(self.sparse, means, store.codes, self.values, items.size)
@@ -69,10 +69,11 @@ class SparseObliqueTrees(NamedTuple):
 def sparse_trees(
     store: Store, config: TrainConfig, wide: DecodedColumns, most: int | None = None
 ) -> SparseObliqueTrees:
-    """What all trees of a sparse-oblique forest share. Raises ConfigError where its matrices would not fit in memory.
+    """Data that all trees of a sparse-oblique forest share. Raises ConfigError where its matrices would not fit in
+    memory.
 
     wide  of the store
-    most  codes of a feature that may be counted at once, for growing by passes, which has no use for the steps of all
+    most  codes of a feature that may be counted at once, for growing by passes, which does not need the steps of all
           codes; None for all.
     """
     features = len(store.spec.features)
@@ -93,10 +94,10 @@ def sparse_trees(
 
 
 def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
-    """The range of a feature that has STEPS steps, and what a step is worth, from its smallest and largest value.
+    """The range of a feature that has STEPS steps, and the size of a step, from its smallest and largest value.
 
-    whole  whether all values are whole numbers. The range is 0 where each unit is a step; -1, and a step worth 0, where
-           there is no range.
+    whole  whether all values are whole numbers. The range is 0 where each unit is a step; -1, and size 0, without a
+           range.
     """
     span = greatest - least
     if whole and span <= STEPS:
@@ -133,7 +134,7 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
 
 
 def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64], wide: DecodedColumns) -> CodeValues:
-    """The values of all codes and rows, as the kernels take them."""
+    """The values of all codes and rows, for the kernels."""
     whole = np.array([_is_whole(low[start:stop]) for start, stop in pairwise(offsets)])
     return CodeValues(offsets, low, whole, wide)
 
@@ -144,7 +145,7 @@ def _is_whole(values: NDArray[np.float64]) -> bool:
 
 
 def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:
-    """What each feature's weight is multiplied by: 1, or 1 / deviation, or 1 / range; 0 where these are no numbers.
+    """The factor of each feature's weight: 1, or 1 / deviation, or 1 / range; 0 if that is not a finite number.
 
     most  codes of a feature that may be counted at once; None for all.
     """
@@ -164,7 +165,7 @@ def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDAr
 def _deviation(store: Store, feature: int, most: int | None) -> float:
     """Standard deviation of a column. Sums are rounded once, so they do not depend on the order of the rows."""
     low = store.low(feature)
-    if not np.isfinite([low[0], low[-1]]).all():  # they ascend
+    if not np.isfinite([low[0], low[-1]]).all():  # values ascend
         return math.nan
 
     def total(of: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]) -> float:
@@ -176,7 +177,7 @@ def _deviation(store: Store, feature: int, most: int | None) -> float:
         try:
             mean = total(lambda counts, values: counts * (values / store.rows))
             return math.sqrt(total(lambda counts, values: counts * ((values - mean) ** 2 / store.rows)))
-        except (OverflowError, ValueError):  # the values, or their squares, leave the numbers
+        except (OverflowError, ValueError):  # the values, or their squares, overflow
             return math.inf
 
 

@@ -25,7 +25,8 @@ _WEIGHED = 12
 
 
 class SubspaceFamily(ProjectionFamily):
-    """Trees, or nodes, see a subspace each: split between two class means, or by a perceptron of `epochs` passes."""
+    """Each tree, or node, has a subspace: nodes split between two class means, or by a perceptron of `epochs`
+    passes."""
 
     oracle = "tests/naive/subspace.py"
     compiling = (80, 10.0)
@@ -42,11 +43,11 @@ class SubspaceFamily(ProjectionFamily):
             raise ConfigError(f"the family {self.name} has no weights of rows; use the family axis for weighted rows")
 
     def epochs(self, config: TrainConfig) -> int:
-        """Passes of a perceptron over the rows of a node, at most; 0 where none is trained."""
+        """Most passes of a perceptron over the rows of a node; 0 without perceptrons."""
         return config.max_epochs if self.learns else 0
 
     def drawn_from(self, features: int, config: TrainConfig) -> int:
-        """See Family: the most features that a tree sees."""
+        """See Family: the most features of a subspace."""
         return max(config.subspace_sizes(features)) if config.subspace_per == "tree" else features
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
@@ -54,12 +55,12 @@ class SubspaceFamily(ProjectionFamily):
         return max(config.subspace_sizes(features))
 
     def looks(self, features: int, config: TrainConfig) -> float:
-        """See Family: of trees of all sizes, in the mean."""
+        """See Family: the mean over the sizes of trees."""
         sizes = config.subspace_sizes(features)
         return 2 * (self.epochs(config) or 1) * sum(sizes) / len(sizes)
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        """See Family; the store is read in order, column by column, once for each tree."""
+        """See Family; the store is read in order, column by column, once per tree."""
         seen = self.drawn_from(shape.features, config)
         columns = shape.rows * self._space_row(shape, config)
         tree = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes + self.grown_terms(shape, config, splits)
@@ -74,7 +75,7 @@ class SubspaceFamily(ProjectionFamily):
         picked = BLOCK_ROWS * value * seen
         return PassMemory(
             drawn=1,
-            # Values of a row, those that a tree sees copied, and once more to be written.
+            # Values of a row, copies of those in the subspace, and once more to be written.
             block=BLOCK_ROWS * (value * shape.features + 80) + picked,
             picked=picked,
             row=2 * value * seen + space + _WEIGHED + terms,
@@ -106,7 +107,7 @@ class SubspaceFamily(ProjectionFamily):
         return SubspaceTable(store, sampler, context, decoded, scratch)
 
     def _space_row(self, shape: Shape, config: TrainConfig) -> int:
-        """Bytes of a row of the columns that a tree sees, see kernels/subspace/columns.py."""
+        """Bytes of a row of the columns of a subspace, see kernels/subspace/columns.py."""
         seen = self.drawn_from(shape.features, config)
         bits = seen_as_bits(shape, config, self.epochs(config))
         return -(-seen // WORD) * WORD // 8 if bits else 8 * seen

@@ -1,4 +1,4 @@
-"""Trees in subspaces that do not fit in memory: what the passes know of the families (oblique/passes.py)."""
+"""Trees in subspaces that do not fit in memory: the table for passes (oblique/passes.py)."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from bigforest.schema.config import TrainConfig
 
 
 class TreeSpace(NamedTuple):
-    """What a tree has of its own.
+    """The own data of a tree.
 
-    feature  int64, ascending, the features that it sees
-    drawn    of them by each node
+    feature  int64, ascending, the features of its subspace
+    drawn    how many of them each node draws
     """
 
     feature: NDArray[np.int64]
@@ -43,10 +43,10 @@ class TreeSpace(NamedTuple):
 
 
 class SubspaceScratch(NamedTuple):
-    """Makes scratch for nodes; goes with a search from process to process.
+    """Makes scratch for nodes; sent with a search between processes.
 
     epochs  see SubspaceTrees
-    seen    how the features are seen
+    seen    the columns of all features
     """
 
     config: TrainConfig
@@ -54,11 +54,11 @@ class SubspaceScratch(NamedTuple):
     seen: Columns
 
     def of(self, space: SubspaceColumns, own: TreeSpace, classes: int, rows: int) -> Subspace:
-        """For nodes of up to this many rows of a tree."""
+        """Scratch for nodes of a tree of up to this many rows."""
         return make_subspace(space, own.drawn, self.config.steps, self.epochs, classes, rows)
 
     def of_no_rows(self, own: TreeSpace, classes: int) -> Subspace:
-        """For a node of a tree, of no rows."""
+        """Scratch for a node of a tree, without rows."""
         return self.of(empty_space(self.seen, own.feature), own, classes, 0)
 
 
@@ -80,7 +80,7 @@ class SubspaceTable(ProjectionTable):
         return Steps(seen.low, np.where(seen.unit > 0.0, 0.0, -1.0), seen.per_step)
 
     def own_of(self, tree: int, total: Counts, request: SplitRequest | None, response: SplitResponse | None) -> TreeOwn:
-        """See ProjectionTable; no use is made of columns that are constant."""
+        """See ProjectionTable; constant columns are not skipped."""
         config = self.sampler.config
         feature = tree_subspace(config, self.columns, tree)
         return TreeSpace(feature, config.subspace_size(self.columns, tree)), np.zeros(feature.size, np.bool_)
@@ -93,7 +93,7 @@ class SubspaceTable(ProjectionTable):
         return SubspaceSearch(SubspaceAim(scratch, key, scorer.total, self.context.rules.min_leaf), constant)
 
     def view(self, own: TreeSpace, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
-        """See TableView: a copy of the subspace, where rows are wanted whole."""
+        """See TableView: a copy of the subspace, if whole rows are needed."""
         feature = own.feature
         if columns is not None or feature.size == self.columns:
             return cells
@@ -106,7 +106,7 @@ class SubspaceTable(ProjectionTable):
         for own_feature in feature[self.scratch.seen.unit[feature] > 0.0].tolist():
             column_of(seen, own_feature)[:] = column_of(cells, own_feature)[:rows]
         for matrix in (f32, f64, u8):
-            matrix.flags.writeable = False  # as they are read; other flags would be compiled apart
+            matrix.flags.writeable = False  # as they are read: with other flags kernels would be compiled again
         return seen
 
     def layout(self, own: TreeSpace) -> DecodedTable:
@@ -148,7 +148,7 @@ class SubspaceTable(ProjectionTable):
 
 
 def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -> dict[int, Learnt]:
-    """Task: what perceptrons of nodes of a tree learn, by node; asked: without probes."""
+    """Task: train the perceptrons of nodes of a tree; returns them by node. asked: without probes."""
 
     def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
         own = {entry: trials[entry] for entry in entries}
@@ -165,9 +165,9 @@ def _place(width: int, columns: int) -> NDArray[np.uint32]:
 
 
 def _no_codes(columns: int) -> Codes:
-    """The codes of this many columns, of no rows: trees in subspaces see values."""
+    """The codes of this many columns, without rows: trees in subspaces use values."""
     u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
     codes = Codes(u8, u16, u32, _place(1, columns))
     for array in codes:
-        array.flags.writeable = False  # as in a store; other flags would be compiled apart
+        array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     return codes

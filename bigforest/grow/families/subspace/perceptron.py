@@ -1,8 +1,7 @@
 """Perceptrons of nodes too large for memory (kernels/subspace/perceptron.py): their rows come block by block, in order.
 
-A pass over the rows trains, and counts besides what the pass before has led to; so n passes of training take n + 1 over
-the rows. Where the rows of a node, in the columns that it sees, fit into memory, all passes go over them there: zeros
-and ones are bits.
+A pass over the rows trains, and counts the errors of the previous pass; so n training passes read the rows n + 1 times.
+If the rows of a node in its columns fit into memory, all passes run there, with zeros and ones as bits.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.out_of_core.subspace import learn_rows
 from bigforest.kernels.subspace.columns import SubspaceColumns, make_subspace
 
-# Rows that are looked at together while they come.
+# Rows of a block that are trained on at a time.
 _ROWS = 4096
-# Bytes of a row that is held, besides its columns.
+# Bytes of a row in memory, besides its columns.
 HELD_ROW = 8
 
 
 class Trial(NamedTuple):
-    """A perceptron that a node wants, see probes.py Probe.
+    """The request of a node for a perceptron, see probes.py Probe.
 
     space   the columns of the node, of no rows
-    far     bool [classes], whether a class is to be on the right
+    far     bool [classes], whether a class belongs on the right
     total   int64 [classes]
     epochs  most passes of training
     """
@@ -58,7 +57,7 @@ class Learnt(NamedTuple):
     """The best perceptron of a Trial.
 
     weight  float64 [columns of the node]
-    cut     rows with a projection of at most so much go left, which hold `left`, int64 [classes]
+    cut     rows with a projection of at most this go left; `left`, int64 [classes], are their class weights
     """
 
     weight: NDArray[np.float64]
@@ -74,7 +73,8 @@ class RowPiece(NamedTuple):
 
 
 class Learner:
-    """A perceptron in training: it has to `see` all rows and `end` the pass, until that says that `best` is found."""
+    """A perceptron in training: call `see` for all rows and `end` for the pass, until `end` says that `best` is
+    final."""
 
     best: Learnt
 
@@ -94,7 +94,7 @@ class Learner:
         self._cut = learn_rows(before, now, piece.items, self._cut_before, self._cut, self._left)
 
     def end(self) -> bool:
-        """End a pass; whether the training is over. As perceptron.train_perceptron goes on, and chooses."""
+        """End a pass; returns whether training is over. Same rules as perceptron.train_perceptron."""
         trial, before = self._trial, self._before
         over = False
         if self._passes:
@@ -114,7 +114,7 @@ class Learner:
 def train_by_passes(
     trials: dict[int, Trial], rows: Callable[[Sequence[int]], Iterator[tuple[int, RowPiece]]], most: int
 ) -> dict[int, Learnt]:
-    """Train the perceptrons that some nodes want.
+    """Train the requested perceptrons of some nodes.
 
     rows  gives the rows of some nodes, in order
     most  bytes of rows that may be held
@@ -168,7 +168,7 @@ def _numbered(items: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def trials_of(top: UpperTree) -> list[tuple[int, Trial]]:
-    """What nodes of a tree, by entry, want."""
+    """The requested perceptrons of the nodes of a tree, by entry."""
     found = []
     for entry in top.searching():
         found += [(entry, probe) for probe in top.pending(entry) if isinstance(probe, Trial)]

@@ -1,7 +1,7 @@
-"""A node too large for memory of a tree in a subspace: what it asks of passes on its way to its one cut.
+"""The search of a node too large for memory for its cut, in a tree in a subspace.
 
-It asks for the sums that its class means follow from, then for a perceptron, or for the classes of its rows between the
-stops from mean to mean, and takes the cut that kernels/subspace/split.py takes.
+It requests the sums for its class means, then a perceptron, or the class counts between the stops from mean to mean,
+and takes the same cut as kernels/subspace/split.py.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from bigforest.kernels.subspace.columns import Subspace
 
 
 class MeanAxis(NamedTuple):
-    """The way between the two class means farthest apart.
+    """The line between the two class means farthest apart.
 
-    direction, stop  float64 [steps + 1], see central_axis.place_stops; None where the means have one projection
+    direction, stop  float64 [steps + 1], see central_axis.place_stops; None if the means have the same projection
     far              bool [classes], those nearer to the second mean, see perceptron.choose_sides
     """
 
@@ -35,9 +35,9 @@ class MeanAxis(NamedTuple):
 
 
 class SubspaceAim(NamedTuple):
-    """A node that looks for its cut.
+    """The search for the cut of a node.
 
-    scratch  gives a Subspace of no rows for the tree; what is in it is not kept while nothing is asked
+    scratch  gives a Subspace without rows for the tree; its content is not kept between requests
     total    int64 [classes]
     """
 
@@ -47,7 +47,7 @@ class SubspaceAim(NamedTuple):
     min_leaf: int
 
     def find(self) -> Generator[Probe, Answer, NodeSplit | None]:
-        """Look in the columns that the node draws, then in all; yields what is asked."""
+        """Search in the columns that the node draws, then in all; yields requests."""
         subspace = self.scratch()
         for wanted in sorted({int(subspace.drawn), subspace.column.size}):
             subspace = self._drawn(wanted)
@@ -69,7 +69,7 @@ class SubspaceAim(NamedTuple):
         return subspace
 
     def _axis(self, wanted: int, sums: NDArray[np.int64]) -> MeanAxis | None:
-        """The axis in this many columns of these sums; None where all means are one."""
+        """The axis in this many columns from these sums; None if all means are equal."""
         subspace = self.scratch()
         found, begin, end = aim_node(subspace, self.key, np.uint64(wanted), self.total, sums)
         if not found:
@@ -121,7 +121,7 @@ class SubspaceSearch:
         self.pending: list[Probe] = [next(self._finding)]
 
     def __reduce__(self) -> tuple[Callable[..., SubspaceSearch], tuple[Any, ...]]:
-        """Another process hears the answers, which are few and small, again."""
+        """Sent as its answers, which are few and small, and which the other process replays."""
         return search_again, (self._aim, self.constant, self._heard)
 
     def hear(self, answers: Sequence[Answer]) -> None:

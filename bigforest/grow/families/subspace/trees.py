@@ -1,7 +1,7 @@
-"""Trees in random subspaces (Ho 1995), made ready for the kernels: which features a tree sees, and their columns.
+"""Trees in random subspaces (Ho 1995), prepared for the kernels: the features of a tree, and their columns.
 
-The subspaces of a size are numbered, and the trees of this size take them in an order that is a keyed permutation of
-the numbers: no two trees have the same one, and which one a tree has does not depend on the others.
+The subspaces of a size are numbered, and the trees of this size take them in the order of a keyed permutation of the
+numbers: no two trees have the same, and the subspace of a tree does not depend on the other trees.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from bigforest.kernels.subspace.columns import STEPS, Subspace, SubspaceColumns,
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
-# Values of a column that takes part, and the range of them: their squares must neither overflow nor vanish.
+# Limits of the values and the range of a column that is used: their squares must neither overflow nor vanish.
 _LARGEST_VALUE = 2.0**400
 _LEAST_SPAN = 2.0**-400
 # Rounds of the permutation (Luby and Rackoff 1988: four are enough).
 _ROUNDS = 4
-# Values of a dictionary looked at together.
+# Values of a dictionary read at a time.
 _CHUNK = 1 << 16
 
 
 class Columns(NamedTuple):
-    """The features as the kernels see them: which take part, and in which steps they are counted; see
+    """The features for the kernels: which are used, and the steps in which they are counted; see
     kernels/subspace/columns.py.
 
-    bits  whether they are seen as bits, as all hold zeros and ones only.
+    bits  whether they are bits, because all values are 0 or 1.
     """
 
     bits: bool
@@ -44,10 +44,10 @@ class Columns(NamedTuple):
 
 
 class SubspaceTrees(NamedTuple):
-    """What all trees of a forest in subspaces share.
+    """Data that all trees of a forest in subspaces share.
 
-    epochs  of a perceptron, at most; 0 where none is trained
-    shared  the columns, where all trees see the same; None where each has its own.
+    epochs  most passes of a perceptron; 0 without perceptrons
+    shared  the columns, if they are the same for all trees; else None.
     """
 
     config: TrainConfig
@@ -56,7 +56,7 @@ class SubspaceTrees(NamedTuple):
     shared: SubspaceColumns | None
 
     def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Subspace:
-        """What growing tree number `tree` from the root `items` needs."""
+        """Scratch for growing tree number `tree` from the root `items`."""
         config, (features, classes) = self.config, (len(store.spec.features), len(store.spec.target.classes))
         space = self.shared or make_space(store, self.columns, tree_subspace(config, features, tree))
         drawn = config.subspace_size(features, tree)
@@ -64,12 +64,12 @@ class SubspaceTrees(NamedTuple):
 
 
 def is_shared(config: TrainConfig, features: int) -> bool:
-    """Whether all trees see the same columns, those of all features."""
+    """Whether all trees have the same columns, those of all features."""
     return config.subspace_per == "node" or config.subspace_sizes(features) == (features,)
 
 
 def subspace_trees(store: Store, config: TrainConfig, epochs: int) -> SubspaceTrees:
-    """What all trees of a forest in subspaces share; epochs: see SubspaceTrees."""
+    """Data that all trees of a forest in subspaces share; epochs: see SubspaceTrees."""
     features = len(store.spec.features)
     columns = columns_of(store, config, epochs)
     shared = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None
@@ -77,9 +77,9 @@ def subspace_trees(store: Store, config: TrainConfig, epochs: int) -> SubspaceTr
 
 
 def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.int64]:
-    """The features that a tree sees, ascending, int64: all of them where nodes draw.
+    """The features of a tree, ascending, int64: all of them if nodes draw subspaces.
 
-    Trees have the sizes in turn. Each of several sizes has a permutation of its own.
+    Trees take the sizes in turn. Each size has its own permutation.
     """
     if config.subspace_per == "node":
         return np.arange(features)
@@ -94,8 +94,8 @@ def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.i
 def _permuted(number: int, count: int, key: str) -> int:
     """Place of `number` in a permutation of 0 .. count - 1 with this key.
 
-    A Feistel network on as many bits as the largest number has, rounded up to an even number, walked until it comes
-    back among the numbers (Black and Rogaway 2002).
+    A Feistel network on as many bits as the largest number has, rounded up to an even number, iterated until the
+    result is one of the numbers (Black and Rogaway 2002).
     """
     half = ((count - 1).bit_length() + 1) // 2
     size = half // 8 + 1
@@ -128,7 +128,7 @@ def _combination(number: int, features: int, size: int, known: int) -> NDArray[n
 
 
 def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
-    """Whether trees see the table as bits, see kernels/subspace/bits.py; epochs: see SubspaceTrees.
+    """Whether trees use the table as bits, see kernels/subspace/bits.py; epochs: see SubspaceTrees.
 
     Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
     one included, with every mistake (Novikoff 1962).
@@ -137,7 +137,7 @@ def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
 
 
 def columns_of(store: Store, config: TrainConfig, epochs: int) -> Columns:
-    """How the kernels see the features of a store; epochs: see SubspaceTrees."""
+    """The features of a store for the kernels; epochs: see SubspaceTrees."""
     features = len(store.spec.features)
     low, per_step, unit = np.zeros(features), np.zeros(features), np.zeros(features)
     for feature in range(features):
@@ -184,14 +184,14 @@ def _without_rows(bits: bool, feature: NDArray[np.int32], *steps: NDArray[np.flo
 
 
 def with_cells(space: SubspaceColumns, cells: Sequence[NDArray[Any]], rows: int) -> SubspaceColumns:
-    """The same columns for rows whose values are at hand, an array for each column."""
+    """The same columns for rows whose values are given, an array per column."""
     space = _with_room(space, rows)
     used = np.flatnonzero(space.unit).tolist()
     if space.bits.shape[1]:
         held = np.empty((space.feature.size, rows), np.uint8)
         for place in used:
             held[place] = cells[place]
-        held.flags.writeable = False  # as in a store; other flags would be compiled apart
+        held.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
         _pack(held, np.arange(space.feature.size), space)
     else:
         for place in used:
