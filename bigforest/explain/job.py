@@ -21,10 +21,10 @@ from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import PartPlan, TreeStock
-from bigforest.forest.format.files import row_batches
 from bigforest.forest.inbag import BagInputs, TreeBags, group_codes
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.load_plan import LOADING_BYTES
+from bigforest.forest.oob_rows import oob_row_batches
 from bigforest.predict.forest import Forest
 from bigforest.schema.labels import label_codes
 from bigforest.source import Source
@@ -184,7 +184,7 @@ def _check_training(forest: Forest, table: RowTable) -> None:
     if not forest.has_oob:
         return
     target, begin = table.target(), 0
-    for batch in row_batches(forest.directory / "oob" / "rows.parquet", ["truth"]):
+    for batch in oob_row_batches(forest.directory, ["truth"]):
         truth = pl.Series(pl.from_arrow(batch.column("truth")))
         own = target[kept[begin : begin + len(truth)]]
         known = label_codes(truth, spec.target) if table.classes else truth.to_numpy()

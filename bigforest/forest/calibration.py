@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.contents import Contents
-from bigforest.forest.format.files import has_spread, row_batches
+from bigforest.forest.format.files import has_spread
 from bigforest.forest.format.schema import SPREAD
+from bigforest.forest.oob_rows import oob_row_batches, oob_rows_path
 from bigforest.metrics.categories import ByCategory, fit_by_category
 from bigforest.metrics.conformal import (
     ClassSets,
@@ -84,7 +85,7 @@ class Calibration:
             raise ConfigError(f"certainty is calibrated on rows out of bag: {error}") from error
         self._classes = len(forest.spec.target.classes)
         self._most = most
-        self._path = forest.directory / "oob" / "rows.parquet"
+        self._path = oob_rows_path(forest.directory, 0)
         rows = _read(forest, self._classes, most)
         if rows.place.size and (rows.place[-1] >= forest.spec.rows or rows.number.max() >= _table_rows(forest)):
             raise FormatError(f"{self._path} is damaged: it has rows that the table does not have")
@@ -162,14 +163,14 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
     At most about four times `most` rows are in memory, however many there are. What is kept does not depend on the
     batches in which they come.
     """
-    path = forest.directory / "oob" / "rows.parquet"
+    path = oob_rows_path(forest.directory, 0)
     names = ["row", "truth", "prediction", "trees", *proba_names(forest.spec.target)]
     if not classes and has_spread(path):
         names.append(SPREAD)
     key = _key(forest.config.seed)
     held: list[CalibrationRows] = []
     size = begin = 0
-    for batch in row_batches(path, names):
+    for batch in oob_row_batches(forest.directory, names):
         places = pa.array(np.arange(begin, begin + batch.num_rows))
         begin += batch.num_rows
         used = batch.append_column("place", places).filter(pc.is_valid(batch.column("prediction")))

@@ -34,6 +34,7 @@ from bigforest.forest.format.summary import read_features
 from bigforest.forest.load.tree_votes import FILE as BOOSTING_FILE
 from bigforest.forest.load.tree_votes import read_judgements
 from bigforest.forest.oob_report import OobReport
+from bigforest.forest.oob_rows import oob_rows_files
 from bigforest.forest.votes.kept_votes import read_votes, votes_files
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
@@ -264,5 +265,6 @@ class Contents:
         small += [self.directory / TUNING_FILE] if self.is_tuned else []
         small += targets_files(self.directory) if self.has_targets else []
         small += votes_files(self.directory) if self.has_votes else []
-        names = ["rows", "curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
+        small += oob_rows_files(self.directory) if self.has_oob else []
+        names = ["curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]

@@ -13,6 +13,7 @@ from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import check_file, has_spread, read_table, row_batches, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, SPREAD, confusion, metrics, oob_rows
+from bigforest.forest.oob_rows import oob_rows_files
 from bigforest.forest.votes.kept_votes import read_votes
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_type, proba_names, stored_labels
@@ -45,11 +46,12 @@ class OobReport:
         directory = home / "oob"
         label = stored_labels(spec.target).type
         numbers = spec.target.task == "regression"
-        path = directory / "rows.parquet"
+        paths = oob_rows_files(home)
         columns = oob_rows(label, proba_names(spec.target))
-        if numbers and has_spread(path):
+        if numbers and has_spread(paths[0]):
             columns = oob_rows(label, [SPREAD])
-        check_file(path, "oob-rows", columns, identity)
+        for path in paths:
+            check_file(path, "oob-rows", columns, identity)
 
         dtype = label_type(spec.target)
 
@@ -64,7 +66,7 @@ class OobReport:
                 raise FormatError(f"{file} has labels that are not classes ({error}); the forest is damaged") from error
 
         self.weighted = spec.weight is not None
-        self.rows = _as_target(scan([path], columns, row_batches, holding), oob_rows(label, ()), dtype)
+        self.rows = _as_target(scan(paths, columns, row_batches, holding), oob_rows(label, ()), dtype)
         self.curve = read("curve", NUMBER_CURVE if numbers else CURVE)
         self.confusion = None if numbers else read("confusion", confusion(label))
         self.metrics = read("metrics", NUMBER_METRICS if numbers else metrics(label))

@@ -148,13 +148,13 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     """These trees, one after the other; as many as go together in the family."""
     store, config = shared.sampler.store, shared.sampler.config
     times = [shared.sampler.bag(tree) for tree in trees]
-    grown, nodes = family_of(config).grow(_call(shared, trees, times), shared.family)
+    grown = family_of(config).grow(_call(shared, trees, times), shared.family)
     if not config.bootstrap or config.boosts:  # with boosting all rows are routed later
         return GrownTrees(grown, None)
     left_out = [np.flatnonzero(own == 0).astype(np.uint32) for own in times]
-    if nodes is None:
+    if family_of(config).by_values:
         return GrownTrees(grown, projected_leaves_of(shared.view, store.dictionaries, grown, left_out))
-    return GrownTrees(grown, leaves_of(shared.view, store.dictionaries, shared.features, nodes, grown, left_out))
+    return GrownTrees(grown, leaves_of(shared.view, store.dictionaries, shared.features, grown, left_out))
 
 
 def _call(shared: SharedInputs, trees: range, times: list[NDArray[np.uint16]]) -> TreeCall:

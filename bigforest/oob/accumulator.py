@@ -48,6 +48,14 @@ class OobAccumulator(NamedTuple):
         self.votes[:], self.voters[:], self.prediction[:], self.spread[:] = other
 
 
+class RangeTally(NamedTuple):
+    """The votes on the rows from `start` to before `stop`, or the file they are in."""
+
+    start: int
+    stop: int
+    tally: OobAccumulator | Path
+
+
 def no_votes(rows: int, spec: DataSpec, lambdas: int = 1) -> OobAccumulator:
     """An accumulator of rows without votes, for this many lambdas."""
     told = rows if spec.target.classes else 0

@@ -11,8 +11,7 @@ nor on the distribution of work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import reduce
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +29,15 @@ from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import loaded_bytes
 from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
-from bigforest.forest.votes.leaf_files import FOLDER, LeafFile, step_rows
-from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
+from bigforest.forest.votes.leaf_files import FOLDER, LeafFile
+from bigforest.oob.accumulator import RangeTally, error_unit
 from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, max_scores, range_rows
-from bigforest.oob.report import write_report
+from bigforest.oob.report import ReportPlan, write_report
 from bigforest.oob.shrinkage import LambdaLosses, choose_shrinkage
-from bigforest.oob.tally import JudgedRange, TallyInputs, tally_range
+from bigforest.oob.tally import TallyInputs, tally_range
 from bigforest.oob.vote import known_leaves, runs_of, write_leaf_files
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
 
@@ -81,21 +79,30 @@ def write_oob(
         if missing:
             find_missing(store, config, directory, missing, resources, way, len(tried), progress)
             files, _ = known_leaves(directory, store, config)
-        in_files = executor.remote or (len(tried) > 1 and len(ranges) > 1)
+        in_files = executor.remote or len(ranges) > 1
         groups, kept = cut_groups(files, len(tried), store, way), folder if in_files else None
         votes = read_tree_votes(directory, header_of(store.spec, config))
         work = TallyInputs(groups, tried, resources.workers, kept, unit_of(store), votes)
         advance = None if executor.remote else progress.advance
         found = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
-        judged = _told(found, progress if executor.remote else None)
-        shrinkage, place = Shrinkage(tried[0] if tried else 0.0), 0
-        if len(tried) > 1:
-            shrinkage, judged = _chosen(judged, tried, store, work.unit)
-            place = tried.index(shrinkage.amount)
-        changes = np.zeros((3, config.trees), np.int64)
-        pieces = _pieces(judged, ranges, store.spec, changes, place, work.lambdas)
+        tallies: list[RangeTally] = []
+        changes = np.zeros((work.lambdas + 2, config.trees), np.int64)
+        losses: LambdaLosses | None = None
+        for judged in found:
+            tallies += judged.tallies
+            changes += judged.changes
+            if judged.losses is not None:
+                losses = judged.losses if losses is None else losses.plus(judged.losses)
+            if executor.remote:
+                progress.advance(config.trees)
+        shrinkage = Shrinkage(tried[0] if tried else 0.0)
+        if losses is not None:
+            shrinkage = choose_shrinkage(tried, losses, store, work.unit)
+        place = tried.index(shrinkage.amount) if losses is not None else 0
         scores = max_scores(store.rows, limited=resources.memory is not None)
-        write_report(store, config, directory / "oob", pieces, changes, scores)
+        plan = ReportPlan(directory, place, work.lambdas, scores)
+        writers = executor if resources.memory is not None else resources.executor(resources.workers)
+        write_report(store, config, plan, tallies, changes[[place, -2, -1]], writers)
         if config.keep_votes:
             remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
             several = resources.executor(resources.workers)
@@ -176,53 +183,3 @@ def cut_groups(files: Sequence[LeafFile], lambdas: int, store: Store, way: OobPl
 def unit_of(store: Store) -> float:
     """By what errors of numbers are multiplied before they are squared; 1 of classes."""
     return error_unit(store) if store.spec.target.task == "regression" else 1.0
-
-
-def _told(judged: Iterator[JudgedRange], progress: Stage | None) -> Iterator[JudgedRange]:
-    """The evaluated ranges, reported to `progress` as they come."""
-    for found in judged:
-        if progress is not None:
-            progress.advance(found.changes.shape[1])
-        yield found
-        del found  # only the caller keeps it
-
-
-def _chosen(
-    judged: Iterator[JudgedRange], tried: tuple[float, ...], store: Store, unit: float
-) -> tuple[Shrinkage, Iterator[JudgedRange]]:
-    """The lambda that the losses of all ranges choose, and the ranges again."""
-    whole = list(judged)
-    losses = reduce(LambdaLosses.plus, (found.losses for found in whole if found.losses is not None))
-    return choose_shrinkage(tried, losses, store, unit), _taken(whole)
-
-
-def _taken(whole: list[JudgedRange]) -> Iterator[JudgedRange]:
-    """The entries of the list, which loses each as it is given."""
-    whole.reverse()
-    while whole:
-        yield whole.pop()
-
-
-def _pieces(
-    judged: Iterator[JudgedRange],
-    ranges: Sequence[tuple[int, int]],
-    spec: DataSpec,
-    changes: NDArray[np.int64],
-    place: int,
-    lambdas: int,
-) -> Iterator[tuple[int, OobAccumulator]]:
-    """First row and tally of every `step_rows` rows of each range, in order; adds to `changes` int64 [3, trees].
-
-    place  of the lambda whose votes are reported, among `lambdas`.
-    """
-    step = step_rows(answer_width(spec))
-    for begin, end in ranges:
-        accumulator, change, _ = next(judged)
-        changes += change[[place, -2, -1]]
-        if isinstance(accumulator, Path):
-            path, accumulator = accumulator, read_tally(accumulator, end - begin, spec, lambdas)
-            path.unlink()
-        accumulator = accumulator.by(place, lambdas)
-        for start in range(0, end - begin, step):
-            yield begin + start, OobAccumulator._make(array.copy() for array in accumulator.part(start, start + step))
-        del accumulator  # freed before the next range

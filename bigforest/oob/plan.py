@@ -21,9 +21,10 @@ from bigforest.forest.load.load_plan import NODE_BYTES, loaded_tree_bytes, loadi
 from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
 from bigforest.forest.votes.ballots import file_bytes, loaded_bytes
 from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
+from bigforest.forest.votes.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
-from bigforest.oob.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
+from bigforest.oob.shrinkage import LOSS_ROWS
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
 
@@ -35,8 +36,10 @@ _GROUP_ROW_BYTES = 16
 # and these once more where the row is out of bag.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
-# Bytes of a row of a row group and a lambda while losses are added up.
+# Bytes of a row and a lambda while losses are added up.
 _LOSS_BYTES = 64
+# Different scores held where memory is not limited: with more, rows are read again.
+_FREE_SCORES = 1 << 20
 # Tasks per thread, and ranges per process of a cluster.
 PIECES = 4
 
@@ -91,8 +94,8 @@ def _with_votes(way: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -
     left_out = shape.rows - round(inside)
     scratch = VOTE_BYTES * config.trees * left_out
     votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
-    if tried > 1 and way.rows < shape.rows:
-        votes = max(votes, shape.rows * votes_bytes(shape.classes, tried))
+    if way.rows < shape.rows:
+        votes = max(votes, shape.rows * votes_bytes(shape.classes, max(1, tried)))
     return replace(way.need, scratch=scratch + ballots + votes)
 
 
@@ -138,8 +141,9 @@ def choose_oob(
     finding = tiles + _ROW_TREE_BYTES * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
     turning = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
-    writing = 4 * step * (8 * shape.classes + 32) + (_LOSS_BYTES * votes * step if votes > 1 else 0)
-    fixed = BASE_BYTES + turning + writing + resources.workers * max(finding, loading)
+    writing = 4 * step * (8 * shape.classes + 32)
+    losing = _LOSS_BYTES * votes * min(LOSS_ROWS, shape.rows) if votes > 1 else 0
+    fixed = BASE_BYTES + turning + writing + resources.workers * (max(finding, loading) + losing)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     few, many = (SCORE_BYTES * max_scores(shape.rows, limited=limited) for limited in (True, False))
@@ -149,7 +153,8 @@ def choose_oob(
     smallest = fixed + largest + step * row_bytes
     if resources.memory is None:
         most = min(int(sizes.sum()), max(largest, _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows))
-        memory = fixed + most + shape.rows * row_bytes + (many - few if shape.classes == 2 else 0)
+        scores = resources.workers * many - few if shape.classes == 2 else 0
+        memory = fixed + most + shape.rows * row_bytes + (resources.workers - 1) * writing + scores
         return OobPlan(most, together, shape.rows, MemoryEstimate("oob", memory, smallest))
     room = max(resources.memory, smallest) - fixed
     fitting = (room - largest) // row_bytes
@@ -176,7 +181,7 @@ def max_scores(rows: int, *, limited: bool) -> int:
 
     limited  whether there is a budget of memory. The area does not depend on it.
     """
-    return min(max(rows // 16, 1 << 14) if limited else rows, MOST_SCORES)
+    return min(max(rows // 16, 1 << 14), MOST_SCORES) if limited else min(rows, _FREE_SCORES)
 
 
 def cut_ranges(rows: int, most: int) -> list[tuple[int, int]]:

@@ -1,20 +1,23 @@
-"""The files of the out-of-bag report, written while the rows are judged.
+"""The files of the out-of-bag report.
 
-For the area under the ROC curve, rows.parquet is read again where there are too many different scores.
+The rows are written by tasks, a file each (forest/oob_rows.py), which add up what the other files say. For the
+area under the ROC curve these files are read again where there are too many different scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bigforest.execution.executor import Executor
 from bigforest.forest.format.files import open_parquet, write_table, write_tables
 from bigforest.forest.format.schema import (
     CURVE,
@@ -27,45 +30,76 @@ from bigforest.forest.format.schema import (
     oob_rows,
 )
 from bigforest.forest.load.predictor import deviation
+from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.oob_rows import ROWS_OF_FILE, oob_rows_files, oob_rows_path
+from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
 from bigforest.metrics.numbers import NumberSums
-from bigforest.oob.accumulator import OobAccumulator, error_unit, row_weights, true_values, weight_share
+from bigforest.oob.accumulator import (
+    OobAccumulator,
+    RangeTally,
+    error_unit,
+    read_tally,
+    row_weights,
+    true_values,
+    weight_share,
+)
 from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.labels import proba_names, stored_labels
+from bigforest.storage.atomic import remove
 from bigforest.store.store import Store
 
 # Pairs of up to this many classes are counted, those of more are sorted.
 _FEW = 256
 
 
+class ReportPlan(NamedTuple):
+    """What the tasks that write rows share.
+
+    directory  of the forest.
+    place      of the lambda whose votes are reported, among `lambdas`.
+    scores     different scores held at a time.
+    """
+
+    directory: Path
+    place: int
+    lambdas: int
+    scores: int
+
+
+class RowSums(Protocol):
+    """What is said of rows together."""
+
+    curve: pa.Schema
+
+    def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
+        """Truth, prediction and shares, or spread, of the rows of a tally that begins with row `first`; adds them."""
+
+    def join(self, other: Any) -> None:
+        """Add the rows of the other."""
+
+    def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
+        """The other files, by name."""
+
+
 def write_report(
     store: Store,
     config: TrainConfig,
-    directory: Path,
-    pieces: Iterator[tuple[int, OobAccumulator]],
+    plan: ReportPlan,
+    tallies: Sequence[RangeTally],
     changes: NDArray[np.int64],
-    scores: int,
+    executor: Executor,
 ) -> None:
     """Write the files.
 
-    pieces   first row and tally of each row group of rows.parquet.
-    changes  is complete when `pieces` has ended.
-    scores   different scores held at a time.
+    tallies  of all rows, in order; those in files are of the rows of one file of rows each.
+    changes  int64 [3, trees], see JudgedRange.
     """
-    spec = store.spec
-    shares = proba_names(spec.target) if spec.target.classes else [SPREAD]
-    schema = oob_rows(stored_labels(spec.target).type, shares)
-    judged: _Classes | _Numbers = (
-        _Numbers(store) if spec.target.task == "regression" else _Classes(store, config, scores)
-    )
-
-    def tables() -> Iterator[pa.Table]:
-        for first, piece in pieces:
-            yield pa.Table.from_arrays(_numbered(store, piece, first, *judged.add(piece, first)), schema=schema)
-
-    rows = directory / "rows.parquet"
-    write_tables(schema, tables(), rows, "oob-rows", spec, config)
+    for number in range(len(oob_rows_files(plan.directory))):  # those of an earlier report
+        remove(oob_rows_path(plan.directory, number))
+    own = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
+    judged = executor.reduce(write_report_rows, own, join_sums, (store, config, plan))
     error, reached = error_curve(changes, store)
     curve = pa.Table.from_arrays(
         [
@@ -75,9 +109,57 @@ def write_report(
         ],
         schema=judged.curve,
     )
-    write_table(curve, directory / "curve.parquet", "oob-curve", spec, config)
-    for name, table in judged.tables(rows).items():
-        write_table(table, directory / f"{name}.parquet", f"oob-{name}", spec, config)
+    folder = plan.directory / "oob"
+    write_table(curve, folder / "curve.parquet", "oob-curve", store.spec, config)
+    for name, table in judged.tables(store, plan, executor).items():
+        write_table(table, folder / f"{name}.parquet", f"oob-{name}", store.spec, config)
+
+
+def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
+    """The tallies of the rows of the file that begins with row `first`, parts of those that are in memory."""
+    found = []
+    for start, stop, tally in tallies:
+        begin, end = max(start, first), min(stop, first + ROWS_OF_FILE)
+        if begin < end:
+            part = tally if isinstance(tally, Path) else tally.part(begin - start, end - start)
+            found.append(RangeTally(begin, end, part))
+    return found
+
+
+def write_report_rows(
+    store: Store, config: TrainConfig, plan: ReportPlan, number: int, tallies: Sequence[RangeTally]
+) -> RowSums:
+    """Task: write a file of rows; gives what they come to."""
+    spec = store.spec
+    shares = proba_names(spec.target) if spec.target.classes else [SPREAD]
+    schema = oob_rows(stored_labels(spec.target).type, shares)
+    judged: RowSums = _Numbers(store) if spec.target.task == "regression" else _Classes(store, config, plan.scores)
+
+    def tables() -> Iterator[pa.Table]:
+        for first, piece in _pieces(store, plan, tallies):
+            columns = _numbered(store, piece, first, *judged.add(store, piece, first))
+            yield pa.Table.from_arrays(columns, schema=schema)
+
+    write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", spec, config)
+    return judged
+
+
+def join_sums(one: RowSums, two: RowSums) -> RowSums:
+    """What the rows of both come to."""
+    found = deepcopy(one)
+    found.join(two)
+    return found
+
+
+def _pieces(store: Store, plan: ReportPlan, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, OobAccumulator]]:
+    """First row and tally of each row group of a file. Tallies end where row groups do."""
+    step = step_rows(answer_width(store.spec))
+    for start, stop, tally in tallies:
+        if isinstance(tally, Path):
+            tally = read_tally(tally, stop - start, store.spec, plan.lambdas)
+        tally = tally.by(plan.place, plan.lambdas)
+        for first in range(0, stop - start, step):
+            yield start + first, OobAccumulator._make(array.copy() for array in tally.part(first, first + step))
 
 
 def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -93,7 +175,7 @@ def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.fl
 def _numbered(
     store: Store, accumulator: OobAccumulator, first: int, truth: Any, prediction: Any, shares: Sequence[Any]
 ) -> list[Any]:
-    """The columns of oob/rows.parquet of a tally that begins with row `first`."""
+    """The columns of the report's rows of a tally that begins with row `first`."""
     rows = slice(first, first + accumulator.voters.size)
     known = store.row_numbers
     numbers = np.arange(rows.start, rows.stop, dtype=np.uint64) if known is None else known[rows]
@@ -106,22 +188,25 @@ class _Numbers:
     curve = NUMBER_CURVE
 
     def __init__(self, store: Store) -> None:
-        self._store = store
         total = None if store.spec.weight is None else store.spec.weight.total
         self._sums = NumberSums(store.spec.target.offset, total)
 
-    def add(self, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """Truth, prediction and spread of the rows of a tally that begins with row `first`; adds them up."""
-        truth = true_values(self._store, first, first + accumulator.voters.size)
+    def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
+        """See RowSums."""
+        truth = true_values(store, first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         mean = accumulator.votes[:, 0] / np.maximum(accumulator.voters, 1)
-        weight = row_weights(self._store, first, first + used.size)
+        weight = row_weights(store, first, first + used.size)
         self._sums.add(truth[used], mean[used], None if weight is None else weight[used])
         spread = deviation(accumulator.spread, accumulator.voters)
         return pa.array(truth), pa.array(mean, mask=~used), [pa.array(spread, mask=accumulator.voters < 2)]
 
-    def tables(self, _: Path) -> dict[str, pa.Table]:
-        """The other files, by name."""
+    def join(self, other: _Numbers) -> None:
+        """See RowSums."""
+        self._sums.join(other._sums)
+
+    def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
+        """See RowSums."""
         rows = self._sums.rows
         found = asdict(self._sums.result()) if rows else dict.fromkeys(("r2", "mse", "mae"))
         return {"metrics": pa.Table.from_pylist([{"rows": rows, **found}], schema=NUMBER_METRICS)}
@@ -133,30 +218,32 @@ class _Classes:
     curve = CURVE
 
     def __init__(self, store: Store, config: TrainConfig, scores: int) -> None:
-        self._store = store
-        self._most = scores
         self._weighted = config.weighs_trees
-        self._known = stored_labels(store.spec.target)
-        weight = store.spec.weight
-        self._pairs = _Pairs(len(self._known), 1.0 if weight is None else weight.step)
-        total = None if weight is None else weight.total
-        self._metrics = Metrics(len(self._known), scores, total)
+        weight, classes = store.spec.weight, len(store.spec.target.classes)
+        self._pairs = _Pairs(classes, 1.0 if weight is None else weight.step)
+        self._metrics = Metrics(classes, scores, None if weight is None else weight.total)
 
-    def add(self, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """Truth, prediction and shares of the rows of a tally that begins with row `first`; counts them."""
-        truth = self._store.labels(first, first + accumulator.voters.size)
+    def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
+        """See RowSums."""
+        known = stored_labels(store.spec.target)
+        truth = store.labels(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         shares = self._shares(accumulator, used)
-        weight = row_weights(self._store, first, first + used.size)
+        weight = row_weights(store, first, first + used.size)
         weight = None if weight is None else weight[used]
         prediction = accumulator.prediction[:, 0]
         self._pairs.add(truth[used], prediction[used], weight)
         self._metrics.add(truth[used], prediction[used], shares[used], weight)
         return (
-            self._known.take(pa.array(truth)),
-            self._known.take(pa.array(prediction, mask=~used)),
+            known.take(pa.array(truth)),
+            known.take(pa.array(prediction, mask=~used)),
             [pa.array(shares[:, k], mask=~used) for k in range(shares.shape[1])],
         )
+
+    def join(self, other: _Classes) -> None:
+        """See RowSums."""
+        self._pairs.join(other._pairs)
+        self._metrics.join(other._metrics)
 
     def _shares(self, accumulator: OobAccumulator, used: NDArray[np.bool_]) -> NDArray[np.float64]:
         """The votes divided by the sum of the weights of the voters' votes, or their number."""
@@ -166,12 +253,12 @@ class _Classes:
             return found
         return votes / np.where(used, votes.sum(axis=1), 1.0)[:, None]
 
-    def tables(self, rows: Path) -> dict[str, pa.Table]:
-        """The other files, by name; `rows` is the one of rows."""
-        found = self._metrics
-        area = _area(found.scores, self._most, rows, self._store) if found.scores is not None else None
-        table = _metrics_table(found.result_with(area) if found.rows else [], self._known)
-        return {"confusion": self._pairs.table(self._known), "metrics": table}
+    def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
+        """See RowSums."""
+        found, known = self._metrics, stored_labels(store.spec.target)
+        area = _area(found.scores, store, plan, executor) if found.scores is not None else None
+        table = _metrics_table(found.result_with(area) if found.rows else [], known)
+        return {"confusion": self._pairs.table(known), "metrics": table}
 
 
 class _Pairs:
@@ -189,16 +276,25 @@ class _Pairs:
     def add(self, truth: NDArray[np.uint16], prediction: NDArray[np.uint16], weight: NDArray[np.int64] | None) -> None:
         """Count rows."""
         pairs = truth.astype(np.uint64) * self._classes + prediction
-        found = np.union1d(self._found, pairs if self._classes > _FEW else _present(pairs, int(self._classes)))
+        found = np.unique(pairs) if self._classes > _FEW else _present(pairs, int(self._classes))
+        own = np.searchsorted(found, pairs)
+        sums = np.zeros((2, found.size), np.int64)
+        sums[0] = np.bincount(own, minlength=found.size)
+        if weight is None:
+            sums[1] = sums[0]
+        else:
+            np.add.at(sums[1], own, weight)
+        self._add(found, sums)
+
+    def join(self, other: _Pairs) -> None:
+        """Count the rows of the other."""
+        self._add(other._found, other._sums)
+
+    def _add(self, pairs: NDArray[np.uint64], sums: NDArray[np.int64]) -> None:
+        found = np.union1d(self._found, pairs)
         total = np.zeros((2, found.size), np.int64)
         total[:, np.searchsorted(found, self._found)] = self._sums
-        own = np.searchsorted(found, pairs)
-        rows = np.bincount(own, minlength=found.size)
-        total[0] += rows
-        if weight is None:
-            total[1] += rows
-        else:
-            np.add.at(total[1], own, weight)
+        total[:, np.searchsorted(found, pairs)] += sums
         self._found, self._sums = found, total
 
     def table(self, known: pa.Array) -> pa.Table:
@@ -217,24 +313,39 @@ def _present(pairs: NDArray[np.uint64], classes: int) -> NDArray[np.uint64]:
     return np.flatnonzero(np.bincount(pairs.astype(np.intp), minlength=classes * classes)).astype(np.uint64)
 
 
-def _area(scores: Scores, most: int, path: Path, store: Store) -> float | None:
-    """The area under the ROC curve: of the scores held and, where there are more, of those in rows.parquet."""
+def _area(scores: Scores, store: Store, plan: ReportPlan, executor: Executor) -> float | None:
+    """The area under the ROC curve: of the scores held and, where there are more, of those in the files of rows."""
     area = Area().add(scores)
+    files = range(-(-store.rows // ROWS_OF_FILE))
     while scores.limit is not None:
-        scores = Scores(most, above=float(scores.values[-1]))
-        first = 0
-        with open_parquet(path) as file:
-            name = file.schema_arrow.names[-1]
-            for batch in file.iter_batches(BLOCK_ROWS, columns=[name], use_threads=False):
-                shares = batch.column(0)
-                truth = store.labels(first, first + len(shares))
-                used = pc.is_valid(shares).to_numpy(zero_copy_only=False)
-                weight = row_weights(store, first, first + len(shares))
-                own = None if weight is None else weight[used]
-                scores.add(shares.to_numpy(zero_copy_only=False)[used], truth[used] == 1, own)
-                first += len(shares)
+        shared = (store, plan, float(scores.values[-1]))
+        scores = executor.reduce(read_scores, [(number,) for number in files], joined_scores, shared)
         area.add(scores)
     return area.value
+
+
+def read_scores(store: Store, plan: ReportPlan, above: float, number: int) -> Scores:
+    """Task: the scores above this one of the rows in a file."""
+    scores = Scores(plan.scores, above=above)
+    first = number * ROWS_OF_FILE
+    with open_parquet(oob_rows_path(plan.directory, number)) as file:
+        name = file.schema_arrow.names[-1]
+        for batch in file.iter_batches(BLOCK_ROWS, columns=[name], use_threads=False):
+            shares = batch.column(0)
+            truth = store.labels(first, first + len(shares))
+            used = pc.is_valid(shares).to_numpy(zero_copy_only=False)
+            weight = row_weights(store, first, first + len(shares))
+            own = None if weight is None else weight[used]
+            scores.add(shares.to_numpy(zero_copy_only=False)[used], truth[used] == 1, own)
+            first += len(shares)
+    return scores
+
+
+def joined_scores(one: Scores, two: Scores) -> Scores:
+    """Those of the rows of both."""
+    found = deepcopy(one)
+    found.join(two)
+    return found
 
 
 def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:

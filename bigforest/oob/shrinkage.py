@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.execution.threads import run
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import OobAccumulator, row_weights, true_values, weight_share
@@ -23,7 +24,8 @@ from bigforest.store.store import Store
 
 # All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.
 _STEPS = 2.0**56
-_PIECE = 1 << 16
+# Rows whose losses are found together.
+LOSS_ROWS = 1 << 14
 # The golden ratio as a fraction of 2**64: its multiples fall into the halves of this range without a period.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -52,18 +54,25 @@ def losses_of(
     lambdas: int,
     unit: float,
     held: NDArray[np.bool_] | None = None,
+    workers: int = 1,
 ) -> LambdaLosses:
-    """The losses of rows from `first` on with these votes.
+    """The losses of rows from `first` on with these votes, found by this many threads.
 
     unit  factor of regression errors before they are squared (error_unit).
     held  which of the rows are held out of all bags, and do not count; None for none.
     """
     none = np.zeros((2, lambdas), np.int64)
     found = LambdaLosses(none, none.astype(object), none[:, 0])
-    for start in range(0, accumulator.voters.size, _PIECE):
-        piece = accumulator.part(start, start + _PIECE)
-        own = None if held is None else held[start : start + _PIECE]
-        found = found.plus(_losses(store, first + start, piece, lambdas, unit, own))
+    tasks = []
+    for start in range(0, accumulator.voters.size, LOSS_ROWS):
+        own = None if held is None else held[start : start + LOSS_ROWS]
+        tasks.append((store, first + start, accumulator.part(start, start + LOSS_ROWS), lambdas, unit, own))
+
+    def add(_: int, losses: LambdaLosses) -> None:
+        nonlocal found
+        found = found.plus(losses)
+
+    run(_losses, tasks, workers=workers, on_result=add)
     return found
 
 

@@ -8,6 +8,7 @@ ballots by each lambda follow from the statistics of all leaves; the leaves of r
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,11 +20,13 @@ from bigforest.execution.threads import run
 from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.oob_rows import ROWS_OF_FILE
 from bigforest.forest.votes.ballots import leaf_values
 from bigforest.forest.votes.leaf_files import LeafFile, leaf_chunk_rows, step_rows
 from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.oob.accumulator import (
     OobAccumulator,
+    RangeTally,
     no_votes,
     read_tally,
     row_weights,
@@ -65,14 +68,14 @@ class TallyInputs(NamedTuple):
 class JudgedRange(NamedTuple):
     """The result of the votes on a range of rows.
 
-    tally    of these rows, or the file it is in.
+    tallies  of these rows, in files one for each file of rows.
     changes  int64 [lambdas + 2, trees], by how much each tree changed the weight of the rows that are wrong, or the sum
              of squared errors by weight (error_unit), by each lambda; then the number of rows that have a vote, and
              their weight.
     losses   of the lambdas, where there are several; else None.
     """
 
-    tally: OobAccumulator | Path
+    tallies: list[RangeTally]
     changes: NDArray[np.int64]
     losses: LambdaLosses | None
 
@@ -108,9 +111,13 @@ def tally_range(
     losses = None
     if work.lambdas > 1:
         held = held_out_of(store, config, begin, end)
-        losses = losses_of(store, begin, accumulator, work.lambdas, work.unit, held)
-    tally = accumulator if work.folder is None else write_tally(accumulator, work.folder)
-    return JudgedRange(tally, changes, losses)
+        losses = losses_of(store, begin, accumulator, work.lambdas, work.unit, held, work.workers)
+    if work.folder is None:
+        return JudgedRange([RangeTally(begin, end, accumulator)], changes, losses)
+    cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
+    parts = ((start, stop, accumulator.part(start - begin, stop - begin)) for start, stop in pairwise(cuts))
+    tallies = [RangeTally(start, stop, write_tally(part, work.folder)) for start, stop, part in parts]
+    return JudgedRange(tallies, changes, losses)
 
 
 def tally_further(

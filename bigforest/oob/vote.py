@@ -1,9 +1,9 @@
 """Finding the leaves of the rows of a store with the trees of its forest, read back from parts.
 
-Growing in memory writes the leaves of out-of-bag rows as it goes (grow/shared/left_out.py). Here they are found for
-trees that were grown by passes, or in a run that was killed between a part and its leaves.
+Growing writes the leaves of out-of-bag rows as it goes (grow/shared/left_out.py, passed_leaves.py). Here they are found
+in a run that was killed between a part and its leaves, and those of rows in bags for what needs them.
 
-If all nodes split on features, rows are not decoded: thresholds are replaced by codes (thresholds_to_codes.py) and
+If all nodes split on features, rows are not decoded: thresholds are replaced by codes (forest/votes/) and
 compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in ascending
 order. Where some are oblique, codes are replaced by the values they were projected by in growing. Categories are
 compared by codes in any case, and the code of a missing value becomes NaN, so that rows go as in prediction.
@@ -37,7 +37,7 @@ from bigforest.forest.votes.leaf_files import (
     write_ballots,
     write_leaves,
 )
-from bigforest.oob.thresholds_to_codes import turn_thresholds
+from bigforest.forest.votes.thresholds_to_codes import turn_thresholds
 from bigforest.sampling.bags import Sampler, block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -69,7 +69,8 @@ def load_group(sampler: Sampler, trees: Trees, entries: range, workers: int) -> 
 def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> CodeTrees:
     """Packed trees, which must not be used any more, in the form for rows of the store."""
     if packed.directions is None:
-        turn_thresholds(packed, store, workers)
+        assert packed.wide is not None
+        turn_thresholds(packed.wide, packed.used, store, workers)
     mixed = packed.counts
     packed = packed._replace(counts=mixed[:0].copy())
     narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.forest.format.files import row_batches
+from bigforest.forest.oob_rows import oob_row_batches
 from bigforest.metrics.classes import log_losses
 from bigforest.predict.forest import Forest
 from bigforest.schema.labels import label_codes, proba_names
@@ -72,12 +72,13 @@ class Rows(NamedTuple):
 
 def row_scores(forest: Forest, metric: str) -> RowScores:
     """The scores of all training rows by the out-of-bag report of a forest. Raises FormatError."""
-    path = forest.directory / "oob" / "rows.parquet"
     target = forest.spec.target
-    pieces = [_scores(batch, forest, metric) for batch in row_batches(path, _columns(forest, metric))]
+    batches = oob_row_batches(forest.directory, _columns(forest, metric))
+    pieces = [_scores(batch, forest, metric) for batch in batches]
     score = np.concatenate([piece[0] for piece in pieces])
     if score.size != forest.spec.rows:
-        raise FormatError(f"{path} has {score.size} rows, not {forest.spec.rows}; the forest is damaged")
+        rows = f"{score.size} rows, not {forest.spec.rows}"
+        raise FormatError(f"{forest.directory}: the out-of-bag report has {rows}; the forest is damaged")
     if metric != "auc":
         return RowScores(score, None)
     assert len(target.classes) == 2

@@ -93,6 +93,8 @@ def trees_of(forest: Forest) -> list[TreeArrays]:
                         np.full(size, np.nan),
                         weight[done : done + size],
                         piece.counts[own],
+                        np.zeros(size, np.uint32),
+                        np.zeros(size, np.uint32),
                         value,
                         lists[0],
                         lists[1],

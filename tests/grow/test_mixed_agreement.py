@@ -33,7 +33,8 @@ def tree_of(forest: Forest) -> TreeArrays:
     nothing = np.zeros(found.feature.size)
     left = (found.node + 1).astype(np.uint32)
     weight = found.counts.sum(axis=1).astype(np.uint64)
-    shared = (found.threshold, found.default_left, nothing, weight, found.counts, found.value, found.levels)
+    codes = np.zeros((2, left.size), np.uint32)
+    shared = (found.threshold, found.default_left, nothing, weight, found.counts, *codes, found.value, found.levels)
     return TreeArrays(found.feature, left, found.right, left, *shared)
 
 

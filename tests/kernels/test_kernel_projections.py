@@ -58,6 +58,8 @@ def random_tree(draw: np.random.Generator, splits: int, values: np.ndarray) -> T
         gain=np.zeros(size),
         weight=np.ones(size, np.uint64),
         counts=np.ones((size, 2), np.uint32),
+        below=np.zeros(size, np.uint32),
+        above=np.zeros(size, np.uint32),
         terms=terms,
     )
 
@@ -65,7 +67,7 @@ def random_tree(draw: np.random.Generator, splits: int, values: np.ndarray) -> T
 def joined(trees: list[TreeArrays]) -> TreeArrays:
     """Trees one after the other."""
     columns: dict[str, Any] = {
-        name: np.concatenate([getattr(tree, name) for tree in trees]) for name in TreeArrays._fields[:9]
+        name: np.concatenate([getattr(tree, name) for tree in trees]) for name in TreeArrays._fields[:11]
     }
     lists = [tree.terms for tree in trees if tree.terms is not None]
     sizes = np.concatenate([np.diff(own.start) for own in lists])

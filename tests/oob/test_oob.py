@@ -27,13 +27,16 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.load import groups, load_plan, row_batch
 from bigforest.forest.oob_report import OobReport
-from bigforest.forest.votes import leaf_files
-from bigforest.oob import pipeline, plan, tally, thresholds_to_codes
+from bigforest.forest.oob_rows import oob_rows_files, oob_rows_path
+from bigforest.forest.votes import leaf_files, thresholds_to_codes
+from bigforest.oob import pipeline, plan, tally
+from bigforest.oob import report as oob_report
 from bigforest.oob import vote as judge
 from bigforest.oob.accumulator import OobAccumulator
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate
 from bigforest.predict.forest import read_forest
+from bigforest.race.losses import row_scores
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
@@ -339,6 +342,34 @@ def test_write_oob__two_classes_have_an_area(vote: str, tmp_path: Path, monkeypa
     for most in (2, 7, 100):
         monkeypatch.setattr(pipeline, "max_scores", lambda _, limited, most=most: most)
         assert bigforest.train(frame, "y", **options).oob.metrics.equals(forest.oob.metrics)
+
+
+@pytest.mark.parametrize("target", ["two", "y", "x1"])
+@pytest.mark.parametrize("memory", [None, "400MB"])
+def test_report__in_several_files_of_rows_says_the_same(
+    target: str, memory: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = data(900).with_columns(two=pl.col("y") == "a", x1=pl.Series(np.random.default_rng(1).normal(size=900)))
+    options: dict[str, Any] = {"trees": 6, "min_leaf": 5, "seed": 3, "memory": memory}
+    monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
+    whole = bigforest.train(frame, target, out=tmp_path / "whole", threads=1, **options)
+    for module in (oob_report, tally):
+        monkeypatch.setattr(module, "ROWS_OF_FILE", 256)
+    monkeypatch.setattr(pipeline, "max_scores", lambda *_, **__: 7)
+    several = bigforest.train(frame, target, out=tmp_path / "several", threads=2, **options)
+    assert [path.name for path in oob_rows_files(several.directory)] == [
+        "rows.parquet",
+        *(f"rows-000000{number}.parquet" for number in (1, 2, 3)),
+    ]
+    assert several.oob.rows.collect().equals(whole.oob.rows.collect())
+    for name in ("curve", "metrics", *([] if target == "x1" else ["confusion"])):
+        found, expected = (tmp_path / kind / "oob" / f"{name}.parquet" for kind in ("several", "whole"))
+        assert found.read_bytes() == expected.read_bytes()
+    metric = "mse" if target == "x1" else "error"
+    np.testing.assert_array_equal(row_scores(several, metric).score, row_scores(whole, metric).score)
+    oob_rows_path(several.directory, 2).unlink()
+    with pytest.raises(FormatError, match="lacks one of its files"):
+        _ = read_forest(tmp_path / "several").oob
 
 
 def test_write_oob__no_row_out_of_bag() -> None:

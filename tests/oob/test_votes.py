@@ -17,11 +17,16 @@ from bigforest.common.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import outline
 from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
+from bigforest.grow.memory import GrowPlan
+from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.shared.passed_leaves import SplitKeeper
+from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob import vote
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest
 from bigforest.sampling.bags import Sampler
 from bigforest.training.weighing import grow_forest
+from tests.forests import random_tree, spec_of
 
 CASES: dict[str, dict[str, Any]] = {
     "numbers": {},
@@ -133,6 +138,46 @@ def test_leaf_files__are_written_in_growing_in_memory(family: str, tmp_path: Pat
     for tree, (rows, leaves) in grown.items():
         np.testing.assert_array_equal(rows, read[tree][0])
         np.testing.assert_array_equal(leaves, read[tree][1])
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if not name.startswith("until")])
+def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_path: Path) -> None:
+    """Rows go down the trees block by block; the files are the same byte for byte, and scratch is left empty."""
+    options = {"trees": 3, "bootstrap": True, **CASES[case]}
+    columns, target = options.pop("columns", ("a", "b", "few")), options.pop("target", "two")
+    given = {name: options.pop(name) for name in ("weight", "group") if name in options}
+    frame = table().select(list(dict.fromkeys([*columns, target, *given.values()])))
+    if options.get("family") or options.get("ranks"):
+        frame = frame.with_columns(pl.col("a").clip(-9, 9))
+    store = bf.encode_store(frame, tmp_path / "t.store", target=target, **given)
+    config = bf.TrainConfig.of(**options).settled(store.spec.target.task)
+    (tmp_path / "ranks").mkdir()
+    store = ranked_store(store, config, tmp_path / "ranks")
+    limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, values=50, held=0)
+    for name, way in (("whole", None), ("passes", GrowPlan(2, limits, 2, 1 << 30))):
+        (tmp_path / "scratch" / name).mkdir(parents=True)
+        resources = Resources(threads=2, scratch=tmp_path / "scratch" / name)
+        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+        assert not any((tmp_path / "scratch" / name).iterdir())
+    files = [sorted((tmp_path / name / FOLDER).iterdir()) for name in ("whole", "passes")]
+    assert [path.name for path in files[0]] == [path.name for path in files[1]]
+    assert len(files[0]) == 6
+    assert [path.read_bytes() for path in files[0]] == [path.read_bytes() for path in files[1]]
+
+
+def test_splits_in_scratch__that_are_damaged_are_refused(tmp_path: Path) -> None:
+    tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
+    pieces = [tree.rows(0, 2), tree.rows(2, tree.feature.size)]
+    with SplitKeeper(spec_of(3, ("no", "yes")), tmp_path, tmp_path, range(1)) as kept:
+        assert [*kept.through(0, iter(pieces))] == pieces
+    splits = kept.splits[0]
+    np.testing.assert_array_equal(splits.load()["threshold"], tree.threshold)
+    path = splits.arrays.path("threshold")
+    content = path.read_bytes()
+    for damaged in (content[:-8], content[:-1] + bytes([content[-1] ^ 1])):
+        path.write_bytes(damaged)
+        with pytest.raises(FormatError, match="start the training anew"):
+            splits.load()
 
 
 def leaves_by_tree(directory: Path, rows: int) -> dict[int, tuple[Any, Any]]:

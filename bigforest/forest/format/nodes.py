@@ -35,6 +35,8 @@ class TreeArrays(NamedTuple):
     gain          float64 (nan)
     weight        uint64
     counts        uint32 [nodes, classes], without classes for regression
+    below, above  uint32 (0), largest code that went left and smallest that went right, of nodes that were grown on
+                  codes of features; they are not written
     value         float64, mean of the target; None where classes are predicted
     levels        what nodes on categories list; None without such nodes
     terms         the directions of oblique nodes; None without such nodes
@@ -49,6 +51,8 @@ class TreeArrays(NamedTuple):
     gain: NDArray[np.float64]
     weight: NDArray[np.uint64]
     counts: NDArray[np.uint32]
+    below: NDArray[np.uint32]
+    above: NDArray[np.uint32]
     value: NDArray[np.float64] | None = None
     levels: LevelLists | None = None
     terms: Terms | None = None

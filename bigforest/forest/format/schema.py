@@ -7,7 +7,8 @@
     boosting.parquet            BOOSTING: a row per tree; only of boosted forests (sampling arc-x4 and adaboost)
     run.parquet                 RUN: a row per stage of the run that grew the forest
     tuning/candidates.parquet   TUNING: a row per candidate; only of forests that were chosen with tune
-    oob/rows.parquet            oob_rows(...): a row per training row
+    oob/rows.parquet            oob_rows(...): a row per training row, of the first 262,144; those after them are in
+                                oob/rows-NNNNNNN.parquet, NNNNNNN being 1 and so on
     oob/curve.parquet           CURVE: a row per tree; NUMBER_CURVE for regression
     oob/confusion.parquet       confusion(...): a row per pair of true and predicted class that occurs; only of classes
     oob/metrics.parquet         metrics(...): a row per class, and one for all; NUMBER_METRICS: one of numbers

@@ -69,17 +69,20 @@ class LeafShrinking:
         weight: NDArray[np.uint64],
         counts: NDArray[Any],
         number: NDArray[np.float64] | None,
+        out: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
         """The shrunk values of the leaves in the next piece: float64 [leaves, lambdas * classes], or [leaves, lambdas]
         of numbers; those by the first lambda come first.
 
         feature, weight, counts  of the nodes of the piece, see forest/format/checks.py Nodes; number: their values.
+        out  where to put them, from its first row on.
         """
         from bigforest.kernels.predict.shrink import most_open, shrink_leaves
 
         value = counts / weight[:, None] if number is None else number[:, None]
         self._make_room(int(most_open(feature, self._state)), value.shape[1])
-        found = np.empty((int(np.count_nonzero(feature == LEAF)), self._lambdas.size * value.shape[1]))
+        leaves = int(np.count_nonzero(feature == LEAF))
+        found = np.empty((leaves, self._lambdas.size * value.shape[1])) if out is None else out[:leaves]
         own = weight.astype(np.float64)
         shrink_leaves(feature, own, value, self._lambdas, self._state, self._above, self._kept, found)
         return found

@@ -102,10 +102,7 @@ def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
         return parts[0]
     mixed = np.cumsum([0, *(len(part.mixed) for part in parts)])
     nodes = np.cumsum([0, *(part.ballot.size for part in parts)])
-    ballots = [
-        np.where((part.ballot >= classes) & (part.ballot != NO_BALLOT), part.ballot + np.uint32(before), part.ballot)
-        for part, before in zip(parts, mixed[:-1].tolist(), strict=True)
-    ]
+    ballots = [shifted(part.ballot, classes, before) for part, before in zip(parts, mixed[:-1].tolist(), strict=True)]
     first = [part.first[:-1] + before for part, before in zip(parts, nodes[:-1].tolist(), strict=True)]
     return Ballots(
         np.concatenate([*first, nodes[-1:]]),
@@ -113,6 +110,11 @@ def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
         np.concatenate([part.weight for part in parts]),
         np.concatenate([part.mixed for part in parts]),
     )
+
+
+def shifted(ballot: NDArray[np.uint32], classes: int, mixed: int) -> NDArray[np.uint32]:
+    """Ballots of trees as they are where this many mixed leaves come before theirs."""
+    return np.where((ballot >= classes) & (ballot != NO_BALLOT), ballot + np.uint32(mixed), ballot)
 
 
 def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64]) -> NDArray[np.float64] | None:
@@ -144,8 +146,7 @@ def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64]) -> NDArray[np.fl
         for start in range(begin, end, _PIECE):
             here = slice(start, min(start + _PIECE, end))
             within = slice(here.start - begin, here.stop - begin)
-            feature = np.where(is_leaf[here], LEAF, 0).astype(np.int32)
-            values = shrinking.values(feature, total[within], held[within], mixed[here, 0] if numbers else None)
-            found[done : done + len(values)] = values
-            done += len(values)
+            feature = np.where(is_leaf[here], np.int32(LEAF), np.int32(0))
+            number = mixed[here, 0] if numbers else None
+            done += len(shrinking.values(feature, total[within], held[within], number, found[done:]))
     return found

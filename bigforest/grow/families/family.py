@@ -23,7 +23,7 @@ from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.oblique.search import Oblique
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.subspace.columns import Subspace
-from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
+from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -100,11 +100,8 @@ class Family(ABC):
         """Data that all trees growing in memory share, made once in a process; copies: `row_cache`."""
 
     @abstractmethod
-    def grow(self, call: TreeCall, shared: Any) -> tuple[TreeArrays, CodeTree | None]:
-        """Grow whole trees in memory, as many as grow `together`; shared: the result of `shared`.
-
-        Returns the trees, and their nodes in codes of the store; None where they split on projections.
-        """
+    def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
+        """Grow whole trees in memory, as many as grow `together`; shared: the result of `shared`."""
 
     @abstractmethod
     def passed_table(

@@ -22,6 +22,7 @@ from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, mer
 from bigforest.grow.out_of_core.row_file import NodeRows, rows_of, write_rows
 from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, subtree_path
 from bigforest.grow.out_of_core.upper_tree import UpperTree, root_key
+from bigforest.grow.shared.passed_leaves import SplitFiles, SplitKeeper, write_left_out
 from bigforest.grow.shared.weighted_bags import check_bag, weighed_block
 from bigforest.sampling.bags import Sampler
 
@@ -62,14 +63,21 @@ def grow_by_passes(
     table.finish(files, executor)
     stems = {top.tree: TreeAssembly(top, sizes[top.tree], folder) for top in tops}
 
-    def end(index: int, _: None) -> None:
+    splits: dict[int, SplitFiles] = {}
+
+    def end(index: int, written: dict[int, SplitFiles]) -> None:
         for tree in parts[index]:
             for entry in sizes[tree]:
                 remove_subtree(stems[tree].subtree(entry))
-        on_trees(len(parts[index]))
+        splits.update(written)
+        if not written:
+            on_trees(len(parts[index]))
 
     own = [([stems[tree] for tree in part],) for part in parts]
-    executor.run(write_stems, own, end, (table, directory))
+    executor.run(write_stems, own, end, (table, directory, folder))
+    if splits:
+        room = table.context.limits.nodes
+        write_left_out(table, parts, splits, directory, folder, ranges, room, executor, on_trees)
 
 
 class Spilled(NamedTuple):
@@ -119,12 +127,20 @@ def grow_subtree_task(
     return nodes
 
 
-def write_stems(table: TableView, directory: Path, stems: list[TreeAssembly]) -> None:
-    """Task: write consecutive trees as one part."""
-    store = table.store
-    pieces = (piece for stem in stems for piece in table.pieces(stem))
-    write_part(directory, stems[0].top.tree, pieces, store.spec, table.sampler.config, store.levels())
+def write_stems(table: TableView, directory: Path, folder: Path, stems: list[TreeAssembly]) -> dict[int, SplitFiles]:
+    """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag."""
+    store, config = table.store, table.sampler.config
+    part = range(stems[0].top.tree, stems[0].top.tree + len(stems))
+    written = (store.spec, config, store.levels())
+    if config.bootstrap:
+        with SplitKeeper(store.spec, directory, folder, part) as kept:
+            pieces = (piece for stem in stems for piece in kept.through(stem.top.tree, table.pieces(stem)))
+            write_part(directory, part.start, pieces, *written)
+        kept.write_ballots()
+    else:
+        write_part(directory, part.start, (piece for stem in stems for piece in table.pieces(stem)), *written)
     release_freed()
+    return kept.splits if config.bootstrap else {}
 
 
 def _grow_all(

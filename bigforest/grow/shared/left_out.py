@@ -29,7 +29,6 @@ from bigforest.kernels.columns.row_major import CACHE_BYTES
 from bigforest.kernels.common.layout import Codes, RowMajorCodes, Terms
 from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
 from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits, find_projected_leaves
-from bigforest.kernels.tree.builder import CodeTree
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Dictionaries, Store
 
@@ -47,7 +46,7 @@ def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
         r8,
         r16,
         r32,
-        np.uint64(codes.u8.shape[1]),
+        np.full(3, codes.u8.shape[1], np.uint64),
         np.array([matrix.shape[0] for matrix in columns], np.uint64),
         codes.place,
         np.uint64(CACHE_BYTES // width if width else 0),
@@ -55,8 +54,10 @@ def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    array.flags.writeable = False
-    return array
+    """The array as if it were of a file; other flags would be compiled apart."""
+    found = array.view()
+    found.flags.writeable = False
+    return found
 
 
 class LeftOut(NamedTuple):
@@ -70,35 +71,35 @@ def leaves_of(
     view: CodeView,
     dictionaries: Dictionaries,
     features: Features,
-    nodes: CodeTree,
     trees: TreeArrays,
     left_out: list[NDArray[np.uint32]],
 ) -> list[LeftOut]:
     """For each of the trees grown together, the leaves of its rows in `left_out`."""
     lists = trees.levels
-    none = np.zeros(nodes.feature.size + 1, np.int64)
+    start = np.zeros(trees.feature.size + 1, np.int64) if lists is None else lists.start
+    level = np.empty(0, np.uint32) if lists is None else lists.code
     splits = GrownSplits(
-        nodes.feature,
-        nodes.right,
-        nodes.left_code,
-        nodes.right_code,
-        trees.threshold,
-        trees.default_left,
+        _read_only(trees.feature),
+        _read_only(trees.right),
+        _read_only(trees.below),
+        _read_only(trees.above),
+        _read_only(trees.threshold),
+        _read_only(trees.default_left),
         dictionaries.offsets,
         dictionaries.low,
         None if features.plain else features.kinds,
-        none if lists is None else lists.start,
-        np.empty(0, np.uint32) if lists is None else lists.code,
+        _read_only(start),
+        _read_only(level),
     )
     most = max(map(len, left_out))
     scratch = CodeScratch(
         np.empty(most, np.uint32),
-        np.empty((int(nodes.depth.max()) + 2, 3), np.uint64),
+        np.empty((int(trees.depth.max()) + 2, 3), np.uint64),
         np.zeros(features.largest, np.bool_),
     )
     leaf = np.empty(max((int(rows[-1]) + 1 for rows in left_out if rows.size), default=0), np.uint32)
     found = []
-    for root, rows in zip(np.flatnonzero(nodes.depth == 0).tolist(), left_out, strict=True):
+    for root, rows in zip(np.flatnonzero(trees.depth == 0).tolist(), left_out, strict=True):
         find_leaves(view, splits, np.uint64(root), rows.copy(), leaf, scratch)
         found.append(LeftOut(rows, leaf[rows]))
     return found

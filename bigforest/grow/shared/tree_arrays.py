@@ -59,6 +59,8 @@ def tree_arrays(
         gain=gain,
         weight=weight,
         counts=nodes.counts if nodes.sum is None else nodes.counts[:, :0],
+        below=nodes.left_code,
+        above=nodes.right_code,
         value=None if nodes.sum is None else value,
         levels=None if subsets is None or not start[-1] else LevelLists(start, subsets.level[: start[-1]]),
         terms=None if pool is None or pool.feature.size == 0 else _terms(pool),

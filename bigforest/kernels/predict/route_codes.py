@@ -6,7 +6,7 @@ and their values are compared with the threshold, as in prediction; so no thresh
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,30 +23,29 @@ _ALL = np.uint32(0xFFFFFFFF)
 class CodeView(NamedTuple):
     """The codes of a table by columns and by rows, one matrix after the other, read-only.
 
-    u8, u16, u32  by columns: that of a row is in place row + slot * rows
+    u8, u16, u32  by columns: that of a row is in place row + slot * rows[width]; of values uint8, float32, float64
     r8, r16, r32  by rows: row * widths + slot; u8, u16, u32 once more where there is no such copy
-    rows, widths  uint64; [3], columns of each width
+    rows, widths  uint64 [3], rows and columns of each matrix
     place         uint32 [features, 2], width and slot, see kernels/common/layout.py Codes
     reach         a node of up to this many rows is read by rows
     """
 
     u8: NDArray[np.uint8]
-    u16: NDArray[np.uint16]
-    u32: NDArray[np.uint32]
+    u16: NDArray[Any]
+    u32: NDArray[Any]
     r8: NDArray[np.uint8]
-    r16: NDArray[np.uint16]
-    r32: NDArray[np.uint32]
-    rows: np.uint64
+    r16: NDArray[Any]
+    r32: NDArray[Any]
+    rows: NDArray[np.uint64]
     widths: NDArray[np.uint64]
     place: NDArray[np.uint32]
     reach: np.uint64
 
 
 class GrownSplits(NamedTuple):
-    """Trees in codes, one after the other, whose nodes are numbered through.
+    """Trees in codes, one after the other.
 
-    feature, right, left_code, right_code  see kernels/tree/builder.py CodeTree
-    threshold     float64 [nodes]
+    feature, right, left_code, right_code, threshold  see forest/format/nodes.py TreeArrays
     default_left  bool [nodes], whether rows without a value go left, or those whose level is not listed
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
     kind          uint8 [features], as in categorical_missing.py; None where all are plain numbers, compiled apart
@@ -174,9 +173,10 @@ def part_rows(view, splits, node, rows, begin, end, scratch):
     feature = np.uint64(splits.feature[node])
     width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
     few = end - begin <= view.reach
-    across, base = _ONE, slot * view.rows
+    matrix = np.uint64(width >> np.uint32(1))
+    across, base = _ONE, slot * view.rows[matrix]
     if few:
-        across, base = view.widths[np.uint64(width >> np.uint32(1))], slot
+        across, base = view.widths[matrix], slot
     if width == np.uint32(1):
         cells8 = view.r8 if few else view.u8
         return part_cells(cells8, across, base, splits, splits.kind, node, rows, begin, end, scratch)
@@ -207,7 +207,8 @@ def find_leaves(view, splits, root, rows, leaf, scratch):
         while splits.feature[node] != LEAF and begin < end:
             at = part_rows(view, splits, node, rows, begin, end, scratch)
             if at < end:
-                stack[size, 0], stack[size, 1], stack[size, 2] = np.uint64(splits.right[node]), at, end
+                right = np.uint64(root) + np.uint64(splits.right[node])
+                stack[size, 0], stack[size, 1], stack[size, 2] = right, at, end
                 size += _ONE
             end = at
             node += _ONE

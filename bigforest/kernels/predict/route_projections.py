@@ -1,6 +1,6 @@
-"""Sending rows down a tree of oblique nodes that has just been grown: values are looked up by the codes of the table.
+"""Sending rows down a tree of oblique nodes that has just been grown: values are looked up by codes, or are at hand.
 
-The list of rows is parted from node to node, as in route_codes.py; the terms of a node are read once for all its rows.
+The list of rows is parted from node to node: the terms of a node are read once for all its rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class ProjectedSplits(NamedTuple):
 
     feature, right, threshold  see forest/format/nodes.py TreeArrays
     start, term, weight        the terms of node i are start[i]:start[i + 1], see kernels/common/layout.py Terms
-    offsets, low               the dictionary of feature f begins with low[offsets[f]]
+    offsets, low               the dictionary of feature f begins with low[offsets[f]]; low is None where cells are
+                               values, compiled apart
     """
 
     feature: NDArray[np.int32]
@@ -32,7 +33,7 @@ class ProjectedSplits(NamedTuple):
     term: NDArray[np.int32]
     weight: NDArray[np.float64]
     offsets: NDArray[np.int64]
-    low: NDArray[np.float64]
+    low: NDArray[np.float64] | None
 
 
 class ProjectedScratch(NamedTuple):
@@ -49,11 +50,14 @@ class ProjectedScratch(NamedTuple):
 
 
 @inlined
-def add_cells(cells, across, base, splits, first, weight, rows, value):
-    """Add weight * low[first + code] to value[i] for rows[i]."""
+def add_cells(cells, across, base, low, first, weight, rows, value):
+    """Add weight * low[first + code], or weight * cell where low is None, to value[i] for rows[i]."""
     for i in range(np.uint64(rows.size)):
-        code = np.uint64(cells[np.uint64(rows[i]) * across + base])
-        value[i] += weight * splits.low[first + code]
+        cell = cells[np.uint64(rows[i]) * across + base]
+        if low is None:
+            value[i] += weight * np.float64(cell)
+        else:
+            value[i] += weight * low[first + np.uint64(cell)]
 
 
 @inlined
@@ -62,18 +66,19 @@ def add_node_term(view, splits, feature, weight, rows, value):
     width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
     first = np.uint64(splits.offsets[feature])
     few = np.uint64(rows.size) <= view.reach
-    across, base = _ONE, slot * view.rows
+    matrix = np.uint64(width >> np.uint32(1))
+    across, base = _ONE, slot * view.rows[matrix]
     if few:
-        across, base = view.widths[np.uint64(width >> np.uint32(1))], slot
+        across, base = view.widths[matrix], slot
     if width == np.uint32(1):
         cells8 = view.r8 if few else view.u8
-        add_cells(cells8, across, base, splits, first, weight, rows, value)
+        add_cells(cells8, across, base, splits.low, first, weight, rows, value)
     elif width == np.uint32(2):
         cells16 = view.r16 if few else view.u16
-        add_cells(cells16, across, base, splits, first, weight, rows, value)
+        add_cells(cells16, across, base, splits.low, first, weight, rows, value)
     else:
         cells32 = view.r32 if few else view.u32
-        add_cells(cells32, across, base, splits, first, weight, rows, value)
+        add_cells(cells32, across, base, splits.low, first, weight, rows, value)
 
 
 @inlined

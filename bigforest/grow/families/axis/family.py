@@ -19,7 +19,6 @@ from bigforest.grow.shared.memory import PassMemory, TreeMemory, code_bytes, tar
 from bigforest.grow.shared.row_cache import RowCache
 from bigforest.grow.shared.tree_arrays import drawn_of_trees, tree_arrays
 from bigforest.kernels.scan.random_split import CodeDictionary
-from bigforest.kernels.tree.builder import CodeTree
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler, distinct_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -84,7 +83,7 @@ class AxisFamily(Family):
         """See Family."""
         return FeatureInputs(Features.of(store), dictionary_of(store) if config.splitter == "random" else None)
 
-    def grow(self, call: TreeCall, shared: FeatureInputs) -> tuple[TreeArrays, CodeTree]:
+    def grow(self, call: TreeCall, shared: FeatureInputs) -> TreeArrays:
         """See Family."""
         store, config = call.sampler.store, call.sampler.config
         arguments = (call.items, call.target, call.roots, call.rules)
@@ -92,8 +91,7 @@ class AxisFamily(Family):
         scale = (store.spec.target.offset, store.spec.target.step)
         known = None if shared.random is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
         criterion = criterion_of(config)
-        grown = tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
-        return grown, nodes
+        return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
 
     def passed_table(
         self, store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor

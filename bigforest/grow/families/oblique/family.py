@@ -46,12 +46,12 @@ class ProjectionFamily(Family):
         if extras.numbers:
             raise ConfigError(f"the family {self.name} is for classes; use the family axis for regression")
 
-    def grow(self, call: TreeCall, shared: Any) -> tuple[TreeArrays, None]:
+    def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
         """See Family; shared has `scratch`, which gives what the kernels need for a tree."""
         store = call.sampler.store
         scratch = shared.scratch(store, call.by_row, call.items, call.first)
         nodes, pool = grow_oblique(store.codes, call.by_row, call.items, call.target, call.roots, call.rules, scratch)
-        return tree_arrays(nodes, store.dictionaries, criterion_of(call.sampler.config), pool), None
+        return tree_arrays(nodes, store.dictionaries, criterion_of(call.sampler.config), pool)
 
     @abstractmethod
     def projection_table(

@@ -92,13 +92,13 @@ class RotationFamily(ProjectionFamily):
         """See Family: the scale of the features, see tree_axes."""
         return feature_scale(store, "zscore")
 
-    def grow(self, call: TreeCall, shared: NDArray[np.float64]) -> tuple[TreeArrays, None]:
+    def grow(self, call: TreeCall, shared: NDArray[np.float64]) -> TreeArrays:
         """See Family."""
         store, config = call.sampler.store, call.sampler.config
         axes = self.tree_axes(call.sampler, call.first, shared)
         codes, dictionaries = rotate(store, axes, (call.items >> np.uint64(32)).astype(np.intp))
         nodes = grow(codes, by_rows(codes), call.items, call.target, call.roots, call.rules)
-        return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config)), axes), None
+        return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config)), axes)
 
     def projection_table(
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable

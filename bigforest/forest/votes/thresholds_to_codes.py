@@ -1,4 +1,4 @@
-"""Replace the thresholds of loaded trees by codes of the store, so that its rows need not be decoded.
+"""Replace the thresholds of trees by codes of the store, so that its rows need not be decoded.
 
 The dictionaries may be larger than memory. So each is read once, from its first value to its last, with the nodes on
 its feature in memory in ascending order of their thresholds.
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.threads import run
-from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.store.store import Store
 
 # Nodes that are listed together, and how many of them threads sort at a time, with the bytes of each of these.
@@ -23,27 +23,28 @@ ORDERED_BYTES = 28
 _PIECE = 1 << 16
 
 
-def turn_thresholds(packed: FlatTrees, store: Store, workers: int) -> None:
+def turn_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, workers: int) -> None:
     """Replace every threshold by the largest code that goes left; where there is none, by the one before the first.
+
+    used  features, by their places in links (kernels/predict/flat_tree.py).
 
     Memory: 4 bytes for each of LISTED_NODES, and ORDERED_BYTES for each of ORDERED_NODES, or for all nodes if these are
     fewer.
     """
     from bigforest.kernels.predict.thresholds_to_codes import count_nodes, list_nodes
 
-    wide = packed.wide
-    assert wide is not None
-    counts = np.zeros(packed.used.size, np.int64)
+    nodes = wide.links.size // 2
+    counts = np.zeros(used.size, np.int64)
     count_nodes(wide, counts)
-    order = np.empty(min(LISTED_NODES, packed.nodes), np.uint32)
-    for places, first, last in _portions(counts, packed.nodes, order.size):
+    order = np.empty(min(LISTED_NODES, nodes), np.uint32)
+    for places, first, last in _portions(counts, nodes, order.size):
         some = wide._replace(thresholds=wide.thresholds[2 * first : 2 * last], links=wide.links[2 * first : 2 * last])
         own = counts[places.start : places.stop]
         begins = np.cumsum(own) - own
         ends = begins.copy()
         list_nodes(some, places.start, ends, order)
-        used = packed.used[places.start : places.stop]
-        tasks = [(store, used, some.thresholds, order, begins, ends, task, workers) for task in range(workers)]
+        here = used[places.start : places.stop]
+        tasks = [(store, here, some.thresholds, order, begins, ends, task, workers) for task in range(workers)]
         run(_turn_features, tasks, workers=workers, on_result=lambda *_: None)
 
 
