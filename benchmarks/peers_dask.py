@@ -1,16 +1,17 @@
-"""Forests on a Dask cluster: bigforest, XGBoost's and LightGBM's random forests, on two workers of one thread each.
+"""Forests on a Dask cluster: bigforest, XGBoost's and LightGBM's random forests, on workers of one thread each.
 
 Spark's, on two workers of its own, takes part where pyspark and Java are.
 
     pip install -e '.[bench,bench-dask]'
-    python benchmarks/peers_dask.py [--data DIR] [--sets synthetic] [--trees 20] [--rounds 3]
+    python benchmarks/peers_dask.py [--data DIR] [--sets synthetic] [--most N] [--trees 20] [--workers 2] [--rounds 3]
 
-All read the same Parquet files, a half of the rows in each, and grow the same number of trees on bags of N draws with
+All read the same Parquet files, one for each worker, and grow the same number of trees on bags of N draws with
 replacement (0.632 N without, where a library has no other), with mtry = floor(sqrt(features)) and no limit of depth,
 LightGBM with at most LEAVES leaves. XGBoost and LightGBM split at 255 edges, bigforest at any value. Seconds are from
 the files to the forest, after one tree for compiling and first use; bigforest's out-of-bag report is in them and shown
 apart. Memory is the peak of the anonymous memory of all processes: scheduler, client and workers, which hold no more
-than one contestant at a time.
+than one contestant at a time. As root on Linux, bytes are those that all of these send each other, counted in a network
+namespace of their own. Workers may be more than processors: then they take turns.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import argparse
 import json
 import math
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,7 +39,6 @@ from numpy.typing import NDArray
 from runs import Plan, arguments, machine, order, plan_of
 from tables import markdown, save, sized
 
-WORKERS = 2
 # Most leaves of a tree of LightGBM, whose workers exchange histograms leaf by leaf: a tree until pure on the synthetic
 # set has 23,000, and takes minutes. Without a limit of the pool it holds the histograms of all leaves, gigabytes.
 LEAVES = 2_048
@@ -46,11 +47,13 @@ DISTINCT = 1.0 - math.exp(-1.0)
 COLUMNS = {
     "set": ("data", "{}"),
     "size": ("rows x features", "{}"),
+    "workers": ("workers", "{}"),
     "contestant": ("contestant", "{}"),
     "test_error": ("test error", "{:.4f}"),
     "seconds": ("files to forest (s)", "{:.1f}"),
     "oob_seconds": ("of these out of bag (s)", "{:.1f}"),
     "peak": ("peak anonymous memory (MB)", "{:.0f}"),
+    "sent": ("sent (MB)", "{:.0f}"),
 }
 
 Predictor = Callable[[], NDArray[np.int64]]
@@ -129,8 +132,23 @@ def _dask_test(folder: Path) -> Any:
     return dd.read_parquet(str(folder / "test.parquet")).drop(columns=[TARGET])
 
 
-def measure(contestant: str, folder: Path, trees: int, seed: int) -> dict[str, float]:
-    """Seconds and accuracy of one contestant, in this process and its workers."""
+def alone() -> list[str]:
+    """What begins a command that is to run in a network namespace of its own; nothing where that cannot be."""
+    words = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+    able = (
+        shutil.which("unshare") and subprocess.run([*words, "true"], capture_output=True, check=False).returncode == 0
+    )
+    return words if able else []
+
+
+def sent_bytes() -> int:
+    """Bytes that have been sent within this machine, in this network namespace."""
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    return next((int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:")), 0)
+
+
+def measure(contestant: str, folder: Path, trees: int, seed: int, workers: int) -> dict[str, float]:
+    """Seconds, bytes and accuracy of one contestant, in this process and its workers."""
     from distributed import Client, LocalCluster
 
     if contestant == "spark":
@@ -138,31 +156,34 @@ def measure(contestant: str, folder: Path, trees: int, seed: int) -> dict[str, f
     warnings.simplefilter("ignore")
     fit = ON_DASK[contestant]
     options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None, "silence_logs": 50}
-    with LocalCluster(n_workers=WORKERS, **options) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=workers, **options) as cluster, Client(cluster) as client:
         fit(client, folder, 1, seed)[0]()
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), sent_bytes()
         predict, oob = fit(client, folder, trees, seed)
-        seconds = time.perf_counter() - begin
+        seconds, sent = time.perf_counter() - begin, (sent_bytes() - before) / MEGABYTE
         truth = pl.read_parquet(folder / "test.parquet")[TARGET].cast(pl.Int64).to_numpy()
-        return {"seconds": seconds, "oob_seconds": oob, "accuracy": float((predict() == truth).mean())}
+        return {"seconds": seconds, "oob_seconds": oob, "sent": sent, "accuracy": float((predict() == truth).mean())}
 
 
-def run(plan: Plan) -> pl.DataFrame:
-    """One row per measurement. Progress goes to stderr."""
-    rows = []
+def run(plan: Plan, most: int | None, workers: int) -> pl.DataFrame:
+    """One row per measurement. Progress goes to stderr. most: rows to train on, at most."""
+    rows, apart = [], alone()
     for name in plan.sets:
         data = load(name, plan.data)
-        size = {"set": name, "rows": data.train.height, "features": len(data.features), "classes": data.classes}
+        train = data.train if most is None else data.train.head(most)
+        size = {"set": name, "rows": train.height, "features": len(data.features), "classes": data.classes}
+        size["workers"] = workers
         with tempfile.TemporaryDirectory(prefix="bigforest-bench-") as scratch:
             folder = Path(scratch)
             (folder / "train").mkdir()
-            half = -(-data.train.height // WORKERS)
-            for part in range(WORKERS):
-                data.train.slice(part * half, half).write_parquet(folder / "train" / f"{part}.parquet")
+            share = -(-train.height // workers)
+            for part in range(workers):
+                train.slice(part * share, share).write_parquet(folder / "train" / f"{part}.parquet")
             data.test.write_parquet(folder / "test.parquet")
             for round_, contestant in order(plan):
-                told = json.dumps([contestant, str(folder), plan.trees, round_])
-                peak = peak_anonymous([sys.executable, str(Path(__file__).resolve()), "--measure", told], 1)
+                told = json.dumps([contestant, str(folder), plan.trees, round_, workers])
+                command = [*apart, sys.executable, str(Path(__file__).resolve()), "--measure", told]
+                peak = peak_anonymous(command, 1)
                 found = json.loads((folder / "result.json").read_text())
                 rows.append({**size, "contestant": contestant, "round": round_, "peak": peak / MEGABYTE, **found})
                 print(rows[-1], file=sys.stderr)
@@ -170,21 +191,23 @@ def run(plan: Plan) -> pl.DataFrame:
 
 
 def main() -> None:
-    """Forests on a Dask cluster of two workers."""
+    """Forests on a Dask cluster."""
     everyone = [*ON_DASK, *(["spark"] if find_spec("pyspark") and shutil.which("java") else [])]
     parser = arguments(main.__doc__, sets="synthetic", contestants=",".join(everyone), trees=20, rounds=3)
+    parser.add_argument("--most", type=int, help="rows to train on, at most")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2])
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
-        contestant, folder, trees, seed = json.loads(options.measure)
-        found = measure(contestant, Path(folder), trees, seed)
+        contestant, folder, *others = json.loads(options.measure)
+        found = measure(contestant, Path(folder), *others)
         (Path(folder) / "result.json").write_text(json.dumps(found))
         return
-    runs = run(plan_of(options))
-    best = runs.group_by("set", "rows", "features", "classes", "contestant", maintain_order=True).agg(
-        pl.col("seconds", "oob_seconds", "peak").min(), pl.col("accuracy").mean()
+    runs = pl.concat([run(plan_of(options), options.most, workers) for workers in options.workers], how="diagonal")
+    best = runs.group_by("set", "rows", "features", "classes", "workers", "contestant", maintain_order=True).agg(
+        pl.col("seconds", "oob_seconds", "peak", "sent").min(), pl.col("accuracy").mean()
     )
-    head = f"{options.trees} trees, two workers of one thread, best of {options.rounds} rounds.\n{machine()}."
+    head = f"{options.trees} trees, workers of one thread, best of {options.rounds} rounds.\n{machine()}."
     save("peers_dask", runs, head + "\n\n" + markdown(sized(best), COLUMNS), options.out)
 
 

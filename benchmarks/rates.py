@@ -91,7 +91,7 @@ def measure(rows: int, trees: int) -> Rates:
         place = bigforest.encode_store(home / "table.parquet", home / "table.store", target=TARGET, threads=1).path
         encode = (time.process_time() - begin) / (rows * 28)
         store, config = Store.open(place), TrainConfig(trees=trees)
-        way = _by_passes(store, config)
+        way = by_passes(store, config)
         grow_forest(store, TrainConfig(trees=1), home / "first", resources=alone, listener=silent, way=way)
         with timed_tasks() as (spent, asked):
             grow_forest(store, config, home / "forest", resources=alone, listener=silent, way=way)
@@ -116,7 +116,7 @@ def measure(rows: int, trees: int) -> Rates:
         )
 
 
-def _by_passes(store: Store, config: TrainConfig) -> memory.GrowPlan:
+def by_passes(store: Store, config: TrainConfig) -> memory.GrowPlan:
     """A way by passes, with subtrees of an eighth of the rows."""
     shape = store.shape
     smallest = memory.grow_estimate(shape, config, Resources(threads=1)).smallest

@@ -1,11 +1,11 @@
 """What a forest grown by passes costs on a cluster, in processor time: the client with the scheduler, and the workers.
 
-    python benchmarks/who_pays.py [--rows 1000000] [--trees 8] [--memory 340MB] [--workers 2 6] [--rounds 2]
+    python benchmarks/who_pays.py [--rows 2000000] [--trees 8] [--memory 560MB] [--workers 2 6] [--rounds 2]
 
 All are processes of this machine with one thread each. Processor time is counted, so workers may be more than
 processors; but these then wait for each other, and while they do, Dask goes on looking after itself. What it takes for
 that is measured first, while nothing is done, and said beside. --quiet lets Dask look after itself less often, as the
-guide on clusters advises. A first tree is grown in each cluster, so that modules are imported and kernels read from
+guide on clusters advises. A first forest is grown in each cluster, so that modules are imported and kernels read from
 their cache; --cold counts that instead. All forests must be the same.
 """
 
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> pl.DataFrame:
         clients = {workers: stack.enter_context(cluster(workers)) for workers in options.workers}
         for workers, client in clients.items():
             if not options.cold:
-                grown(client, data, home / f"first-{workers}", 1, options.memory)
+                grown(client, data, home / f"first-{workers}", options.trees, options.memory)
         for round_ in range(options.rounds):
             for workers, client in clients.items():
                 waiting = idle(client)
@@ -126,10 +126,10 @@ def run(options: argparse.Namespace) -> pl.DataFrame:
 def main() -> None:
     """Processor time of the client and of the workers."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--trees", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--memory", default="340MB")
+    parser.add_argument("--memory", default="560MB")
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 6])
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--cold", action="store_true")
