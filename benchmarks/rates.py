@@ -36,7 +36,7 @@ TASKS = 400
 # Subtrees have at most such a part of the rows while rates are measured.
 ROWS_SHARE = 8
 # The tasks that grow subtrees and finish them.
-SUBTREES = ("grow_subtree_task", "look_up_some", "write_stems")
+SUBTREES = ("grow_subtree_task", "look_up_some", "write_assemblies")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from bigforest.grow.memory_out_of_core import (
 from bigforest.grow.out_of_core.decoded_table import sweeps
 from bigforest.grow.out_of_core.node_search import buckets_for
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
-from bigforest.grow.out_of_core.row_nodes import STANDING_ROW
+from bigforest.grow.out_of_core.row_nodes import ROW_NODE_BYTES
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.grow.shared.memory import COPIED, ROW, base_bytes, extra_bytes, target_bytes, tree_bytes, written_bytes
 from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_trees, max_nodes
@@ -170,7 +170,7 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
     takes = family_of(config).pass_memory(shape, config)
     rows = distinct_rows(shape.rows, config, shape.classes)
     spilled = rows * (takes.spilled + TAG + target_bytes(shape)) + CHUNK * small_chunks(shape, config, way.limits)
-    scratch = way.group * (spilled + rows * STANDING_ROW) + takes.decoded * shape.rows
+    scratch = way.group * (spilled + rows * ROW_NODE_BYTES) + takes.decoded * shape.rows
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     # Bags are drawn, and rows spilled, once each.

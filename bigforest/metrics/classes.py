@@ -229,9 +229,9 @@ class Scores:
             values, counts = np.concatenate([self.values, values]), np.concatenate([self.counts, counts], axis=1)
             order = np.argsort(values, kind="stable")  # merges sorted runs
             values, counts = values[order], counts[:, order]
-        last = np.flatnonzero(np.append(values[1:] != values[:-1], True)) if values.size else np.empty(0, np.int64)
-        found = values[last]
-        total = np.diff(np.cumsum(counts, axis=1)[:, last], axis=1, prepend=0)
+        first = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if values.size else np.empty(0, np.int64)
+        found = values[first]
+        total = np.add.reduceat(counts, first, axis=1) if first.size else counts
         if self.limit is not None:
             found = found[found < self.limit]
         if found.size > self._most:

@@ -159,7 +159,7 @@ def _pieces(store: Store, plan: ReportPlan, tallies: Sequence[RangeTally]) -> It
             tally = read_tally(tally, stop - start, store.spec, plan.lambdas)
         tally = tally.by(plan.place, plan.lambdas)
         for first in range(0, stop - start, step):
-            yield start + first, tally.part(first, first + step)
+            yield start + first, OobAccumulator._make(array.copy() for array in tally.part(first, first + step))
 
 
 def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

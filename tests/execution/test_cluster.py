@@ -333,7 +333,7 @@ PRINCIPAL = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True}
     cases(
         [
             *((task, {}) for task in ("answer", "score", "grow-subtree")),
-            *((task, {}) for task in ("spill", "write-stems")),
+            *((task, {}) for task in ("spill", "write-assemblies")),
             *((task, MEANS) for task in ("decode-blocks", "answer", "score")),
             *((task, PRINCIPAL) for task in ("sample", "grow-subtree")),
             *((task, PERCEPTRONS) for task in ("score", "learn")),

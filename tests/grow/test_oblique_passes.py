@@ -137,7 +137,7 @@ def test_scratch__refuses_a_flipped_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, place: int
 ) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
-    readers = {"values": "count_bags", "rows": "grow_subtree_task", "standing": "spill", "subtree": "write_stems"}
+    readers = {"values": "count_bags", "rows": "grow_subtree_task", "standing": "spill", "subtree": "write_assemblies"}
     read: Callable[..., Any] = getattr(passes, readers[pattern.split("-")[0]])
     done: list[Path] = []
 

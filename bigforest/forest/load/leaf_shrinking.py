@@ -62,7 +62,6 @@ class LeafShrinking:
         self._state = np.zeros(2, np.int64)
         self._above = np.empty((0, lambdas.size, 0))
         self._kept = np.empty(0)
-        self._shares = np.empty(lambdas.size)
 
     def values(
         self,
@@ -85,7 +84,7 @@ class LeafShrinking:
         leaves = int(np.count_nonzero(feature == LEAF))
         found = np.empty((leaves, self._lambdas.size * value.shape[1])) if out is None else out[:leaves]
         own = weight.astype(np.float64)
-        shrink_leaves(feature, own, value, self._lambdas, self._state, self._above, self._kept, self._shares, found)
+        shrink_leaves(feature, own, value, self._lambdas, self._state, self._above, self._kept, found)
         return found
 
     def _make_room(self, rows: int, width: int) -> None:

@@ -50,7 +50,7 @@ def split_large(
     """
     while chosen := choose_nodes(tops, table.context.limits.room):
         _ask(table, tops, chosen, folder, ranges, executor)
-        table.teach(tops, executor)
+        table.train_nodes(tops, executor)
 
 
 def _ask(
@@ -62,11 +62,11 @@ def _ask(
     executor: Executor,
 ) -> None:
     """One pass, for these nodes of these trees."""
-    questions = [request(tops[at], entries) for at, entries in chosen]
+    requests = [request(tops[at], entries) for at, entries in chosen]
     searches = [(number, [tops[at].search(entry) for entry in entries]) for number, (at, entries) in enumerate(chosen)]
     release_freed()
     scored = executor.reduce_parts(
-        answer, ranges, SplitResponse.merged, score_responses, searches, (table, questions, folder)
+        answer, ranges, SplitResponse.merged, score_responses, searches, (table, requests, folder)
     )
     for (at, entries), found in zip(chosen, scored, strict=True):
         tops[at].sent(found.below, found.above, found.row_nodes)
@@ -74,23 +74,23 @@ def _ask(
             tops[at].settle(entry, search, table.search)
 
 
-def answer(table: TableView, questions: list[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
+def answer(table: TableView, requests: list[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
     """Task: see TableView."""
-    return table.answer(questions, folder, blocks)
+    return table.answer(requests, folder, blocks)
 
 
 def score_responses(
     table: TableView,
-    questions: list[SplitRequest],
+    requests: list[SplitRequest],
     folder: Path,
     number: int,
     searches: list[NodeSearch],
     response: SplitResponse,
 ) -> Scored:
     """Task: give the searches of request `number` the responses of all blocks."""
-    answered = questions[number].answers(response)
+    answered = requests[number].answers(response)
     for search in searches:
-        search.hear([answered(probe) for probe in search.pending])
+        search.receive([answered(probe) for probe in search.pending])
     release_freed()
     return Scored(searches, response.below, response.above, response.row_nodes)
 

@@ -82,7 +82,7 @@ class NodeSearch(Protocol):
     pending: list[Probe]
     constant: NDArray[np.bool_]
 
-    def hear(self, answers: Sequence[Answer]) -> None:
+    def receive(self, answers: Sequence[Answer]) -> None:
         """Take the answers to `pending`, in order, and make new requests."""
 
     def cut(self) -> NodeSplit | None:
@@ -124,7 +124,7 @@ class HistogramSearch(ABC):
             return None
         return NodeSplit(scorer.best.number, scorer.best.code, scorer.stats.moved(scorer.best.left, scorer.centre))
 
-    def hear(self, answers: Sequence[Answer]) -> None:
+    def receive(self, answers: Sequence[Answer]) -> None:
         """Take the answers to `pending`, in order, and make new requests; `pending` is empty when the best split is
         known."""
         asked, self.pending = self.pending, []

@@ -53,28 +53,28 @@ def grow_by_passes(
         for tree, total, own in zip(trees, totals, owns, strict=True)
     ]
     split_large(table, tops, folder, ranges, executor)
-    questions = [request(top, []) for top in tops]
+    requests = [request(top, []) for top in tops]
     small = [top.small() for top in tops]
-    spilled = executor.reduce(spill, ranges, spilled_both, (table, questions, small, folder))
-    for top, response in zip(tops, spilled.replies, strict=True):
+    spilled = executor.reduce(spill, ranges, merged_spills, (table, requests, small, folder))
+    for top, response in zip(tops, spilled.responses, strict=True):
         top.sent(response.below, response.above, {})
     sizes = _grow_all(table, tops, spilled, folder, executor)
     files = {subtree_path(folder, tree, entry): nodes for tree, own in sizes.items() for entry, nodes in own.items()}
     table.finish(files, executor)
-    stems = {top.tree: TreeAssembly(top, sizes[top.tree], folder) for top in tops}
+    assemblies = {top.tree: TreeAssembly(top, sizes[top.tree], folder) for top in tops}
 
     splits: dict[int, SplitFiles] = {}
 
     def end(index: int, written: dict[int, SplitFiles]) -> None:
         for tree in parts[index]:
             for entry in sizes[tree]:
-                remove_subtree(stems[tree].subtree(entry))
+                remove_subtree(assemblies[tree].subtree(entry))
         splits.update(written)
         if not written:
             on_trees(len(parts[index]))
 
-    own = [([stems[tree] for tree in part],) for part in parts]
-    executor.run(write_stems, own, end, (table, directory, folder))
+    own = [([assemblies[tree] for tree in part],) for part in parts]
+    executor.run(write_assemblies, own, end, (table, directory, folder))
     if splits:
         room = table.context.limits.nodes
         write_left_out(table, parts, splits, directory, folder, ranges, room, executor, on_trees)
@@ -84,7 +84,7 @@ class Spilled(NamedTuple):
     """The result of a spill: responses with what went left and right, and the suffixes of the files written, by the
     first block of each run of blocks."""
 
-    replies: list[SplitResponse]
+    responses: list[SplitResponse]
     suffixes: dict[int, str]
 
 
@@ -101,21 +101,21 @@ def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks:
 
 
 def spill(
-    table: TableView, questions: list[SplitRequest], small: list[list[int]], folder: Path, blocks: range
+    table: TableView, requests: list[SplitRequest], small: list[list[int]], folder: Path, blocks: range
 ) -> Spilled:
-    """Task: write the rows of the `small` nodes (entries of each question's top) of some blocks into `folder`.
+    """Task: write the rows of the `small` nodes (entries of each request's top) of some blocks into `folder`.
 
-    questions  one per tree, without probes.
+    requests  one per tree, without probes.
     """
-    replies = [asked.no_reply() for asked in questions]
-    rows = ((questions[at].tree, small[at], spread) for at, spread in table.spread(questions, blocks, replies))
+    responses = [asked.no_response() for asked in requests]
+    rows = ((requests[at].tree, small[at], spread) for at, spread in table.spread(requests, blocks, responses))
     suffix = write_rows(rows, folder, blocks.start)
-    return Spilled(replies, {blocks.start: suffix})
+    return Spilled(responses, {blocks.start: suffix})
 
 
-def spilled_both(one: Spilled, two: Spilled) -> Spilled:
+def merged_spills(one: Spilled, two: Spilled) -> Spilled:
     """The result of both."""
-    return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
+    return Spilled(merged_all(one.responses, two.responses), one.suffixes | two.suffixes)
 
 
 def grow_subtree_task(
@@ -127,18 +127,24 @@ def grow_subtree_task(
     return nodes
 
 
-def write_stems(table: TableView, directory: Path, folder: Path, stems: list[TreeAssembly]) -> dict[int, SplitFiles]:
+def write_assemblies(
+    table: TableView, directory: Path, folder: Path, assemblies: list[TreeAssembly]
+) -> dict[int, SplitFiles]:
     """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag."""
     store, config = table.store, table.sampler.config
-    part = range(stems[0].top.tree, stems[0].top.tree + len(stems))
+    part = range(assemblies[0].top.tree, assemblies[0].top.tree + len(assemblies))
     written = (store.spec, config, store.levels())
     if config.bootstrap:
         with SplitKeeper(store.spec, directory, folder, part) as kept:
-            pieces = (piece for stem in stems for piece in kept.through(stem.top.tree, table.pieces(stem)))
+            pieces = (
+                piece for assembly in assemblies for piece in kept.through(assembly.top.tree, table.pieces(assembly))
+            )
             write_part(directory, part.start, pieces, *written)
         kept.write_ballots()
     else:
-        write_part(directory, part.start, (piece for stem in stems for piece in table.pieces(stem)), *written)
+        write_part(
+            directory, part.start, (piece for assembly in assemblies for piece in table.pieces(assembly)), *written
+        )
     release_freed()
     return kept.splits if config.bootstrap else {}
 

@@ -57,7 +57,7 @@ class SplitRequest(NamedTuple):
     wanted: NDArray[np.bool_]
     sums: Summands
 
-    def no_reply(self) -> SplitResponse:
+    def no_response(self) -> SplitResponse:
         """The response of no blocks."""
         kind = CODES if self.asked is None else PROJECTIONS
         probes, splits = self.counts.node.size, self.splits.node.size

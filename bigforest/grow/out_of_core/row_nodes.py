@@ -28,7 +28,7 @@ from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
 from bigforest.storage.paths import downloads
 
 # Bytes of a row in such a file.
-STANDING_ROW = 4
+ROW_NODE_BYTES = 4
 
 _TYPES = {"begin": "<u4", "end": "<u4", "places": "<u4"}
 

@@ -124,7 +124,7 @@ class TableView(ABC):
         """The columns of a block of this many rows as a tree sees them; these, or all if whole rows are needed."""
         return cells
 
-    def teach(self, tops: Sequence[UpperTree], executor: Executor) -> None:
+    def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
         """Run the steps that need the rows of nodes in sequence, if nodes request them."""
         return
 
@@ -137,20 +137,20 @@ class TableView(ABC):
         return
 
     @abstractmethod
-    def pieces(self, stem: TreeAssembly) -> Iterator[TreeArrays]:
+    def pieces(self, assembly: TreeAssembly) -> Iterator[TreeArrays]:
         """The nodes of a tree in preorder, in pieces. Memory: one subtree."""
 
-    def answer(self, questions: Sequence[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
+    def answer(self, requests: Sequence[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
         """The responses of some blocks to the requests; the new nodes of rows are written into `folder`."""
         read = np.empty(BLOCK_ROWS, self.kind.dtype)
-        most = max((asked.max_probes() for asked in questions), default=0)
+        most = max((asked.max_probes() for asked in requests), default=0)
         stats = self.context.stats
         found = CollectedRows.empty(self.kind, most * BLOCK_ROWS + 1, stats.numbers)
         numbers = found.number if stats.numbers else None
-        pieces: list[list[Runs]] = [[] for _ in questions]
-        replies = [asked.no_reply() for asked in questions]
-        for at, cells, stood, value in self.route(questions, blocks, replies, folder):
-            asked, response = questions[at], replies[at]
+        pieces: list[list[Runs]] = [[] for _ in requests]
+        responses = [asked.no_response() for asked in requests]
+        for at, cells, stood, value in self.route(requests, blocks, responses, folder):
+            asked, response = requests[at], responses[at]
             rows = (cells, asked.asked, *stood, value)
             counted = (response.counts, response.low, response.high, response.mark)
             count_rows(*rows, asked.counts, np.uint64(stats.parts), stats.weighted, read, *counted)
@@ -162,48 +162,48 @@ class TableView(ABC):
                 sum_rows(cells, *stood, asked.sums, self.steps, response.sums)
         return [
             response._replace(found=[gathered(of_blocks)] if of_blocks else [])
-            for response, of_blocks in zip(replies, pieces, strict=True)
+            for response, of_blocks in zip(responses, pieces, strict=True)
         ]
 
     def spread(
-        self, questions: Sequence[SplitRequest], blocks: range, replies: Sequence[SplitResponse]
+        self, requests: Sequence[SplitRequest], blocks: range, responses: Sequence[SplitResponse]
     ) -> Iterator[tuple[int, BlockRows]]:
-        """For every block and question, without probes, its number, and the rows of the block with all columns that
-        trees grow on; replies record what went left and right."""
-        for at, cells, stood, value in self.route(questions, blocks, replies, None):
+        """For every block and request, without probes, its number, and the rows of the block with all columns that
+        trees grow on; responses record what went left and right."""
+        for at, cells, stood, value in self.route(requests, blocks, responses, None):
             yield at, BlockRows(cells[:3] if value is None else (value[np.newaxis], *cells[:3]), *stood)
 
     def route(
         self,
-        questions: Sequence[SplitRequest],
+        requests: Sequence[SplitRequest],
         blocks: range,
-        replies: Sequence[SplitResponse],
+        responses: Sequence[SplitResponse],
         folder: Path | None,
     ) -> Iterator[tuple[int, Any, Stood, NDArray[np.int64] | None]]:
-        """For every block and question, the question's number, the block's cells as its tree sees them, its rows sorted
+        """For every block and request, the request's number, the block's cells as its tree sees them, its rows sorted
         by the nodes they fall into, and their regression targets; None for classes.
 
-        replies  record what went left and right, and the new nodes of rows.
+        responses  record what went left and right, and the new nodes of rows.
         folder   for the files of nodes of rows; None to drop these, if whole rows are needed.
         """
         store, numbers = self.store, self.context.stats.numbers
         items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
         read = np.empty(BLOCK_ROWS, self.kind.dtype)
-        columns = [None if folder is None else asked.features() for asked in questions]
+        columns = [None if folder is None else asked.features() for asked in requests]
         needed: Sequence[int] = range(len(store.spec.features))
         if folder is not None:
-            needed = sorted(self.needed(set().union(*(asked.features() for asked in questions))))
-        again = any(asked.row_nodes for asked in questions)
+            needed = sorted(self.needed(set().union(*(asked.features() for asked in requests))))
+        again = any(asked.row_nodes for asked in requests)
         with ExitStack() as stack:
             reader = stack.enter_context(self.reader(blocks, needed, again))
-            parts = zip(questions, replies, strict=True)
+            parts = zip(requests, responses, strict=True)
             rows = [stack.enter_context(self._rows_of(*part, blocks.start, folder)) for part in parts]
             for block in blocks:
                 store.check_unchanged()
                 cells = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
                 start = block * store.block_rows
                 target = store.labels(start, min(start + store.block_rows, store.rows))
-                for at, (asked, response) in enumerate(zip(questions, replies, strict=True)):
+                for at, (asked, response) in enumerate(zip(requests, responses, strict=True)):
                     stood = rows[at].take(block, target.size, None if numbers else target, asked.nodes, items)
                     here, begin, end = stood
                     seen = self.view(asked.own, cells, target.size, columns[at])

@@ -13,10 +13,8 @@ whose weights are 0 or more and add up to 1. It is added up in this form: shares
 
 from __future__ import annotations
 
-import numpy as np
-
 from bigforest.kernels.common.layout import LEAF
-from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.compiler.jit import kernel
 
 # The state of `shrink_leaves` between calls, by place: nodes whose right child has not come yet, role of the next node.
 OPEN = 0
@@ -39,23 +37,8 @@ def most_open(feature, state):
     return most
 
 
-@inlined
-def _find_shares(weight, parent, root, lambdas, leaf, shares):
-    """What the value of a node counts by each lambda; parent: the weight of its parent, unless it is the root."""
-    for n in range(np.uint64(lambdas.size)):
-        j = np.uint64(n)
-        amount = lambdas[j]
-        if leaf:
-            shares[j] = 1.0 if root else parent / (parent + amount)
-        elif root:
-            shares[j] = amount / (weight + amount)
-        else:
-            # The difference of the shares a of parent and node, of factors that neither cancel nor overflow.
-            shares[j] = amount / (parent + amount) * ((parent - weight) / (weight + amount))
-
-
 @kernel
-def shrink_leaves(feature, weight, value, lambdas, state, above, kept, shares, leaves):
+def shrink_leaves(feature, weight, value, lambdas, state, above, kept, leaves):
     """Write the shrunk values of the leaves among these nodes, which are checked and in preorder, whole trees or parts.
 
     feature  int32 [nodes], LEAF in a leaf
@@ -66,36 +49,40 @@ def shrink_leaves(feature, weight, value, lambdas, state, above, kept, shares, l
     above    float64 [room, lambdas, width]: of the nodes whose right child is still to come, the mix without its last
              term; room as `most_open` says
     kept     float64 [room]: what these weigh
-    shares   float64 [lambdas], for the call alone
     leaves   float64 [leaves, lambdas * width], out: all values by the first of `lambdas`, then by the next
 
-    Lambda 0 gives the values of the leaves to the last bit. Cost: nodes * lambdas * width steps of about 1 ns, and a
-    division or two per node and lambda, in vectors. Oracle: tests/naive/shrinkage.py.
+    Lambda 0 gives the values of the leaves to the last bit. Cost: nodes * lambdas * width steps of about 1 ns.
+    Oracle: tests/naive/shrinkage.py.
     """
-    width, tried, found = np.uint64(value.shape[1]), np.uint64(lambdas.size), np.uint64(0)
-    for n in range(np.uint64(feature.size)):
-        i = np.uint64(n)
+    width = value.shape[1]
+    found = 0
+    for i in range(feature.size):
         side = state[SIDE]
-        root, leaf = side == ROOT, feature[i] == LEAF
-        # A right child takes the place of its parent, which no longer waits. Without a parent `top` is not looked at.
-        top = np.uint64(0 if root else state[OPEN] - 1)
-        own = np.uint64(state[OPEN] - (side == RIGHT_CHILD))
-        _find_shares(weight[i], kept[top], root, lambdas, leaf, shares)
-        for m in range(tried):
-            j = np.uint64(m)
-            for c in range(width):
-                k = np.uint64(c)
-                if leaf:
+        top = state[OPEN] - 1
+        # A right child takes the place of its parent, which no longer waits.
+        own = top if side == RIGHT_CHILD else top + 1
+        of_parent = kept[top] if side != ROOT else 0.0
+        for j in range(lambdas.size):
+            amount = lambdas[j]
+            if feature[i] == LEAF:
+                for k in range(width):
                     mix = value[i, k]
-                    leaves[found, j * width + k] = mix if root else above[top, j, k] + shares[j] * mix
-                else:
-                    before = 0.0 if root else above[top, j, k]
-                    above[own, j, k] = before + shares[j] * value[i, k]
-        if leaf:
-            found += np.uint64(1)
-            state[OPEN] = np.int64(own)
-            state[SIDE] = RIGHT_CHILD if own > np.uint64(0) else ROOT
+                    if side != ROOT:
+                        mix = above[top, j, k] + of_parent / (of_parent + amount) * mix
+                    leaves[found, j * width + k] = mix
+                continue
+            share = amount / (weight[i] + amount)
+            if side != ROOT:
+                # The difference of the shares a of parent and node, of factors that neither cancel nor overflow.
+                share = amount / (of_parent + amount) * ((of_parent - weight[i]) / (weight[i] + amount))
+            for k in range(width):
+                before = above[top, j, k] if side != ROOT else 0.0
+                above[own, j, k] = before + share * value[i, k]
+        if feature[i] == LEAF:
+            found += 1
+            state[OPEN] = own if side == RIGHT_CHILD else top + 1
+            state[SIDE] = RIGHT_CHILD if state[OPEN] > 0 else ROOT
         else:
             kept[own] = weight[i]
-            state[OPEN] = np.int64(own) + 1
+            state[OPEN] = own + 1
             state[SIDE] = LEFT_CHILD

@@ -88,9 +88,9 @@ class FeatureTable(TableView):
         """See TableView: find the ends of the thresholds."""
         executor.run(look_up_some, _batches(sizes, self.context.limits.nodes), lambda *_: None, (self.store,))
 
-    def pieces(self, stem: TreeAssembly) -> Iterator[TreeArrays]:
+    def pieces(self, assembly: TreeAssembly) -> Iterator[TreeArrays]:
         """See TableView."""
-        store, config, top, sizes = self.store, self.sampler.config, stem.top, stem.sizes
+        store, config, top, sizes = self.store, self.sampler.config, assembly.top, assembly.sizes
         scale = (store.spec.target.offset, store.spec.target.step)
         order = list(top.preorder())
         numbers = numbers_in_tree(order, sizes)
@@ -106,7 +106,7 @@ class FeatureTable(TableView):
             return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
 
         def below(entry: int) -> TreeArrays:
-            path = stem.subtree(entry)
+            path = assembly.subtree(entry)
             return finished(read_subtree(path), read_ends(path), number[entry] + np.arange(sizes[entry]))
 
         skeleton = top.skeleton()

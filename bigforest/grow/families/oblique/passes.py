@@ -117,12 +117,12 @@ class ProjectionTable(TableView):
         samples: Sequence[NDArray[np.int64] | None] = [None] * len(trees)
         if self.sampled:
             samples = [*executor.reduce(sample, ranges, np.add, (self, trees))]
-        questions = [self.survey(tree, own) for tree, own in zip(trees, samples, strict=True)]
-        asked = [request for request in questions if request is not None]
-        replies: list[SplitResponse | None] = [None] * len(trees)
+        requests = [self.survey(tree, own) for tree, own in zip(trees, samples, strict=True)]
+        asked = [request for request in requests if request is not None]
+        responses: list[SplitResponse | None] = [None] * len(trees)
         if asked:
-            replies = [*executor.reduce(answer, ranges, merged_all, (self, asked, folder))]
-        return [self.own_of(*tree) for tree in zip(trees, totals, questions, replies, strict=True)]
+            responses = [*executor.reduce(answer, ranges, merged_all, (self, asked, folder))]
+        return [self.own_of(*tree) for tree in zip(trees, totals, requests, responses, strict=True)]
 
     def samples(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
         """`sample` of some blocks for each of the trees, [trees, ...]."""
@@ -152,7 +152,7 @@ class ProjectionTable(TableView):
         _write_subtree(path, nodes, pool)
         return nodes.feature.size
 
-    def pieces(self, stem: TreeAssembly) -> Iterator[TreeArrays]:
+    def pieces(self, assembly: TreeAssembly) -> Iterator[TreeArrays]:
         """See TableView."""
         dictionaries, criterion = self.store.dictionaries, self.context.criterion
 
@@ -160,11 +160,11 @@ class ProjectionTable(TableView):
             return tree_arrays(nodes, dictionaries, criterion, pool, known=pool.threshold)
 
         def below(entry: int) -> TreeArrays:
-            return finished(*_read_subtree(stem.subtree(entry)))
+            return finished(*_read_subtree(assembly.subtree(entry)))
 
-        upper = finished(stem.top.skeleton(), upper_extras(stem.top, self.ends))
-        for nodes in join_pieces(upper, list(stem.top.preorder()), stem.sizes, below):
-            yield self.finished(stem.top.own, nodes)
+        upper = finished(assembly.top.skeleton(), upper_extras(assembly.top, self.ends))
+        for nodes in join_pieces(upper, list(assembly.top.preorder()), assembly.sizes, below):
+            yield self.finished(assembly.top.own, nodes)
 
 
 def sample(table: ProjectionTable, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:

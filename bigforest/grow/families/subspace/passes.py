@@ -128,7 +128,7 @@ class SubspaceTable(ProjectionTable):
         subspace = self.scratch.of(space, own, subtree.target.number, rows)
         return grow_oblique(_no_codes(own.feature.size), NO_ROWS, *subtree, subspace)
 
-    def teach(self, tops: Sequence[UpperTree], executor: Executor) -> None:
+    def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
         """See TableView: by perceptrons, a task for each tree, or several where there are few."""
         wanted = [(top, trials) for top in tops if (trials := trials_of(top))]
         shares = max(1, executor.size // max(len(wanted), 1))
@@ -143,7 +143,7 @@ class SubspaceTable(ProjectionTable):
         for top, trials in wanted:
             for entry, _ in trials:
                 search = top.search(entry)
-                search.hear([learnt[top.tree][entry]])
+                search.receive([learnt[top.tree][entry]])
                 top.settle(entry, search, self.search)
 
 
@@ -153,7 +153,7 @@ def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -
     def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
         own = {entry: trials[entry] for entry in entries}
         for blocks in table.decoded.runs:
-            for _, cells, stood, _ in table.route([asked], blocks, [asked.no_reply()], None):
+            for _, cells, stood, _ in table.route([asked], blocks, [asked.no_response()], None):
                 yield from pieces_of(cells, stood, own)
 
     return train_by_passes(trials, rows, table.context.limits.held)

@@ -124,7 +124,7 @@ class SubspaceSearch:
         """Sent as its answers, which are few and small, and which the other process replays."""
         return search_again, (self._aim, self.constant, self._heard)
 
-    def hear(self, answers: Sequence[Answer]) -> None:
+    def receive(self, answers: Sequence[Answer]) -> None:
         """See NodeSearch."""
         [answer] = answers
         self._heard.append(answer)
@@ -138,9 +138,9 @@ class SubspaceSearch:
         return self._found
 
 
-def search_again(aim: SubspaceAim, constant: NDArray[np.bool_], heard: Sequence[Answer]) -> SubspaceSearch:
+def search_again(aim: SubspaceAim, constant: NDArray[np.bool_], received: Sequence[Answer]) -> SubspaceSearch:
     """A search that has had these answers."""
     search = SubspaceSearch(aim, constant)
-    for answer in heard:
-        search.hear([answer])
+    for answer in received:
+        search.receive([answer])
     return search
