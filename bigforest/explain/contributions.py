@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Notice, stage
+from bigforest.common.process_cache import ProcessCache
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges
 from bigforest.explain.tables import ExplanationFolder
@@ -142,8 +142,7 @@ def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
     return float((nodes * points * (1 + len(how.chosen))).sum() * _POINT_NS / 2) + 1.0
 
 
-_lock = threading.Lock()
-_kept: dict[str, list[LoadedTree]] = {}
+_kept: ProcessCache[list[LoadedTree]] = ProcessCache(2)
 
 
 def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[LoadedTree]:
@@ -152,17 +151,12 @@ def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> It
         for entries in groups:
             yield from load_trees(stock, table, entries)
         return
-    key = str(table.folder)
-    with _lock:
-        if key not in _kept:
-            _kept[key] = load_trees(stock, table, groups[0])
-        trees = _kept[key]
-    yield from trees
+    yield from _kept.get(str(table.folder), lambda: load_trees(stock, table, groups[0]))
 
 
 def forget_trees(key: str) -> None:
     """Free the trees that `trees_in_order` keeps."""
-    _kept.pop(key, None)
+    _kept.forget(key)
 
 
 def explain_rows(

@@ -6,7 +6,6 @@ A mapped file is not anonymous memory, so a table may be larger than the budget;
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
 from bigforest.common.events import Listener, stage
+from bigforest.common.process_cache import ProcessCache
 from bigforest.encode.regression_target import present_numbers
 from bigforest.encode.weights import weights_in_slice
 from bigforest.forest.grown import GrownForest
@@ -83,11 +83,14 @@ class RowTable(NamedTuple):
         return self.rows * ((4 if self.narrow else 8) * (len(self.used) + 1) + target)
 
 
-@lru_cache(maxsize=16)
+_maps: ProcessCache[NDArray[Any]] = ProcessCache(16)
+
+
 def _mapped(path: Path, kind: str) -> NDArray[Any]:
-    if not path.stat().st_size:
-        return np.empty(0, kind)
-    return np.asarray(np.memmap(path, kind, "r"))
+    def made() -> NDArray[Any]:
+        return np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.empty(0, kind)
+
+    return _maps.get((path, kind), made)
 
 
 def describe_rows(forest: GrownForest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:

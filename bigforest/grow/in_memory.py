@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.common.memory_estimate import keep_freed
+from bigforest.common.process_cache import ProcessCache
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.registry import family_of
@@ -91,23 +91,18 @@ def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
 
 
 # Shared data of the forests that grow in this process.
-_kept: dict[tuple[Store, TrainConfig], SharedInputs] = {}
-_lock = threading.Lock()
+_kept: ProcessCache[SharedInputs] = ProcessCache(4)
 
 
 def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
     """Shared data, made once in each process."""
     copies = family_of(config).row_cache(store)
-    with _lock:
-        if (store, config) not in _kept:
-            _kept[store, config] = _share(store, config, copies)
-        return _kept[store, config]
+    return _kept.get((store, config), lambda: _share(store, config, copies))
 
 
 def forget_shared(store: Store, config: TrainConfig) -> None:
     """Free the shared data."""
-    with _lock:
-        _kept.pop((store, config), None)
+    _kept.forget((store, config))
     forget_row_cache(store)
 
 

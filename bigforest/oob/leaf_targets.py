@@ -6,7 +6,6 @@ the trees were grown.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.common.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import write_tables
 from bigforest.forest.format.leaf_targets import LEAVES_KIND, leaf_targets_path, leaves_tables, write_values
@@ -84,8 +84,8 @@ def write_residents(
                 (Sampler.of(store, config), trees, directory),
             )
         finally:
-            executor.run_on_all_workers(forget_values)
-            forget_values()
+            executor.run_on_all_workers(forget_values, store)
+            forget_values(store)
 
 
 def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries: range) -> None:
@@ -105,15 +105,17 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
     write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, store.spec, config)
 
 
-def forget_values() -> None:
+_kept: ProcessCache[NDArray[np.float64]] = ProcessCache(1)
+
+
+def forget_values(store: Store) -> None:
     """Free the data that the tasks of a process share."""
-    _values.cache_clear()
+    _kept.forget(store)
 
 
-@lru_cache(maxsize=1)
 def _values(store: Store) -> NDArray[np.float64]:
     """The different targets, ascending, as they were given."""
-    return np.unique(store.numbers(0, store.rows))
+    return _kept.get(store, lambda: np.unique(store.numbers(0, store.rows)))
 
 
 def _residents(

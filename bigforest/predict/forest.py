@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.process_cache import ProcessCache
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header
 from bigforest.forest.format.parts import check_parts, part_paths
@@ -675,13 +676,19 @@ class Tree:
         return self.forest.apply(data, trees=[self.number], threads=threads)[:, 0]
 
 
-@lru_cache(maxsize=2)
-def _again(directory: str, identity: str, _: tuple[tuple[str, int, int], ...], amount: float | None) -> Forest:
+_opened: ProcessCache[Forest] = ProcessCache(2)
+
+
+def _again(directory: str, identity: str, stamps: tuple[tuple[str, int, int], ...], amount: float | None) -> Forest:
     """The forest in a directory, which other stamps of its files make another one, shrunk by `amount` unless None.
 
     Raises FormatError.
     """
-    forest = read_forest(directory)
-    if forest._identity != identity:
-        raise FormatError(f"{directory} is not the forest that was sent: it has changed, or this is another disk")
-    return forest if amount is None else forest.shrink(amount)
+
+    def opened() -> Forest:
+        forest = read_forest(directory)
+        if forest._identity != identity:
+            raise FormatError(f"{directory} is not the forest that was sent: it has changed, or this is another disk")
+        return forest if amount is None else forest.shrink(amount)
+
+    return _opened.get((directory, identity, stamps, amount), opened)

@@ -20,7 +20,6 @@ import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
+from bigforest.common.process_cache import ProcessCache
 from bigforest.kernels.common.rng import PURPOSE_BAG, stream_key
 from bigforest.kernels.tree.bags import (
     draw_by_weight,
@@ -222,10 +222,12 @@ def not_drawn_again(config: TrainConfig) -> ConfigError:
     )
 
 
-@lru_cache(maxsize=1)
+_samplers: ProcessCache[Sampler] = ProcessCache(1)
+
+
 def _again(store: Store, config: TrainConfig) -> Sampler:
     """The sampler that all tasks of a forest in this process share."""
-    return Sampler.of(store, config)
+    return _samplers.get((store, config), lambda: Sampler.of(store, config))
 
 
 def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:

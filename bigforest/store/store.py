@@ -8,7 +8,6 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import BigForestError, ConfigError, FormatError
 from bigforest.common.memory_estimate import Extras, Shape
+from bigforest.common.process_cache import ProcessCache
 from bigforest.kernels.common.layout import Codes
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.options import Exact
@@ -518,7 +518,9 @@ class Store:
             check_weights(weight, spec.weight, self.path / WEIGHT)
 
 
-@lru_cache(maxsize=4)
+_stores: ProcessCache[Store] = ProcessCache(4)
+
+
 def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], Store] | None = None) -> Store:
     """The store at `path`, whose content was verified by the process that named its fingerprint.
 
@@ -527,11 +529,15 @@ def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], 
 
     Raises FormatError if there is another store or none, for instance because the disk is not shared.
     """
-    store = Store.open(path, verify=False)
-    if store.fingerprint != fingerprint:
-        raise FormatError(f"{path} is not the store that was sent: it has changed, or this is another disk")
-    store = replace(store, _opened=opened)
-    return store if made_by is None else made_by(store)
+
+    def made() -> Store:
+        store = Store.open(path, verify=False)
+        if store.fingerprint != fingerprint:
+            raise FormatError(f"{path} is not the store that was sent: it has changed, or this is another disk")
+        store = replace(store, _opened=opened)
+        return store if made_by is None else made_by(store)
+
+    return _stores.get((path, fingerprint, opened, made_by), made)
 
 
 def _picked(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:

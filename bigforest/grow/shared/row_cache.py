@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigforest.common.errors import FormatError
+from bigforest.common.process_cache import ProcessCache
 from bigforest.kernels.columns.decoded import (
     DecodedColumns,
     empty_decoded_columns,
@@ -24,8 +25,6 @@ from bigforest.store.store import Store
 
 # Rows copied at a time.
 _COPY_ROWS = 8_192
-# Copies that are kept: of concurrent runs in one process, or of runs that ended without freeing them.
-_MOST_COPIES = 2
 
 
 class RowCache(NamedTuple):
@@ -81,23 +80,15 @@ class _Caching:
             return start
 
 
-_made: dict[tuple[Store, bool], _Caching] = {}
-_lock = threading.Lock()
+_made: ProcessCache[_Caching] = ProcessCache(2)
 
 
 def row_cache_of(store: Store, *, wide: bool) -> RowCache:
     """The codes of the store by rows and, with `wide`, its values. They stay in memory until `forget_row_cache`."""
-    with _lock:
-        if (store, wide) not in _made:
-            while len(_made) >= _MOST_COPIES:
-                del _made[next(iter(_made))]
-            _made[store, wide] = _Caching(store, wide)
-        copying = _made[store, wide]
-    return copying.filled()
+    return _made.get((store, wide), lambda: _Caching(store, wide)).filled()
 
 
 def forget_row_cache(store: Store) -> None:
     """Free the copies."""
-    with _lock:
-        for wide in (False, True):
-            _made.pop((store, wide), None)
+    for wide in (False, True):
+        _made.forget((store, wide))
