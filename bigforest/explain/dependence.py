@@ -23,6 +23,7 @@ from bigforest.explain.contributions import Contributed, chosen_classes, forget_
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep
+from bigforest.metrics.quantile_grid import quantile_grid
 
 # Default number of rows of a sample, and of features.
 _SAMPLE = 1000
@@ -178,8 +179,7 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
     if feature.kind == "category":
         return found[found < feature.codes]
     if found.size > job.options.grid:
-        shares = np.linspace(0.0, 1.0, job.options.grid)
-        found = np.unique(np.quantile(values[~np.isnan(values)], shares, method="inverted_cdf"))
+        found = quantile_grid(values[~np.isnan(values)], job.options.grid)
     return found if found.size else np.zeros(1)
 
 

@@ -9,6 +9,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.forest.contents import Contents
+from bigforest.metrics.quantile_grid import quantile_grid
 from bigforest.plot.draw import one_line
 from bigforest.schema.labels import label_type, proba_names
 from bigforest.source import Source
@@ -94,7 +95,7 @@ def _parts(column: pl.Series) -> list[tuple[str, NDArray[np.bool_]]]:
     ordered = (column.dtype.is_numeric() or column.dtype.is_temporal()) and column.n_unique() > _LEVELS
     if ordered:
         values = column.to_physical().cast(pl.Float64).to_numpy()
-        edges = np.unique(np.quantile(values[~missing], np.linspace(0, 1, _PARTS + 1), method="inverted_cdf"))
+        edges = quantile_grid(values[~missing], _PARTS + 1)
         shown = [column.filter(pl.Series(values == edge))[0] for edge in edges]
         for place, (low, high) in enumerate(pairwise(edges)):
             inside = (values >= low if place == 0 else values > low) & (values <= high) & ~missing
