@@ -18,6 +18,17 @@ class Limits:
     cell_bits       a column on disk is cut into 2**cell_bits ranges of values at first,
     finer_bits      and those with too many rows into 2**finer_bits each.
     levels_waiting  levels of a category that wait until they are made one list, at least.
+
+    The out-of-bag report (oob/), without a budget of memory:
+
+    group_bytes      bytes of trees that go over the rows together.
+    group_row_bytes  or so many for each row of the table, which keeps them in proportion to what growing took.
+
+    Prediction and explanations (forest/load/, explain/):
+
+    batch_rows     rows that are read at a time.
+    explain_bytes  bytes of trees that a task explains together.
+    explain_pairs  pairs of features that are counted together.
     """
 
     slice_rows: int = 1 << 18
@@ -27,6 +38,13 @@ class Limits:
     cell_bits: int = 16
     finer_bits: int = 12
     levels_waiting: int = 1 << 18
+
+    group_bytes: int = 48 << 20
+    group_row_bytes: int = 16
+
+    batch_rows: int = 1 << 17
+    explain_bytes: int = 256 << 20
+    explain_pairs: int = 1 << 18
 
 
 USUAL = Limits()

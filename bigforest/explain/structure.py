@@ -22,9 +22,8 @@ from bigforest.store.levels import Levels
 
 # Levels of a category, and terms of a projection, that a rule names.
 _NAMED = 6
-# Pairs of features that are counted together, and the most bytes that they need.
-_MOST_PAIRS = 1 << 18
-_PAIRS_BYTES = 64 * _MOST_PAIRS
+# Most bytes of a pair of features while pairs are counted together.
+_PAIR_BYTES = 64
 # Bytes of a node besides those of loading it, and of a number of its answer; of a feature, and a tree, in the tables.
 _NODE_BYTES = 160
 _ANSWER_BYTES = 24
@@ -73,7 +72,8 @@ def plan_trees(job: ExplainJob) -> PartPlan:
     stock, features = job.stock, len(job.forest.spec.features)
     sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
     tables = _FEATURE_BYTES * features + _TREE_BYTES * stock.tree_count
-    plan = plan_groups("trees", stock, job.resources, _PAIRS_BYTES, tables, sizes)
+    most = job.resources.limits.explain_pairs
+    plan = plan_groups("trees", stock, job.resources, _PAIR_BYTES * most, tables, sizes)
     return plan._replace(nanoseconds=stock.node_count * _NODE_NS)
 
 
@@ -101,7 +101,7 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
             found[index] = shape._replace(splits=shape.splits[:0], follows=joined([]))
             progress.advance(len(groups[index]))
 
-        shared = (stock.trees, job.forest.levels, job.options.rules)
+        shared = (stock.trees, job.forest.levels, job.options.rules, job.resources.limits.explain_pairs)
         job.run(describe_group, [(group,) for group in groups], collect, shared, plan.at_once)
     shapes = [found[index] for index in range(len(groups))]
     features = [feature.name for feature in spec.features]
@@ -147,8 +147,8 @@ def _first_telling(leaf: TellingLeaf) -> tuple[float, int, int]:
     return -leaf.interest, leaf.tree, leaf.node
 
 
-def describe_group(trees: Trees, levels: Levels, rules: int, group: range) -> TreeShapes:
-    """Task: the shapes of the trees of a group."""
+def describe_group(trees: Trees, levels: Levels, rules: int, most: int, group: range) -> TreeShapes:
+    """Task: the shapes of the trees of a group; most: pairs of features that are counted together."""
     nodes = join_nodes([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
     ways = _ways(nodes)
@@ -160,7 +160,7 @@ def describe_group(trees: Trees, levels: Levels, rules: int, group: range) -> Tr
     tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
     splits[:, 3] = np.bincount(np.unique(tree[own.node] * features + own.feature) % features, minlength=features)
     leaves = _telling(nodes, ways, tree, rules, trees.header, levels)
-    return TreeShapes(_lines(nodes, ways.level), splits, _follows(own, ways.parent, features), leaves)
+    return TreeShapes(_lines(nodes, ways.level), splits, _follows(own, ways.parent, features, most), leaves)
 
 
 class _Ways(NamedTuple):
@@ -205,7 +205,7 @@ def _looks(nodes: Nodes) -> _Looks:
     return _Looks(node, feature, start)
 
 
-def _follows(own: _Looks, parent: NDArray[np.int64], features: int) -> Pairs:
+def _follows(own: _Looks, parent: NDArray[np.int64], features: int, most: int) -> Pairs:
     """Features of parents with those of their children."""
     child = np.flatnonzero(parent[own.node] >= 0)
     above = parent[own.node[child]]
@@ -213,13 +213,13 @@ def _follows(own: _Looks, parent: NDArray[np.int64], features: int) -> Pairs:
     found, ends = [], np.concatenate([[0], np.cumsum(number)])
     begin = 0
     while begin < child.size:  # nodes on many features have many pairs
-        end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _MOST_PAIRS, "right")) - 1)
+        end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + most, "right")) - 1)
         some = slice(begin, end)
         first = np.repeat(own.start[above[some]] - ends[begin:end], number[some]) + np.arange(ends[begin], ends[end])
         second = np.repeat(own.feature[child[some]], number[some])
         keys = own.feature[first].astype(np.uint64) * np.uint64(features) + second.astype(np.uint64)
         found.append(Pairs(*np.unique(keys, return_counts=True)))
-        if len(found) > 1 and sum(pairs.key.size for pairs in found) > _MOST_PAIRS:
+        if len(found) > 1 and sum(pairs.key.size for pairs in found) > most:
             found = [joined(found)]
         begin = end
     return joined(found)

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 # Groups of trees per concurrent task, so that slow tasks leave work to the others.
 _PIECES = 4
-# Bytes of a group where memory is not limited.
-_GROUP_BYTES = 256 << 20
 # Bytes of a node besides those of forest/load/load_plan.py, and of its value for a class.
 _NODE_BYTES = 16
 _ANSWER_BYTES = 16
@@ -175,7 +173,7 @@ def plan_groups(
     largest, whole = int(sizes.max()), int(sizes.sum())
     task = own + LOADING_BYTES
     smallest = BASE_BYTES + shared + task + largest
-    most, at_once = min(_GROUP_BYTES, -(-whole // (_PIECES * resources.workers))), resources.workers
+    most, at_once = min(resources.limits.explain_bytes, -(-whole // (_PIECES * resources.workers))), resources.workers
     if resources.memory is not None:
         if resources.memory < smallest:
             return PartPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0)

@@ -28,12 +28,8 @@ from bigforest.oob.shrinkage import LOSS_ROWS
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
 
-# Trees that rows are routed through together without a memory limit: their bytes, also per row of the table, which
-# keeps them in proportion to the memory of growing.
-_GROUP_BYTES = 48 << 20
-_GROUP_ROW_BYTES = 16
-# And their number in any case: each thread holds, of a block, for each of them and each row a time in the bag, a leaf,
-# and these once more where the row is out of bag.
+# Trees that rows are routed through together at most: each thread holds, of a block, for each of them and each row a time
+# in the bag, a leaf, and these once more where the row is out of bag.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
 # Bytes of a row and a lambda while losses are added up.
@@ -151,8 +147,9 @@ def choose_oob(
     row_bytes = votes_bytes(shape.classes, votes)
     largest = int(sizes.max()) + min(int(sizes.sum()), FILE_BYTES)
     smallest = fixed + largest + step * row_bytes
+    limits = resources.limits
     if resources.memory is None:
-        most = min(int(sizes.sum()), max(largest, _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows))
+        most = min(int(sizes.sum()), max(largest, limits.group_bytes, limits.group_row_bytes * shape.rows))
         scores = resources.workers * many - few if shape.classes == 2 else 0
         memory = fixed + most + shape.rows * row_bytes + (resources.workers - 1) * writing + scores
         return OobPlan(most, together, shape.rows, MemoryEstimate("oob", memory, smallest))

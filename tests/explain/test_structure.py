@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.explain import structure, tree_groups
+from bigforest.common.limits import Limits
+from bigforest.execution import arguments
+from bigforest.execution.resources import Resources
 from tests.explain.made import mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import answers, features_at
@@ -62,11 +65,11 @@ def test_tree_pairs__are_parents_and_children(tmp_path: Path) -> None:
 
 
 def test_trees__are_the_same_in_any_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = partial(Resources, limits=Limits(explain_bytes=1, explain_pairs=3))
     for case in (mixed_case(tmp_path / "mixed", 5, 1), oblique_case(tmp_path / "oblique", 5, 2)):
         first = case.forest.explain(parts="trees", rules=4, threads=1)
         with monkeypatch.context() as patched:
-            patched.setattr(tree_groups, "_GROUP_BYTES", 1)
-            patched.setattr(structure, "_MOST_PAIRS", 3)
+            patched.setattr(arguments, "Resources", few)
             again = case.forest.explain(parts="trees", rules=4, threads=2, memory="1GB")
         assert all(first[name].equals(again[name], null_equal=True) for name in first.tables)
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.common.errors import ConfigError, DataError, FormatError
+from bigforest.common.limits import Limits
 from bigforest.execution.resources import Resources
 from bigforest.forest.format import parts
 from bigforest.forest.format.checks import join_nodes
@@ -261,15 +262,15 @@ def test_forest__of_numbers_refuses_votes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_predict_file__scores_numbers(threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_file__scores_numbers(threads: int, tmp_path: Path) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
-    monkeypatch.setattr("bigforest.forest.load.row_passes.BATCH_ROWS", 70)
+    resources = Resources(threads=threads, limits=Limits(batch_rows=70))
     forest = write_mixed(tmp_path / "f", mixed_trees(5, 2, True), mixed_spec(True))
     frame = mixed_table(300, 6)
     truth = np.random.default_rng(3).normal(10, 4, 300)
     given = pl.Series("y", [None, *truth[1:]])
     source = open_source(frame.with_columns(given), scratch=tmp_path)
-    done = write_predictions(forest, source, tmp_path / "out.parquet", resources=Resources(threads=threads))
+    done = write_predictions(forest, source, tmp_path / "out.parquet", resources=resources)
     found = forest.predict(frame)["prediction"].to_numpy()
     assert (done.rows, done.scored, done.accuracy, done.metrics) == (300, 299, None, ())
     assert done.r2 == pytest.approx(metrics.r2_score(truth[1:], found[1:]), rel=1e-12)

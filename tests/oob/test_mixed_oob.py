@@ -11,13 +11,14 @@ import polars as pl
 import pytest
 
 from bigforest.common.events import silent
+from bigforest.common.limits import Limits
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load import row_batch
 from bigforest.forest.votes import leaf_files
 from bigforest.metrics.numbers import ExactSum, NumberSums
-from bigforest.oob import plan, vote
+from bigforest.oob import vote
 from bigforest.oob.pipeline import write_oob
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
@@ -109,14 +110,14 @@ def test_write_oob__any_budget_and_pieces_give_the_same_files(
         [(1 << 20, 1 << 20, None, 1 << 24), (1, 16, None, 1 << 24), (500, 40, 10**9, 0)]
     ):
         monkeypatch.setattr(row_batch, "CHUNK_BYTES", chunk)
-        monkeypatch.setattr(plan, "_GROUP_BYTES", group)
         monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
         monkeypatch.setattr(vote, "_NARROW_CODES", narrow)
         home = tmp_path / str(number)
         forest = write_mixed(
             home, trees_for(store, regression), store.spec, (1, 4)[: number + 1], store.levels(), bootstrap=True
         )
-        write_oob(store, forest.config, home, resources=Resources(threads=2, memory=memory), listener=silent)
+        resources = Resources(threads=2, memory=memory, limits=Limits(group_bytes=group))
+        write_oob(store, forest.config, home, resources=resources, listener=silent)
         contents.append({path.name: path.read_bytes() for path in (home / "oob").iterdir()})
     assert contents[0] == contents[1] == contents[2]
     assert ("confusion.parquet" in contents[0]) == (not regression)

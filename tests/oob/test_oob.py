@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.events import StageAdvanced, StageFinished, StageStarted, silent
+from bigforest.common.limits import USUAL, Limits
 from bigforest.common.memory_estimate import Shape
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import check_parts, part_paths
-from bigforest.forest.load import groups, load_plan, row_batch
+from bigforest.forest.load import groups, row_batch
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.oob_rows import oob_rows_files, oob_rows_path
 from bigforest.forest.votes import leaf_files, thresholds_to_codes
@@ -76,8 +77,8 @@ def forest_in(folder: Path, store: Store, grown: list[TreeArrays], parts: list[i
     return write_forest(folder, grown, store.spec, parts, **{"bootstrap": True, "shrink": "off"} | options)
 
 
-def write(store: Store, config: TrainConfig, folder: Path, threads: int = 1) -> OobReport:
-    write_oob(store, config, folder, resources=Resources(threads=threads), listener=silent)
+def write(store: Store, config: TrainConfig, folder: Path, threads: int = 1, limits: Limits = USUAL) -> OobReport:
+    write_oob(store, config, folder, resources=Resources(threads=threads, limits=limits), listener=silent)
     return OobReport(folder, store.spec, check_parts(part_paths(folder)).identity)
 
 
@@ -165,9 +166,8 @@ def test_write_oob__does_not_depend_on_threads_chunks_groups_or_parts(
         [(1, 8 << 20, 1 << 20, []), (2, 1, 1, [1, 2, 4]), (3, 8 << 20, 25, [1, 3]), (2, 8 << 20, 1 << 20, [2])]
     ):
         monkeypatch.setattr(row_batch, "CHUNK_BYTES", chunk)
-        monkeypatch.setattr(plan, "_GROUP_BYTES", 16 * nodes)
         config = forest_in(tmp_path / f"f{number}", store, grown, parts)
-        write(store, config, tmp_path / f"f{number}", threads)
+        write(store, config, tmp_path / f"f{number}", threads, Limits(group_bytes=16 * nodes))
     for name in FILES:
         found = [(tmp_path / f"f{number}" / "oob" / f"{name}.parquet").read_bytes() for number in range(4)]
         assert found[1:] == found[:1] * 3, name
@@ -185,9 +185,6 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaf_files, "_STEP_BYTES", 1)
         patch.setattr(plan, "FILE_BYTES", 0)
-        for constant in ("BASE_BYTES", "CHUNK_BYTES", "ORDERED_BYTES"):
-            patch.setattr(plan, constant, 0)
-        patch.setattr(load_plan, "LOADING_BYTES", 0)
         patch.setattr(thresholds_to_codes, "ORDERED_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
         patch.setattr(thresholds_to_codes, "LISTED_NODES", draws.draw(st.sampled_from([3, 40, 1 << 20])))
         patch.setattr(thresholds_to_codes, "_PIECE", draws.draw(st.sampled_from([2, 3, 1 << 16])))

@@ -6,6 +6,7 @@ import math
 import shutil
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import silent
+from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import Shape
+from bigforest.execution import arguments
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.load import groups, load_plan
+from bigforest.forest.load import groups
 from bigforest.forest.load.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.votes import leaf_files
 from bigforest.grow.shared import left_out
@@ -102,9 +105,6 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(leaf_files, "_STEP_BYTES", 1)
         patch.setattr(plan, "FILE_BYTES", 0)
-        for constant in ("BASE_BYTES", "CHUNK_BYTES", "ORDERED_BYTES"):
-            patch.setattr(plan, constant, 0)
-        patch.setattr(load_plan, "LOADING_BYTES", 0)
         store, grown = stores[kind], grown_for(kind, 9)
         config = forest_in(Path(name) / "whole", store, grown, [3, 4], shrink="auto", **options_of(kind))
         forest_in(Path(name) / "small", store, grown, [3, 4], shrink="auto", **options_of(kind))
@@ -356,8 +356,8 @@ def test_auto__the_report_is_the_same_of_leaves_found_in_growing_or_afterwards(
     whole = bf.train(frame, target, out=tmp_path / "whole", **asked)
     with monkeypatch.context() as patch:
         patch.setattr(left_out, "FILE_BYTES", 3000)  # some trees each
-        patch.setattr(plan, "_GROUP_BYTES", 1)
-        patch.setattr(plan, "_GROUP_ROW_BYTES", 1)
+        limits = Limits(group_bytes=1, group_row_bytes=1)
+        patch.setattr(arguments, "Resources", partial(Resources, limits=limits))
         pieces = bf.train(frame, target, out=tmp_path / "pieces", **asked)
     limited = bf.train(frame, target, out=tmp_path / "limited", memory="700MB", **asked)
     plain = bf.train(frame, target, trees=12, keep_votes=True)

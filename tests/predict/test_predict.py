@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError
 from bigforest.common.events import StageAdvanced, StageFinished, StageStarted
+from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
@@ -462,20 +463,21 @@ def test_predict__kept_column_with_the_name_of_a_prediction(forest: Forest, tmp_
 # Files.
 
 
-def test_predict_file__same_as_in_memory(forest: Forest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigforest.forest.load.row_passes.BATCH_ROWS", 300)
+def test_predict_file__same_as_in_memory(forest: Forest, tmp_path: Path) -> None:
+    resources = Resources(limits=Limits(batch_rows=300))
     frame = table(1000)
     frame.write_parquet(tmp_path / "in.parquet", row_group_size=170)
     source = open_source(tmp_path / "in.parquet", scratch=tmp_path)
     for vote, ties in WAYS:
-        done = write_predictions(
-            forest, source, tmp_path / "out.parquet", vote=vote, ties=ties, keep=["id"], overwrite=True
-        )
+        options: dict[str, Any] = {"vote": vote, "ties": ties, "keep": ["id"], "overwrite": True}
+        done = write_predictions(forest, source, tmp_path / "out.parquet", resources=resources, **options)
         assert (done.rows, done.scored, done.accuracy, done.log_loss) == (1000, 0, None, None)
         expected = forest.predict(frame, vote=vote, ties=ties, keep=["id"])
         assert pl.read_parquet(tmp_path / "out.parquet").equals(expected)
     events: list[Any] = []
-    write_predictions(forest, source, tmp_path / "proba.parquet", proba=True, listener=events.append)
+    write_predictions(
+        forest, source, tmp_path / "proba.parquet", proba=True, resources=resources, listener=events.append
+    )
     both = pl.concat([forest.predict(frame), forest.predict_proba(frame)], how="horizontal")
     assert pl.read_parquet(tmp_path / "proba.parquet").equals(both)
     assert events[0] == StageStarted("predict", 1000, "rows")
@@ -484,15 +486,15 @@ def test_predict_file__same_as_in_memory(forest: Forest, tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_predict_file__scores(threads: int, forest: Forest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_file__scores(threads: int, forest: Forest, tmp_path: Path) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
-    monkeypatch.setattr("bigforest.forest.load.row_passes.BATCH_ROWS", 300)
+    resources = Resources(threads=threads, limits=Limits(batch_rows=300))
     random = np.random.default_rng(4)
     truth = random.choice([5, 7, 9], 1000)
     frame = table(1000).with_columns(y=truth)
     source = open_source(frame, scratch=tmp_path)
     out = tmp_path / "out.parquet"
-    done = write_predictions(forest, source, out, vote="hard", resources=Resources(threads=threads))
+    done = write_predictions(forest, source, out, vote="hard", resources=resources)
     found = forest.predict(frame, vote="hard")["prediction"].to_numpy()
     shares = forest.predict_proba(frame, vote="hard").to_numpy()
     assert shares.min() == 0

@@ -141,7 +141,9 @@ class Loader:
         if resources.memory is None:
             predictor = self.predictor(rule, ranks, None, None)
             used = predictor.packed.used
-            return AnswerPasses(used, [range(1)], ALL_ROWS, default_batch(used.size), lambda _: predictor)
+            return AnswerPasses(
+                used, [range(1)], ALL_ROWS, default_batch(used.size, resources.limits), lambda _: predictor
+            )
         if rule.trees:
             raise ConfigError("predicting with some trees needs the whole forest in memory; drop memory or trees")
         if isinstance(rule.conformal, JackknifeIntervals):

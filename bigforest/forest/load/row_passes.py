@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
+from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import Trees
@@ -26,7 +27,6 @@ ALL_ROWS = 1 << 62
 
 # Rows and cells that are read at a time when memory is not limited; with the predictions of a few classes about 200 MB
 # at the widest type.
-BATCH_ROWS = 1 << 17
 BATCH_CELLS = 1 << 23
 # And with a limit: the share of it that a batch may take, and the fewest rows.
 _BATCH_SHARE = 8
@@ -96,9 +96,9 @@ def located(error: DataError, start: int, rows: int) -> DataError:
     return DataError(f"rows {start} to {start + rows - 1}: {error}")
 
 
-def default_batch(columns: int) -> int:
+def default_batch(columns: int, limits: Limits) -> int:
     """Rows read at a time when memory is not limited, of a table with this many columns."""
-    return max(1, min(BATCH_ROWS, BATCH_CELLS // max(1, columns)))
+    return max(1, min(limits.batch_rows, BATCH_CELLS // max(1, columns)))
 
 
 def choose_passes(
@@ -162,7 +162,7 @@ def plan_passes(
     fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * (max(3 * tiles, LOADING_BYTES) + chunk)
     fewest = min(_FEWEST_ROWS, table_rows)
     smallest = fixed + int(sizes.max()) + fewest * (row_batch + row_votes)
-    batch = min(default_batch(shape.features), table_rows)
+    batch = min(default_batch(shape.features, resources.limits), table_rows)
     room = int(sizes.sum()) + batch * row_batch
     if resources.memory is not None:
         room = max(resources.memory, smallest) - fixed
