@@ -36,12 +36,20 @@ def new_bins(rows: int, max_bins: str | int) -> Bins:
     return Bins(np.uint64(rows), np.zeros(2, np.uint64), np.empty(most, np.uint64))
 
 
-def presort(keys: Keys, scale: Scale, bins: Bins, rows_before: int = 0, ranks_before: int = 0) -> NDArray[np.uint64]:
+def presort(
+    keys: Keys,
+    scale: Scale,
+    bins: Bins,
+    rows_before: int = 0,
+    ranks_before: int = 0,
+    bucket_rows: int = BUCKET_ROWS,
+) -> NDArray[np.uint64]:
     """Replace the keys by their ranks, from 0, and return the distinct offsets, ascending: offset[rank].
 
     keys          [rows], at least one and at most MOST_ROWS, contiguous; changed.
     bins          told of every distinct value (`note_run` in kernels/presort/ranking.py).
     rows_before   rows and ranks of the column with smaller keys than these, of which only `bins` is told.
+    bucket_rows   rows that are sorted at a time.
 
     Anonymous memory besides the keys: `sort_bytes`. About 15 ns per row. Oracle: numpy.unique.
     """
@@ -62,12 +70,12 @@ def presort(keys: Keys, scale: Scale, bins: Bins, rows_before: int = 0, ranks_be
         np.empty(len(counts), np.uint32),
         *(np.empty(len(counts) + 1, np.uint64) for _ in range(4)),
     )
-    buckets = group_cells(counts, cell_shift, np.uint64(BUCKET_ROWS), cells)
+    buckets = group_cells(counts, cell_shift, np.uint64(bucket_rows), cells)
     items = np.empty(len(keys), np.uint64)
     spread_rows(keys, low, shift, cell_shift, cells, items)
     before = np.array([rows_before, ranks_before], np.uint64)
     ranks = rank_items(
-        keys, low, shift, np.uint64(buckets), cells, items, before, bins, sort_scratch(min(BUCKET_ROWS, len(keys)))
+        keys, low, shift, np.uint64(buckets), cells, items, before, bins, sort_scratch(min(bucket_rows, len(keys)))
     )
     return items[:ranks]
 

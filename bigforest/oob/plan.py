@@ -28,8 +28,8 @@ from bigforest.oob.shrinkage import LOSS_ROWS
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
 
-# Trees that rows are routed through together at most: each thread holds, of a block, for each of them and each row a time
-# in the bag, a leaf, and these once more where the row is out of bag.
+# Trees that rows are routed through together at most: each thread holds, of a block, for each of them and each row a
+# time in the bag, a leaf, and these once more where the row is out of bag.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
 # Bytes of a row and a lambda while losses are added up.

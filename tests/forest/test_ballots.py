@@ -6,13 +6,11 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load.leaf_shrinking import LeafShrinking
-from bigforest.forest.votes import ballots
 from bigforest.forest.votes.ballots import (
     Ballots,
     GrownNodes,
@@ -41,9 +39,7 @@ def test_leaf_values__are_those_of_the_nodes_to_the_last_bit(
 ) -> None:
     width = max(1, grown[0].counts.shape[1])
     joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ballots, "_PIECE", size)
-        found = leaf_values(joined, np.array(amounts))
+    found = leaf_values(joined, np.array(amounts), size)
     shrinking = LeafShrinking(np.array(amounts))
     rows = [shrinking.values(tree.feature, tree.weight, tree.counts, tree.value) for tree in grown]
     assert found is not None

@@ -11,14 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.encode import ranks as module
 from bigforest.encode.ranks import new_bins, presort
 from bigforest.encode.sortable_keys import KeyMaker
 from bigforest.kernels.presort.ranking import find_bins, rank_cells
 from tests.thorough import examples
 
 
-def ranked(values: NDArray[Any], pieces: int = 1) -> tuple[NDArray[Any], NDArray[np.float64]]:
+def ranked(values: NDArray[Any], bucket: int, pieces: int = 1) -> tuple[NDArray[Any], NDArray[np.float64]]:
     """Ranks of the values and the distinct ones; their keys are made in `pieces` pieces."""
     series = pl.Series("x", values)
     maker = KeyMaker("x", series.dtype)
@@ -28,7 +27,7 @@ def ranked(values: NDArray[Any], pieces: int = 1) -> tuple[NDArray[Any], NDArray
             maker.make(series[int(part[0]) : int(part[-1]) + 1], keys[part[0] : part[-1] + 1])
     assert maker.wrong() is None
     scale = maker.scale()
-    offsets = presort(keys, scale, new_bins(len(keys), "exact"))
+    offsets = presort(keys, scale, new_bins(len(keys), "exact"), bucket_rows=bucket)
     return keys, scale.values(offsets)
 
 
@@ -46,9 +45,7 @@ WHOLE = 2**53
     pieces=st.integers(1, 3),
 )
 def test_presort__equals_sorting(values: NDArray[Any], bucket: int, pieces: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BUCKET_ROWS", bucket)
-        ranks, distinct = ranked(values, pieces)
+    ranks, distinct = ranked(values, bucket, pieces)
     expected, codes = np.unique(values, return_inverse=True)
     assert ranks.tolist() == codes.tolist()
     assert distinct.tolist() == expected.tolist()
@@ -70,9 +67,8 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint64, np.uint32, np.int32, np.int8])
 @pytest.mark.parametrize("bucket", [50, 1 << 15])
-def test_presort__many_rows_of_every_type(shape: str, dtype: Any, bucket: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # With small buckets many of one value do not fit, and are sorted in place.
-    monkeypatch.setattr(module, "BUCKET_ROWS", bucket)
+def test_presort__many_rows_of_every_type(shape: str, dtype: Any, bucket: int) -> None:
+    """With small buckets many of one value do not fit, and are sorted in place."""
     random = np.random.default_rng(5)
     kind = np.dtype(dtype).kind
     raw = SHAPES[shape](random, 100_000)
@@ -84,7 +80,7 @@ def test_presort__many_rows_of_every_type(shape: str, dtype: Any, bucket: int, m
     else:
         low, high = (0, 2**32 - 1) if kind == "u" else (-(2**31), 2**31 - 1)
         values = np.clip(raw * 1000, low, high).astype(np.int64).astype(dtype)
-    ranks, distinct = ranked(values)
+    ranks, distinct = ranked(values, bucket)
     expected, codes = np.unique(values, return_inverse=True)
     assert (ranks == codes).all()
     assert (distinct == expected).all()

@@ -117,11 +117,12 @@ def shifted(ballot: NDArray[np.uint32], classes: int, mixed: int) -> NDArray[np.
     return np.where((ballot >= classes) & (ballot != NO_BALLOT), ballot + np.uint32(mixed), ballot)
 
 
-def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64]) -> NDArray[np.float64] | None:
+def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64], piece: int = _PIECE) -> NDArray[np.float64] | None:
     """The values of all leaves, shrunk by each lambda, float64 [leaves, lambdas * classes], or [leaves, lambdas] of
     numbers; those by the first lambda come first. None where the ballots are not those of trees.
 
     lambdas  in the unit of the weights.
+    piece    nodes whose values are shrunk together.
 
     The same bits as for trees that are read (forest/load/leaf_shrinking.py).
     """
@@ -143,8 +144,8 @@ def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64]) -> NDArray[np.fl
         if not hold_rows(ballot[begin:end], own, None if numbers else mixed, waiting, held, total):
             return None
         shrinking = LeafShrinking(lambdas)
-        for start in range(begin, end, _PIECE):
-            here = slice(start, min(start + _PIECE, end))
+        for start in range(begin, end, piece):
+            here = slice(start, min(start + piece, end))
             within = slice(here.start - begin, here.stop - begin)
             feature = np.where(is_leaf[here], np.int32(LEAF), np.int32(0))
             number = mixed[here, 0] if numbers else None
