@@ -12,6 +12,7 @@ alone, in any order. A reader names the arrays and types that it takes; a file w
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -87,7 +88,7 @@ class ArrayFile(NamedTuple):
         """The arrays of a block, in their order. Raises FormatError where they are damaged."""
         place, check, *rows = self.table[number].tolist()
         sizes = [
-            count * int(np.prod(shape, dtype=np.int64)) * kind.itemsize
+            count * math.prod(shape) * kind.itemsize
             for count, (kind, shape) in zip(rows, self.arrays.values(), strict=True)
         ]
         content = _read(file, place, sum(map(_filled, sizes)))
@@ -115,9 +116,10 @@ def writing_arrays(
                 shapes[name] = list(array.shape[1:])
                 entry.append(len(array))
                 own = np.ascontiguousarray(array, kind)
-                for piece in (own.reshape(-1).view(np.uint8).data, bytes(_filled(own.nbytes) - own.nbytes)):
-                    check = zlib.crc32(piece, check)
-                    file.write(piece)
+                filling = bytes(_filled(own.nbytes) - own.nbytes)
+                check = zlib.crc32(filling, zlib.crc32(own.data, check))
+                file.write(own.data)
+                file.write(filling)
             entry[1] = check
             index.append(entry)
 
