@@ -10,7 +10,7 @@ import polars as pl
 
 from bigforest.export.trees import library
 
-# Of text and lines, and of what stands behind. In a page they become the colour of its text: see `report/svg.py`.
+# Of text and lines, and of what stands behind. In a page they become the colour of its text: see `report/page.py`.
 INK = "#1b1c1d"
 FAINT = "#8a8b8c"
 # Colours that readers who do not tell red from green can tell (Okabe and Ito 2008).

@@ -57,9 +57,9 @@ class NodeSplit(NamedTuple):
     feature  or direction
     code     largest code, or projection, that goes left
     left     int64 [parts], statistics of the left side
-    way      see kernels/out_of_core/blocks.py BlockSplits
+    way      see kernels/out_of_core/blocks.py Splits
     missing  see kernels/scan/categorical_missing.py Subsets
-    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/out_of_core/blocks.py BlockSplits)
+    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/out_of_core/blocks.py Splits)
     direction  that is split on, None for a feature
     """
 

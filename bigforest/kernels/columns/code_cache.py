@@ -1,8 +1,8 @@
 """A small table of the codes of one subtree's rows, which lie far apart in the table of all rows.
 
-A node of few rows misses the cache with nearly every code that it looks up, and so do all nodes below it. So the first
-node on the way down that is small enough copies the codes of its rows, and its items then number the rows of the copy,
-in itself and in all nodes below. Depth first, these are all done before another copy is made.
+In a small node nearly every code read misses the cache, and so in all nodes below it. So the first node on the way
+down that is small enough copies the codes of its rows; from then on its items, and those of the nodes below, number
+rows of the copy. Growing is depth-first, so the subtree is finished before another copy is made.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from bigforest.kernels.compiler.jit import inlined
 
 # Bytes of the copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
 COPY_BYTES = 1_800_000
-# A node of fewer rows is done before copying would have paid. No fewer than SQUARE.
+# For fewer rows copying does not pay. At least SQUARE.
 FEWEST_ROWS = np.uint64(256)
 _SIDE = np.uint64(SQUARE)
-# Bytes of a line of the cache.
+# Bytes of a cache line.
 _LINE = np.uint64(64)
 
 
@@ -33,7 +33,7 @@ class CodeCache(NamedTuple):
 
     codes        Codes of the copied rows; its matrices are read-only views of the next three
     u8, u16, u32 [columns of that width, reach]
-    value        int64 [reach], of these rows the numbers to predict: a read-only view of the next; None for classes
+    value        int64 [reach], regression targets of these rows: a read-only view of the next; None for classes
     copied       int64 [reach]; None for classes
     span         uint64 [2], begin and end of the items that number rows of the copy
     """
@@ -48,7 +48,7 @@ class CodeCache(NamedTuple):
 
 
 def make_code_cache(codes: Codes, rows: int, numbers: bool) -> CodeCache:
-    """Room for the copy of a part with `rows` rows; numbers: whether these are predicted."""
+    """Room for the copy of a part with `rows` rows; numbers: whether the target is a regression."""
     return empty_code_cache(codes, min(COPY_BYTES // row_bytes(codes), rows), numbers)
 
 
@@ -64,7 +64,7 @@ def empty_code_cache(codes: Codes, reach: int, numbers: bool) -> CodeCache:
     copied = np.empty(reach, np.int64) if numbers else None
     value = None if copied is None else copied.view()
     for view in views[:3] if value is None else (*views[:3], value):
-        view.flags.writeable = False  # as in a store; other flags would be compiled apart
+        view.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     return CodeCache(views, u8, u16, u32, value, copied, np.zeros(2, np.uint64))
 
 
@@ -89,7 +89,7 @@ def copy_few_rows(table, items, at, out):
 
 @inlined
 def ask_for_rows(table, items, begin, end):
-    """Ask for the rows of items begin..end of a table, a line of the cache at a time."""
+    """Prefetch the rows of items begin..end of a table, a cache line at a time."""
     columns = np.uint64(table.shape[1])
     if columns == ZERO:
         return
@@ -102,7 +102,7 @@ def ask_for_rows(table, items, begin, end):
 
 @inlined
 def copy_rows(table, items, out):
-    """Copy the rows of at least SQUARE items, and ask for the next SQUARE while one is copied."""
+    """Copy the rows of at least SQUARE items, and prefetch the next SQUARE meanwhile."""
     n = np.uint64(items.size)
     for start in range(ZERO, n, _SIDE):
         at = min(start, n - _SIDE)
@@ -112,7 +112,7 @@ def copy_rows(table, items, out):
 
 @inlined
 def copy_codes(by_row, items, nearby):
-    """Copy the codes of the rows of `items`, and let these number the rows of the copy."""
+    """Copy the codes of the rows of `items`, and renumber the items by rows of the copy."""
     copy_rows(by_row.r8, items, nearby.u8)
     copy_rows(by_row.r16, items, nearby.u16)
     copy_rows(by_row.r32, items, nearby.u32)
@@ -138,7 +138,7 @@ def is_constant(column):
 def note_constant(nearby, n, constant):
     """Add the features that are constant in the first n rows of the copy to `constant`.
 
-    Otherwise each would be looked up in every node below that is the first on its path to draw it.
+    Otherwise each is read again in every node below that is the first on its path to draw it.
     """
     place = nearby.codes.place
     for feature in range(np.uint64(place.shape[0])):
@@ -154,10 +154,11 @@ def note_constant(nearby, n, constant):
 
 @inlined
 def look_near(codes, by_row, value, items, begin, end, constant, nearby):
-    """The codes that the items begin..end number rows of, Rows of the same, and the numbers to predict, or None.
+    """The codes that the items begin..end number rows of, as Codes and RowMajorCodes, and the regression targets, or
+    None.
 
     Those of all rows, or of a copy, which is made if it pays; then features that are constant in it are added to
-    `constant`, see axis.look_up.
+    `constant`, see scan/features.py fetch_codes.
     """
     if FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_cached(nearby, begin, end):
         if value is not None:

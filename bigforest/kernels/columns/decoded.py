@@ -1,7 +1,7 @@
-"""The values of columns of many different ones, by columns, for projections.
+"""The values of columns with many distinct values, by columns, for projections.
 
-A code of four bytes has a large dictionary, so that looking its value up misses the core's cache: 5 to 10 ns a row.
-Reading the value beside those of its neighbours takes 0.5 to 2.5.
+Codes of four bytes have a large dictionary, so looking up a value misses the core's cache: 5 to 10 ns a row. Reading
+values stored in the order of the rows takes 0.5 to 2.5.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.layout import Codes
 
-# Codes of fewer bytes have dictionaries of which enough stays in the cache.
+# Dictionaries of narrower codes mostly stay in the cache.
 WIDE_CODE = 4
 # Values of a dictionary read at a time.
 _CHUNK = 1 << 16
@@ -24,7 +24,8 @@ class DecodedColumns(NamedTuple):
 
     f32    float32 [columns whose values are all float32, rows]
     f64    float64 [others, rows]
-    place  uint32 [features, 2]: bytes of a value and row of the matrix of these; 0 bytes where values are looked up
+    place  uint32 [features, 2]: bytes of a value and row in the matrix of that width; 0 bytes where values are looked
+           up
     """
 
     f32: NDArray[np.float32]
@@ -33,7 +34,7 @@ class DecodedColumns(NamedTuple):
 
 
 def no_decoded_columns(features: int) -> DecodedColumns:
-    """Values of no column, for `features` features: all are looked up."""
+    """No decoded columns, for `features` features: all values are looked up."""
     return DecodedColumns(np.empty((0, 0), np.float32), np.empty((0, 0)), np.zeros((features, 2), np.uint32))
 
 

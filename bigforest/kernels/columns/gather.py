@@ -26,8 +26,8 @@ def gather_rows(table, slot, items, out):
 def gather(codes, by_row, feature, items, out):
     """out[i] = code of the row of items[i]; returns the smallest and the largest (uint32).
 
-    codes Codes, by_row Rows, feature uint64, items uint64 [n], out uint32 [>= n]. Rows ascend, so memory is read
-    forward. About a nanosecond per row while the column fits the cache.
+    codes Codes, by_row RowMajorCodes, feature uint64, items uint64 [n], out uint32 [>= n]. Rows ascend, so memory is
+    read forward. About a nanosecond per row while the column fits the cache.
     """
     width = codes.place[feature, 0]
     slot = np.uint64(codes.place[feature, 1])

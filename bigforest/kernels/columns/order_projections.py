@@ -1,8 +1,8 @@
 """Order the rows of a node by their projections. Oracle: numpy.sort.
 
-Values fall into buckets of equal width over their own range, so that most stand alone after one pass; what still
-stands together is ordered in the same way over its own range. Where that does not separate them (each value a
-fraction of the next), heapsort does: no data make it slow.
+Values are put into buckets of equal width over their range, so that most buckets hold one value after one pass; larger
+buckets are ordered in the same way over their own range. Where that does not separate the values (each a fraction of
+the next), heapsort does, so no data is slow.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from bigforest.kernels.compiler.jit import helper, inlined
 # Buckets that leave room for a position below PAIRS in 32 bits.
 _FINE = 1 << 25
 _POSITION_BITS = np.uint32(7)
-# Passes over a stretch that may leave most of it together before heapsort takes it.
+# Passes that may leave most of a stretch in one bucket before heapsort orders it.
 _POOR = 4
-# Up to this many rows insertion beats all else.
+# Up to this many rows insertion sort is fastest.
 _FEW = np.uint64(12)
 
 
@@ -34,7 +34,7 @@ class ProjectionScratch(NamedTuple):
     row          uint32 [rows + 1], positions in `value`, ordered in stretches from entry 1 or 0 on
     ordered      float64 [rows + 1], the values at these positions
     spare_row, spare_ordered  alike, scratch
-    places       uint32 [SORT_BUCKETS + 1], where the rows of a bucket go; those of Work are in use meanwhile
+    places       uint32 [SORT_BUCKETS + 1], where the rows of a bucket go; those of ScanScratch are in use meanwhile
     stretch      uint64 [rows / 12 + 2, 3], stretches still to be ordered: begin, end, poor passes so far
     cut          float64 [1], largest projection that goes left in the best split, where that is a projection's
     """
@@ -50,7 +50,7 @@ class ProjectionScratch(NamedTuple):
 
 
 def make_projection_scratch(rows: int) -> ProjectionScratch:
-    """Projected for nodes of up to `rows` rows."""
+    """ProjectionScratch for nodes of up to `rows` rows."""
     return ProjectionScratch(
         np.empty(rows),
         np.empty(rows + 1, np.uint32),

@@ -12,8 +12,8 @@ from bigforest.kernels.common.transpose import row_items, transpose
 
 # Bytes of a core's second-level cache that a node's rows may fill.
 CACHE_BYTES = 768 * 1024
-# Narrower rows are only copied from here (code_cache.py): reading them gained nothing, measured on 28 columns of 4
-# bytes.
+# Narrower rows are only copied from here (code_cache.py): reading them in place is no faster, measured on 28 columns
+# of 4 bytes.
 _WIDE_BYTES = 256
 
 # No copy, for families that read no codes.
@@ -29,7 +29,7 @@ def empty_rows(codes: Codes) -> RowMajorCodes:
 
 
 def no_rows() -> RowMajorCodes:
-    """Rows without reach, for kernels that can read a table by rows too and are to read it by columns."""
+    """RowMajorCodes with reach 0, for kernels that are to read by columns."""
     r8, r16, r32 = (np.empty((0, 0), kind) for kind in (np.uint8, np.uint16, np.uint32))
     return RowMajorCodes(r8, r16, r32, 0)
 

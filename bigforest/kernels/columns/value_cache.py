@@ -1,7 +1,7 @@
-"""A small table of the rows of one subtree: what a projection needs of a small node then lies in the core's own cache.
+"""A small table of the rows of one subtree, so that projections of small nodes are read from the core's own cache.
 
-To the copy of their codes (code_cache.py) come their values, by columns: a node of few rows reads a dozen columns of a
-large table in places far apart, and so do all nodes below it.
+Besides their codes (code_cache.py) their values are copied, by columns: a small node reads a dozen columns of a large
+table in places far apart, and so do all nodes below it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def make_value_cache(codes: Codes, pairs: int, rows: int) -> ValueCache:
 
 @inlined
 def take_near(by_row, values, means, items, begin, end, local):
-    """Whether the items begin..end number rows of the copy, which is made of theirs where it pays."""
+    """Whether the items begin..end number rows of the copy, which is made if it pays."""
     near = local.near
     n = end - begin
     if FEWEST_ROWS <= n <= np.uint64(local.value.shape[1]) and not is_cached(near, begin, end):

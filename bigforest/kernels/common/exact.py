@@ -1,4 +1,4 @@
-"""Exact comparison of scores, so that equal splits are equal and the tie rule decides, not rounding.
+"""Exact comparison of scores, so that equal splits compare as equal and the tie rule decides, not rounding.
 
 The Gini decrease of a split orders like sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side
 and w its weight. As a fraction that is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). For w below 2**32 the cross products

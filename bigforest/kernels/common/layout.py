@@ -1,7 +1,7 @@
-"""Array shapes and types the kernels share.
+"""Array shapes and types that kernels share.
 
 A row number has 32 bits: tables of more rows grow by passes, in pieces that fit into memory. How often a row is in a
-bag has 16: bags never exceed the table, so 65,535 repeats of one row have no measurable chance. Its class has 16.
+bag has 16: bags are no larger than the table, so more than 65,535 repeats of one row do not occur. Its class has 16.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-# What stands for the number of a feature where a node has none: in a leaf, and where a row is sent by a projection.
+# In place of the number of a feature: a leaf, and a node that splits on a projection.
 LEAF, OBLIQUE = -1, -2
-# What stands for the ballot of an inner node, see kernels/predict/ballots.py.
+# In place of the ballot of an inner node, see kernels/predict/ballots.py.
 NO_BALLOT = np.uint32(0xFFFFFFFF)
 
 
@@ -25,7 +25,7 @@ class Terms(NamedTuple):
     weight   float64 [terms], finite and not 0
 
     The projection of a row is the sum of weight * value in this order, from 0.0 on, in float64, each product and each
-    sum rounded. A projection of at most the threshold goes left; so one that is NaN (infinities met) goes right.
+    sum rounded. A projection of at most the threshold goes left; so NaN (from infinities) goes right.
     """
 
     start: NDArray[np.int64]
@@ -34,7 +34,8 @@ class Terms(NamedTuple):
 
 
 class LevelLists(NamedTuple):
-    """What nodes on categories list of their levels. Node i has code[start[i]:start[i + 1]], none but on a category.
+    """The levels that nodes on categories list. Node i has code[start[i]:start[i + 1]], none unless it is on a
+    category.
 
     start  int64 [nodes + 1]
     code   uint32, ascending within a node
@@ -59,10 +60,10 @@ class Codes(NamedTuple):
 
 
 class RowMajorCodes(NamedTuple):
-    """The same codes row by row: what a small node needs of a table of many columns then lies together.
+    """The same codes row by row, so that a small node of a table of many columns reads few cache lines.
 
     r8, r16, r32  [rows, columns of that width], C order; the transposes of u8, u16, u32.
-    reach         up to this many rows a node is read here, and beyond it by columns.
+    reach         nodes of up to this many rows read by rows, larger ones by columns.
     """
 
     r8: NDArray[np.uint8]

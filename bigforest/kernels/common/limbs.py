@@ -1,6 +1,6 @@
-"""Sums of whole numbers times wide weights, which 64 bits do not hold: exact, in any order.
+"""Sums of whole numbers times wide weights, which exceed 64 bits: exact, in any order.
 
-A sum is limb 1 + limb 2 * 2**32 + limb 3 * 2**64, int64, in places 1 to 3 of a row of PARTS; the weight stands before.
+A sum is limb 1 + limb 2 * 2**32 + limb 3 * 2**64, int64, in entries 1 to 3 of a row of PARTS; entry 0 is the weight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HALF = np.int64(32)
 def add_product(held, row, weight, number):
     """Add weight * number to the sum in held[row], int64 [rows, PARTS]; 0 <= weight < 2**63, |number| < 2**53.
 
-    Limbs 1 and 2 are below 2**32 afterwards if they were; the third holds what weights below 2**63 together can give.
+    Limbs 1 and 2 stay below 2**32; the third holds any sum of weights below 2**63 in all.
     """
     weight_0, weight_1 = weight & _MASK, weight >> _HALF
     number_0, number_1 = number & _MASK, number >> _HALF
@@ -34,7 +34,7 @@ def add_product(held, row, weight, number):
 
 @inlined
 def carry(held, row):
-    """Bring limbs 1 and 2, sums of some below 2**32, below 2**32."""
+    """Carry limbs 1 and 2, which are sums of numbers below 2**32, so that they are below 2**32."""
     held[row, 2] += held[row, 1] >> _HALF
     held[row, 1] &= _MASK
     held[row, 3] += held[row, 2] >> _HALF
@@ -43,6 +43,6 @@ def carry(held, row):
 
 @inlined
 def as_float(held, row):
-    """The sum in held[row], as carried, off by 2**-51 of it at most."""
+    """The sum in held[row] after `carry`; relative error at most 2**-51."""
     upper = np.float64(held[row, 3]) * 2.0**64 + np.float64(held[row, 2]) * 2.0**32
     return upper + np.float64(held[row, 1])

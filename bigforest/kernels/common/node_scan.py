@@ -15,7 +15,7 @@ from bigforest.kernels.common.exact import compare_gini
 from bigforest.kernels.common.pairwise import PAIRS
 from bigforest.kernels.compiler.jit import helper, inlined
 
-# Numba would turn a sum of signed and unsigned numbers into a float, and types a bare 0 apart from an int64.
+# Numba makes a float of the sum of a signed and an unsigned number, and types a literal 0 differently from an int64.
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
 TWO = np.uint64(2)
@@ -35,7 +35,7 @@ SORTED = 1024
 # Entries of Best.split.
 FEATURE, CODE, SQ_L, W_L, SQ_R, W_R = range(6)
 
-# A float score this much below the best cannot be as good: rounding is about 1e-15 of the score.
+# A float score this far below the best cannot be equal to it: rounding is about 1e-15 of the score.
 NEAR = 1.0 - 1e-12
 # Up to this weight the cross products of two Gini scores fit 63 bits.
 _SMALL = 4096
@@ -45,10 +45,10 @@ class Node(NamedTuple):
     """The node being split.
 
     items   uint64 [rows]
-    total   int64 [classes], class weights; of numbers to predict see kernels/scan/target.py
+    total   int64 [classes], class weights; for regression see kernels/scan/target.py
     weight  of all items, below 2**31
-    sq      sum of squares of the class weights; of numbers to predict their sum, counted from their mean rounded down:
-            at least 0 and below the weight
+    sq      sum of squares of the class weights; for regression the sum of the targets, relative to their mean rounded
+            down: at least 0 and below the weight
     """
 
     items: NDArray[np.uint64]
@@ -61,9 +61,8 @@ class BestSplit(NamedTuple):
     """The best split found so far in a node.
 
     split  int64 [feature, code, sq_l, w_l, sq_r, w_r]: codes up to `code` go left; w_l, w_r are the weights of the
-           sides, sq_l, sq_r their sums of squared class weights (for entropy and error their scores, of numbers
-           to predict their sums). feature is -1
-           when there is none.
+           sides, sq_l, sq_r their sums of squared class weights (for entropy and error their scores, for
+           regression their sums). feature is -1 when there is none.
     limit  float64 [1], its score in the scale of the scanner, times NEAR: a cheap filter before the exact comparison.
     """
 
@@ -77,7 +76,7 @@ class ScanScratch(NamedTuple):
     codes                uint32 [rows], codes of the current feature, in the order of the node's items
     add                  uint64 [rows], few classes: multiplicity, shifted by class, see prepare in
                          kernels/scan/features.py
-    keys                 uint64 [rows + 1], sort keys; entry 0 is a rubbish bin while buckets are opened
+    keys                 uint64 [rows + 1], sort keys; entry 0 takes keys that are not wanted while buckets are opened
     places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
     packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
     hist                 uint32 [(classes + 1) * (BUCKETS + 1)], histogram of many classes, see
@@ -113,9 +112,9 @@ class ScanScratch(NamedTuple):
 
 
 class CachedColumn(NamedTuple):
-    """Codes of a feature as they have been looked up: uint32 [>= rows], in the order of the node's items.
+    """Codes of a feature that were read before: uint32 [>= rows], in the order of the node's items.
 
-    low, high  the smallest and the largest (uint32); the same where the codes mean nothing
+    low, high  the smallest and the largest (uint32); equal where the codes are not valid
     """
 
     codes: NDArray[np.uint32]
@@ -124,7 +123,7 @@ class CachedColumn(NamedTuple):
 
 
 def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
-    """Work for nodes of up to `rows` rows of `classes` classes."""
+    """ScanScratch for nodes of up to `rows` rows of `classes` classes."""
     size = max(rows, PAIRS)
     return ScanScratch(
         np.empty(size, np.uint32),
@@ -151,7 +150,7 @@ def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
 
 @inlined
 def with_codes(work, codes):
-    """Work with other room for codes."""
+    """The scratch with another array for codes."""
     return ScanScratch(
         codes,
         work.add,
@@ -189,7 +188,7 @@ def class_of(item):
 
 @inlined
 def shift_for(span, most):
-    """Bits to drop so that codes 0..span fall into at most `most` buckets; uint64s, gives uint32."""
+    """Bits to drop so that codes 0..span fall into at most `most` buckets; takes uint64, returns uint32."""
     shift = np.uint32(0)
     while (span >> np.uint64(shift)) >= most:
         shift += np.uint32(1)
@@ -200,7 +199,7 @@ def shift_for(span, most):
 def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
     """Make this split the best if it is better, or as good with a lower code of the same feature. True if taken.
 
-    Of features that are as good the first that is offered stays.
+    Among equal features the one offered first is kept.
     """
     split = best.split
     if split[FEATURE] >= 0:

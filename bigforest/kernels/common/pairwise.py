@@ -1,7 +1,7 @@
 """Splits of few rows by all pairs of them, sixteen at a time: sums over the rows up to each, and their scores.
 
-Quadratic, but a pair costs a sixteenth of a few instructions and nothing branches on the data, so for few rows this
-beats sorting. As plain Python the functions below are what they are when compiled, and their oracle.
+Quadratic, but a pair costs a sixteenth of a few instructions and nothing branches on the data, so for few rows this is
+faster than sorting. The plain-Python bodies below are the oracle of the compiled versions.
 
 Scores are float32: they say which splits are worth an exact comparison, those from the highest * (1 - SCORE_ERROR) on.
 """
@@ -20,17 +20,17 @@ from bigforest.kernels.common.simd import FLOATS, LANES, VECTOR, Lanes
 from bigforest.kernels.compiler.jit import compiled_as
 
 PAIRS = 128
-# Most weight of a node whose splits are scored here: no product of two weights reaches 31 bits.
+# Most weight of a node that is scored here: products of two weights stay below 31 bits.
 SCORED_WEIGHT = 1 << 15
-# Twice the relative error of a score, with room to spare: each of its few roundings is 2**-24.
+# More than twice the relative error of a score: each of its few roundings is 2**-24.
 SCORE_ERROR = 1e-6
 
 
 def sums_up_to(code, add, n, out):
     """out[i] = sum of add[j] over all j < n with code[j] <= code[i], for i < n.
 
-    code, add, out uint32 [>= n rounded up to LANES]; the rounding of code and out is read and written, its values
-    mean nothing. Sums wrap at 2**32. Cost: n * n / 16 steps. Compiled callers get vectors.
+    code, add, out uint32 [>= n rounded up to LANES]; the padding of code and out is read and
+    written, with arbitrary values. Sums wrap at 2**32. Cost: n * n / 16 steps. Compiled callers get vectors.
     """
     for i in range(int(n)):
         out[i] = np.uint32(int(add[:n][code[:n] <= code[i]].sum()) & 0xFFFFFFFF)
@@ -71,7 +71,7 @@ def score_pairs_two(code, add, n, ones, weight, min_leaf, out, score):
     highest.
 
     add[j] is a weight, shifted 16 for class 1; together they weigh `weight` < SCORED_WEIGHT, `ones` of it in class 1.
-    score float32, as long as out: -1 where a side has less than min_leaf, which is 1 at least. The highest is float64.
+    score float32, of the length of out: -1 where a side has less than min_leaf >= 1. The highest is float64.
     """
     sums_up_to(code, add, n, out)
     for i in range(int(n)):

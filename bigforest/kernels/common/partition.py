@@ -1,4 +1,4 @@
-"""Send the rows of a node to its children."""
+"""Partition the rows of a node between its children."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bigforest.kernels.compiler.jit import inlined
 @inlined
 def sum_classes(items, total):
     """total[k] = weight of class k among the items; int64 [classes]."""
-    if total.size == 2:  # sums without an array run in vectors
+    if total.size == 2:  # without an array the compiler vectorises the sums
         weight = ZERO
         ones = ZERO
         for i in range(np.uint64(items.size)):
@@ -31,12 +31,12 @@ def partition(here, limit, items, spare):
     """Reorder items stably: those whose code here[i] is up to `limit` first. No branch depends on the data.
 
     here uint32 [>= n]; items uint64 [n], mutated; spare uint64 [>= n], scratch. Returns the number of rows on the left
-    (uint64), the largest code there and the smallest on the right (uint32), without meaning where a side has no rows.
+    (uint64), the largest code there and the smallest on the right (uint32), undefined where a side has no rows.
     """
     after = np.uint32(limit + np.uint32(1))
     below = np.uint32(0)
     above = np.uint32(0xFFFFFFFF)
-    for i in range(np.uint64(items.size)):  # by itself this runs in vectors
+    for i in range(np.uint64(items.size)):  # a loop of its own, which the compiler vectorises
         distance = np.uint32(here[i] - after)  # wraps on the left, so that the largest codes there have the largest
         below = max(below, distance)
         above = min(above, distance)

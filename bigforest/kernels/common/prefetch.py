@@ -1,4 +1,4 @@
-"""Asking for a cache line before it is needed."""
+"""Prefetching a cache line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _READ, _KEEP, _DATA = 0, 3, 1
 
 
 def prefetch(array, index):
-    """Ask for array[index] (uint64), and go on. Nothing depends on it, so it may lie outside of the array."""
+    """Prefetch array[index] (uint64). The index may be out of bounds."""
 
 
 @intrinsic

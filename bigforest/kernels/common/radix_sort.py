@@ -1,5 +1,5 @@
-"""Sort items (offset << 32 | row, all different) by their offsets: by digits through a buffer where they fit in the
-cache, in place where there are more of them. Oracle: numpy.sort.
+"""Sort items (offset << 32 | row, all different) by their offsets: with a buffer where they fit in the cache, else
+in place. Oracle: numpy.sort.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO
 from bigforest.kernels.common.sort import insertion_sort
 from bigforest.kernels.compiler.jit import helper, inlined
 
-# Most bits of a digit, of one in place, and most items for an insertion sort.
+# Most bits of a digit, bits of a digit in place, and most items for an insertion sort.
 DIGIT_BITS = 11
 FLAG_BITS = 8
 FEW = 32
 _FLAGS = 1 << FLAG_BITS
-# Four digits in place sort 32 bits; each leaves at most this many parts waiting.
+# Four digits in place sort 32 bits; at most this many parts wait at a time.
 WAITING = 4 * _FLAGS
 
 _EIGHT = np.uint64(FLAG_BITS)
@@ -43,7 +43,7 @@ class SortScratch(NamedTuple):
 
 
 def sort_scratch(buffered):
-    """A Scratch for `buffered` items at a time."""
+    """SortScratch for `buffered` items at a time."""
     return SortScratch(
         np.empty(buffered, np.uint64),
         np.empty(1 << DIGIT_BITS, np.uint64),
@@ -57,7 +57,7 @@ def sort_scratch(buffered):
 def sort_items(items, begin, end, bits, scratch):
     """Sort items[begin:end] by bits 32 .. 32 + bits - 1, above which they are equal; bits <= 32.
 
-    About 4 ns per item, whatever the order and the number of equals. Equal offsets stay in no order.
+    About 4 ns per item, whatever the order and the number of ties. Not stable.
     """
     waiting = scratch.waiting
     waiting[0, 0], waiting[0, 1], waiting[0, 2] = begin, end, bits
@@ -117,7 +117,7 @@ def _part_in_place(items, begin, end, shift, scratch):
 
 @inlined
 def _sort_by_digits(items, begin, size, bits, scratch):
-    """Sort items[begin:begin + size] digit by digit from the lowest, to the buffer and back."""
+    """Sort items[begin:begin + size] digit by digit from the lowest, through the buffer and back."""
     widest = _EIGHT if size < np.uint64(4096) else _ELEVEN
     passes = (bits + widest - ONE) // widest
     width = (bits + passes - ONE) // passes
@@ -135,7 +135,7 @@ def _sort_by_digits(items, begin, size, bits, scratch):
 
 @inlined
 def _pass(source, target, shift, width, counts):
-    """Copy source to target in the order of the digit of `width` bits above `shift`, equal ones as they stand."""
+    """Copy source to target in the order of the digit of `width` bits above `shift`, stably."""
     digits = ONE << width
     mask = digits - ONE
     for d in range(digits):

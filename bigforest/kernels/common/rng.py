@@ -1,4 +1,4 @@
-"""Counter-based random numbers: a draw depends on its key and its counter, never on what was drawn before.
+"""Counter-based random numbers: a draw depends on its key and its counter alone, never on earlier draws.
 
 The mixer is the finaliser of SplitMix64 (Steele, Lea and Flood 2014, section 3).
 """
@@ -12,18 +12,18 @@ from bigforest.kernels.compiler.jit import inlined, kernel
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LEFT = np.uint64(0x9E3779B97F4A7C15)
 RIGHT = np.uint64(0xD1B54A32D192ED03)
-# What a node draws its directions with: where weights are, what they are, which class means are offered.
+# Streams of a node's directions: places of weights, values of weights, which class means are offered.
 PLACES = np.uint64(0xA0761D6478BD642F)
 WEIGHTS = np.uint64(0xE7037ED1A0B428DB)
 OFFERS = np.uint64(0x8EBC6AF09C88C6E3)
-# And how many features it draws, where that is left to chance.
+# Number of features a node draws, where it is random.
 CHANCES = np.uint64(0x589965CC75374CC3)
-# And which columns it draws from the subspace of its tree.
+# Columns that a node draws from the subspace of its tree.
 COLUMNS = np.uint64(0x1D8E4E27C47D124F)
-# And where it cuts them, where splits are random.
+# Thresholds of random splits.
 CUTS = np.uint64(0x2127599BF4325C37)
 
-# Purposes keep the streams of one (seed, tree) apart.
+# Purposes separate the streams of one (seed, tree).
 PURPOSE_BAG = np.uint64(1)
 PURPOSE_GROW = np.uint64(2)
 PURPOSE_TIE = np.uint64(3)
@@ -44,7 +44,8 @@ def mix(z):
 
 @inlined
 def below(random, bound):
-    """Map a uint64 to 0 .. bound - 1 (bound < 2**32) by its upper half; off uniform by at most bound / 2**32."""
+    """Map a uint64 to 0 .. bound - 1 (bound < 2**32) by its upper half; probabilities are off by at most bound /
+    2**32."""
     return ((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)
 
 
@@ -56,7 +57,7 @@ def split_state(key, feature):
 
 @inlined
 def level_number(state, level):
-    """By what levels (codes) are put in random order; state: of `split_state`."""
+    """The number by which a level (code) is placed in a random order; state: of `split_state`."""
     return mix(state ^ mix(np.uint64(level)))
 
 

@@ -1,7 +1,6 @@
-"""Vectors of LLVM, which fit themselves to the processor: what the loops of pairwise.py and
-kernels/scan/multi_class_edges.py are written with.
+"""Vectors in LLVM, whose width follows the processor: helpers of pairwise.py and kernels/scan/multi_class_edges.py.
 
-Loops over arrays that might overlap are not vectorised by the compiler, so these are written out.
+The compiler does not vectorise loops over arrays that might overlap, so these loops emit vectors explicitly.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ ZEROS = ir.Constant(VECTOR, [0] * LANES)
 
 
 class Lanes:
-    """Writes the code of an intrinsic on arrays of 32-bit numbers, a block of LANES of them at a time.
+    """Emits the code of an intrinsic on arrays of 32-bit numbers, a block of LANES at a time.
 
-    builder  writes the code
+    builder  emits the code
     arrays   pointers to their data, by name
     """
 
@@ -80,7 +79,7 @@ class Lanes:
             yield base
 
     def sum(self, rows: Any, term: Callable[[Any], Any]) -> Any:
-        """The sum over all rows of the vector that `term` writes for one of them."""
+        """The sum over all rows of the vector that `term` emits for a block."""
         total = cgutils.alloca_once(self.builder, VECTOR)
         self.builder.store(ZEROS, total)
         with cgutils.for_range(self.builder, rows) as loop:
@@ -103,7 +102,7 @@ class Lanes:
     def highest(self, vector: Any) -> Any:
         """The highest lane of scores, none of which is negative but -1, as float64.
 
-        Bits of such floats are in the order of their values when taken for signed numbers.
+        The bits of such floats, read as signed integers, are in the order of their values.
         """
         number = NUMBER if vector.type == FLOATS else ir.IntType(64)
         numbers = ir.VectorType(number, LANES)

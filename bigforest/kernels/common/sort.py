@@ -15,7 +15,7 @@ _FAR = ONE << np.uint64(25)
 
 @helper
 def sort_many(keys, begin, end):
-    """Heapsort of keys[begin:end]: in place, and no order of the data makes it slow (Williams 1964)."""
+    """Heapsort of keys[begin:end]: in place, and no input is slow (Williams 1964)."""
     size = end - begin
     start = size // TWO
     last = size

@@ -1,4 +1,4 @@
-"""Transpose codes or values in squares of SQUARE by SQUARE, in vectors of LLVM: a quarter of an instruction each."""
+"""Transpose codes or values in squares of SQUARE by SQUARE, with LLVM vectors: a quarter of an instruction each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def transpose(table, items, start, stop, out, first):
             for c in range(columns):
                 out[c, first + r] = here[items[r] >> _SHIFT32, c]
         return
-    for begin in range(_ZERO, columns, _LINE):  # so that both sides stay in the cache
+    for begin in range(_ZERO, columns, _LINE):  # so that source and target stay in the cache
         for r in range(_ZERO, rows, _SIDE):
             row = min(r, rows - _SIDE)
             for c in range(begin, min(begin + _LINE, columns), _SIDE):
@@ -76,7 +76,8 @@ def _transpose_square(typingctx: Any, table: Any, items: Any, column: Any, out: 
         for r in range(SQUARE):
             row = builder.lshr(builder.load(builder.gep(numbers.data, [word(r)])), word(32))
             vectors.append(builder.load(place(source, row, column), align=width))
-        # Interleaving vectors i and i + 8 turns the eight bits of (row, column) by one place; four turns swap them.
+        # Interleaving vectors i and i + 8 rotates the eight bits of (row, column) by one; four rotations swap row and
+        # column.
         for _ in range(_STAGES):
             halves = zip(vectors[: SQUARE // 2], vectors[SQUARE // 2 :], strict=True)
             vectors = [_interleave(builder, *pair, half) for pair in halves for half in (0, SQUARE // 2)]

@@ -1,11 +1,12 @@
 """Where compiled kernels are kept between processes: a file for each kernel and signature, which is right or not read.
 
 A file's name and checksum are of its key: sources, versions, settings, processor and signature. So a file that is
-damaged, of another kernel, of other sources or of another machine is never loaded, and costs a compilation. It is
-written beside its place and renamed. A process that finds a kernel missing locks it, so that others wait for its file.
+damaged, of another kernel, of other sources or of another machine is never loaded and only costs a compilation. Files
+are written next to their place and renamed. A process that finds a kernel missing locks it, so that others wait for its
+file.
 
-A wheel may carry kernels in `shipped`, for levels of processors (levels.py). They are read like those of the cache, by
-the best level that the processor has, and never written.
+A wheel may contain kernels in `shipped`, for levels of processors (levels.py). They are read like those of the cache,
+for the best level of the processor, and never written.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ except ImportError:  # not POSIX: processes that start together compile side by 
 
 SOURCES = Path(__file__).resolve().parents[1]
 SHIPPED = SOURCES / "shipped"
-# A module or a folder of kernels where it is named in an import. In a comment it does no harm.
+# A module or a folder of kernels named in an import. A match in a comment does no harm.
 _NAMES = re.compile(rb"\bbigforest\.kernels\.(\w+(?:\.\w+)*)")
-# Settings of Numba that change machine code, beside those of the processor, which are in the key.
+# Settings of Numba that change machine code, besides those of the processor, which are in the key anyway.
 _SETTINGS = (
     *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT"),
     *("LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS", "ENABLE_AVX"),
 )
-# Seconds to wait for another process that compiles the same kernel, and between two looks.
+# Seconds to wait for another process that compiles the same kernel, and between two checks.
 PATIENCE = 300.0
 _BETWEEN_LOOKS = 0.05
 _CHECKSUM = hashlib.sha256().digest_size
@@ -54,10 +55,10 @@ _CHECKSUM = hashlib.sha256().digest_size
 
 @cache
 def stamp_of(source: Path, root: Path = SOURCES) -> str:
-    """Of all that decides machine code beside a kernel's signature and the processor; `root` has the kernels.
+    """A stamp of all that decides machine code besides a kernel's signature and the processor; `root` has the kernels.
 
-    A kernel is stamped with its own file and all files that this imports, directly or not: an edit compiles again
-    what it may change and nothing else. Numba's own cache looks at the kernel's file and at Numba's version only.
+    A kernel is stamped with its own file and all files that it imports, directly or not: an edit recompiles what it
+    may change and nothing else. Numba's own cache checks the kernel's file and Numba's version only.
     """
     found, waiting = {source}, [source]
     while waiting:
@@ -68,7 +69,7 @@ def stamp_of(source: Path, root: Path = SOURCES) -> str:
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """Of the files, and of all else that decides machine code beside them."""
+    """A digest of the files, and of all else that decides machine code."""
     digest = hashlib.sha256(repr(_surroundings()).encode())
     for path in sorted(files):
         content = _content(path)
@@ -78,8 +79,8 @@ def digest_of(files: Iterable[Path]) -> str:
 
 @cache
 def _content(path: Path) -> bytes:
-    """A file as this process first read it. One that is changed afterwards, by an update while we run, does not change
-    the functions that were imported from it, and what is compiled of these must not count as compiled of the new."""
+    """A file as this process first read it. If an update changes it later, the imported functions are still the old
+    ones, and their machine code must not be stored as that of the new file."""
     return path.read_bytes()
 
 
@@ -102,10 +103,9 @@ def _surroundings() -> tuple[Any, ...]:
 
 @cache
 def folders() -> tuple[Path, ...]:
-    """Where to look for kernels: in NUMBA_CACHE_DIR alone where that can be used; the first is written to.
+    """Where to look for kernels: in NUMBA_CACHE_DIR alone if it is usable; the first is written to.
 
-    Beside the sources, which is where an installation may bring them along, they are also read when they cannot be
-    written.
+    The folder next to the sources, to which an installation may ship kernels, is read even if it is not writable.
     """
     own = f"bigforest-{hashlib.sha256(repr(_surroundings()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR and _is_writable(given := Path(config.CACHE_DIR) / own):
@@ -125,7 +125,7 @@ def _is_writable(folder: Path) -> bool:
 
 
 class KernelCache(caching._Cache):  # type: ignore[misc]
-    """The files of a function's kernels; Numba asks it before and tells it after compiling."""
+    """The files of a function's kernels; Numba calls it before and after compiling."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         source = Path(function.__code__.co_filename)
@@ -143,7 +143,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         return str(folders()[0])
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """What was compiled for the signature, or None.
+        """The machine code for the signature, or None.
 
         Numba's own cache first registers all that it can compile, a fifth of the time of a short run: machine code
         needs none of that.
@@ -151,7 +151,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         if _of_process(signature):
             return None
         for path, key in self._places(signature, target_context.codegen()):
-            with contextlib.suppress(Exception):  # whatever is wrong with a file costs a compilation and no more
+            with contextlib.suppress(Exception):  # any fault of a file only costs a compilation
                 content = path.read_bytes()
                 if content[:_CHECKSUM] != _checksum(key, content[_CHECKSUM:]):
                     continue
@@ -162,12 +162,12 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         return None
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep what was compiled, where a disk takes it."""
+        """Keep the machine code, if the disk can be written."""
         if compiled.library.has_dynamic_globals or _of_process(signature):  # addresses of this process
             return
         place, key = next(self._places(signature, compiled.codegen))
         temporary = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
-        with contextlib.suppress(Exception):  # a full disk costs others a compilation and no more
+        with contextlib.suppress(Exception):  # a full disk only costs other processes a compilation
             # The only text among the parts are types with places of sources on this machine, which nobody reads.
             content = serialize.dumps(tuple("" if isinstance(part, str) else part for part in compiled._reduce()))
             try:
@@ -178,9 +178,9 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     @contextlib.contextmanager
     def turn(self, signature: Any, target_context: Any, patience: float = PATIENCE) -> Iterator[None]:
-        """Wait while another process compiles for the signature, for as long as it has not, and `patience` seconds.
+        """Wait while another process compiles for the signature, at most `patience` seconds.
 
-        Others wait for us until the block ends. Where files cannot be locked, nobody waits.
+        Other processes wait for this one until the block ends. Where files cannot be locked, no process waits.
         """
         if _of_process(signature):
             yield
@@ -235,12 +235,12 @@ def _machines(own: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
 
 
 def is_noted(kind: str) -> bool:
-    """Whether the kernels of this kind, whatever that is to the caller, have been compiled for this machine."""
+    """Whether the kernels of this kind, a name that the caller chooses, have been compiled for this machine."""
     return bool(config.DISABLE_JIT) or any(note.exists() for note in _notes(kind))
 
 
 def note(kind: str) -> None:
-    """Remember that the kernels of this kind have been compiled, where a disk takes it."""
+    """Note that the kernels of this kind have been compiled, if the disk can be written."""
     if not is_noted(kind):
         with contextlib.suppress(OSError):
             next(_notes(kind)).touch()

@@ -17,8 +17,8 @@ from bigforest.kernels.compiler.parts import PartCompiler, PartDispatcher, is_te
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Kernels allocate nothing: callers hand them their arrays. So Numba need not count references, which costs more than
-# the work itself where arrays are passed to a function for every small node.
+# Kernels allocate nothing: callers pass all arrays. So Numba need not count references, which would cost more than the
+# work itself where arrays are passed to a function for every small node.
 _FLAGS = {"nopython": True, "nogil": True, "boundscheck": False, "error_model": "numpy", "_nrt": False}
 
 
@@ -42,8 +42,8 @@ class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without garbage collection: the compiler makes millions of objects, which are looked through in vain again and
-    again."""
+    """Without garbage collection: the compiler makes millions of objects, which would be scanned again and again for
+    nothing."""
     if not gc.isenabled():
         yield
         return
@@ -76,6 +76,6 @@ def part(function: Function, options: dict[str, Any], lean: bool = is_tested()) 
     return PartDispatcher(function, options) if lean else registry.CPUDispatcher(function, targetoptions=options)
 
 
-# What is compiled in the place of a function, which stands for it where nothing is compiled.
+# Options of compiled replacements of plain-Python functions.
 _PART = {**_FLAGS, "forceinline": True, **({"pipeline_class": PartCompiler} if is_tested() else {})}
 compiled_as = partial(overload, jit_options=_PART)

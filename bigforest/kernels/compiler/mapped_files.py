@@ -1,9 +1,8 @@
-"""Files that are mapped to be read, and may be cut short meanwhile, or lie on a disk that fails.
+"""Files that are mapped for reading and may be truncated meanwhile, or lie on a failing disk.
 
-The system answers reading such a place with the signal SIGBUS, which would end the process without a word. Here a
-handler, compiled by LLVM because no Python may run in it, puts zeros in the place of what is gone, up to the end of the
-map, and notes that. The loop that reads ends as with any values, and `was_lost` tells whether it read zeros. Whatever
-else the signal was sent for goes to the handler that there was before.
+Reading a lost page raises the signal SIGBUS, which would end the process without a message. Here a handler, compiled
+by LLVM because no Python may run in it, maps zeros from the lost page to the end of the map, and notes that. The loop
+that reads continues, and `was_lost` says whether it read zeros. Other causes of the signal go to the previous handler.
 
 Only on Linux. Elsewhere, and where another library takes the signal over later, the process ends.
 """
@@ -22,14 +21,14 @@ import numpy as np
 from llvmlite import binding, ir
 from numpy.typing import NDArray
 
-# Maps at a time; the first entry is not used. What is mapped beyond is not looked after.
+# Maps at a time; the first entry is not used. Further maps are not guarded.
 _PLACES = 1 << 14
 _BEGIN, _END, _LOST = range(3)
 # int64 [places, 3]: first address, address after the last, and whether zeros were put there.
 _maps = np.zeros((_PLACES, 3), np.int64)
 _free = list(range(_PLACES - 1, 0, -1))
 _lock = threading.Lock()
-# Of struct sigaction, of which no C library of Linux has more bytes, and struct siginfo.
+# Bytes of struct sigaction, at most in any C library of Linux, and offsets in struct siginfo.
 _ACTION_BYTES = 256
 _FLAGS_PLACE = 136
 _ADDRESS_PLACE = 16
@@ -50,12 +49,12 @@ class GuardedMap:
             weakref.finalize(array._mmap, _leave, self._place)  # type: ignore[attr-defined]
 
     def was_lost(self) -> bool:
-        """Whether some of it was read that could not be read."""
+        """Whether a part was read that could not be read."""
         return bool(_maps[self._place, _LOST])
 
 
 def _enter(begin: int, size: int) -> int:
-    """The place of a map in the table; 0 where it is not looked after."""
+    """The place of a map in the table; 0 if it is not guarded."""
     with _lock:
         if not _installed() or not _free:
             return 0

@@ -1,4 +1,4 @@
-"""Functions that are compiled into kernels and never run on their own: no wrappers, no machine code of their own.
+"""Functions that are compiled into kernels and never run on their own: without wrappers and machine code.
 
 Numba links, optimises and emits machine code for every function it meets, with wrappers to call it from Python and from
 C, although a kernel carries a copy of all that it calls. Parts stop before machine code. They are optimised all the

@@ -1,9 +1,9 @@
 """One block of rows at a time: send its rows down the newest splits of a tree, and count, collect and sum what the
 frontier asks for. Oracles: tests/naive/tree.py, tests/naive/oblique.py, through grow/out_of_core/levels.py.
 
-A column is a feature or a direction. Kernels are compiled apart for each. Where `terms` is None, columns are features
-of `cells`, Codes, and hold codes, uint32. Else they are directions, and hold the projections on them of the values in
-`cells`, BlockValues: float64. A direction of one feature and weight 1 has the values themselves.
+A column is a feature or a direction. Kernels are compiled separately for each. Where `terms` is None, columns are
+features of `cells`, Codes, and hold codes, uint32. Else they are directions, and hold the projections on them of the
+values in `cells`, BlockValues: float64. A direction of one feature and weight 1 has the values themselves.
 
 All row numbers are those within the block, so tables may be of any length.
 """
@@ -31,7 +31,7 @@ _SEVEN = np.uint64(7)
 # How a split sends rows: by their column; so, but those without a value, of code 0, to the right; or by whether their
 # level is listed, the listed ones to the left, or to the right.
 BY_CODE, MISSING_RIGHT, LISTED_LEFT, LISTED_RIGHT = range(4)
-# What stands for the code of a missing value that goes right. No feature has a code this large.
+# The code of a missing value that goes right. No feature has a code this large.
 AFTER_ALL = 0xFFFFFFFF
 
 
@@ -75,7 +75,7 @@ class Probes(NamedTuple):
              they are of equal width, and 0 where they are not
     buckets  uint64; offset uint64, where the buckets of this entry begin in the arrays of all
     edge     float64, the smallest projection of every bucket of every entry; empty for codes
-    centre   int64, from where numbers to predict are counted
+    centre   int64, from where regression targets are counted
     """
 
     node: NDArray[np.uint32]
@@ -170,7 +170,7 @@ def read_probe(cells, terms, probes, p, here, out):
 
 @inlined
 def look_up_sides(fetched, n, listed, left):
-    """Make codes of levels 0 for the left side and 1 for the right one; left: side of the listed ones."""
+    """Replace codes of levels by 0 for the left side and 1 for the right one; left: side of the listed levels."""
     for i in range(n):
         level = np.uint64(fetched[i])
         here = (listed[level >> _THREE] >> np.uint8(level & _SEVEN)) & np.uint8(1)
@@ -212,7 +212,7 @@ def route_rows(cells, terms, items, spare, read, splits, begin, end, below, abov
     begin, end    uint64 [nodes], in and out: those of node i are items[begin[i]:end[i]], in an inner node all that
                   passed it
     below, above  [splits], in and out: largest of the column sent left, smallest sent right, over all blocks so far;
-                  without meaning where levels are listed, above AFTER_ALL where no value was sent right
+                  undefined where levels are listed, above AFTER_ALL where no value was sent right
     """
     for k in range(np.uint64(splits.node.size)):
         node, left, right = np.uint64(splits.node[k]), np.uint64(splits.left[k]), np.uint64(splits.right[k])
@@ -300,7 +300,7 @@ range_with = of_column(same_range, wider_range)
 
 @inlined
 def number_of(item, value, centre):
-    """The number to predict of an item, counted from the centre, and times its multiplicity."""
+    """The regression target of an item, relative to the centre, times its multiplicity."""
     number = value[item >> SHIFT32] - centre
     return number, np.int64(item & BITS16) * number
 
@@ -310,7 +310,7 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
     """Add the rows of the block to the histograms of the probes.
 
     items, begin, end  from route_rows
-    value      int64 [rows of the block], numbers to predict; None for classes, and always with terms
+    value      int64 [rows of the block], regression targets; None for classes, and always with terms
     parts, weighted    of grow/out_of_core/node_stats.py
     read       [n], scratch of the type of a column
     counts     flat: part k of bucket b of probe p at (offset[p] + b) * parts + k, added to; uint32, int64 for numbers
@@ -359,7 +359,8 @@ def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, f
     wanted   bool, flat: bucket b of probe p at offset[p] + b
     found    of the type of a column, out, with room for all rows of all probes and one more
     tags     uint32, out, as long: class << 16 | multiplicity
-    numbers  int64, out, as long: of each row its number, from the centre and by weight; None for classes
+    numbers  int64, out, of the same length: the target of each row, relative to the centre and times its weight; None
+             for classes
     ends     uint64 [probes], out: where the rows of a probe end
     """
     at = ZERO

@@ -47,6 +47,6 @@ def draw_direction(sparse, key, column, at, drawn):
 
 @kernel
 def offered_differences(key, columns, features, offered):
-    """Set offered[j], bool, to whether the node of this key looks at difference j; see means.is_offered."""
+    """Set offered[j], bool, to whether the node of this key looks at difference j; see mean_difference.is_offered."""
     for j in range(np.uint64(offered.size)):
         offered[j] = is_offered(key, j, columns, features)

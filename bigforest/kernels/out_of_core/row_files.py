@@ -45,15 +45,16 @@ def fold(state, words):
 
 @kernel
 def checksum(head, words):
-    """A number of two rows of words, uint64 [n], that is another one if any one word is another."""
+    """A checksum of two rows of words, uint64 [n], that changes if any one word changes."""
     return fold(fold(_BASIS, head), words)
 
 
 @kernel
 def seal_chunks(index, words):
-    """Put the checksums of chunks into their index.
+    """Write the checksums of chunks into their index.
 
-    index  uint64 [chunks, 3]: where each begins, in bytes, rows, and out: the checksum of these two and of its words
+    index  uint64 [chunks, 3]: where each begins, in bytes, rows, out: the checksum of these two and of the words of the
+           chunk
     words  uint64 [n], those of all chunks, one after the other
     """
     chunks = np.uint64(index.shape[0])
@@ -82,7 +83,7 @@ def pick_columns(matrix, items, begin, end, place, out):
 
 @kernel
 def pick_tags(items, begin, end, place, out):
-    """The same for what items say besides: class << 16 | multiplicity, uint32."""
+    """The same for the lower half of the items: class << 16 | multiplicity, uint32."""
     for k in range(np.uint64(begin.size)):
         at = place[k]
         for i in range(begin[k], end[k]):
@@ -92,6 +93,6 @@ def pick_tags(items, begin, end, place, out):
 
 @kernel
 def number_items(tags, items):
-    """items[i] = i << 32 | tags[i]: the items of rows that now stand in places 0, 1, ...; tags uint32, items uint64."""
+    """items[i] = i << 32 | tags[i]: the items of rows in places 0, 1, ...; tags uint32, items uint64."""
     for i in range(np.uint64(tags.size)):
         items[i] = (i << SHIFT32) | np.uint64(tags[i])

@@ -1,5 +1,5 @@
-"""Float scores of many splits, and of what buckets can hide, from their counts: a filter for
-grow/out_of_core/split_scorer.py, which compares exactly what passes it. Weights are int64 and may be beyond 2**31.
+"""Float scores of many splits, and bounds of the splits inside buckets, from their counts: a filter for
+grow/out_of_core/split_scorer.py, which compares exactly what passes. Weights are int64 and may be beyond 2**31.
 Oracle: tests/naive/tree.py, through grow/out_of_core/levels.py.
 """
 
@@ -16,7 +16,7 @@ from bigforest.kernels.scan.impurity import GINI, VARIANCE, side_score
 def _gini(one, total, shifted, by):
     """sq_l / w_l + sq_r / w_r with int64 class weights `one` on the left, `by` more of class `shifted`.
 
-    -inf where a side is empty. shifted may be past the classes.
+    -inf where a side is empty. shifted may be beyond the last class.
     """
     w_l = w_r = sq_l = sq_r = 0.0
     for k in range(np.uint64(total.size)):
@@ -31,7 +31,7 @@ def _gini(one, total, shifted, by):
 
 @inlined
 def _many_bound(before, counts, total, weight):
-    """Of more than two classes: see edges.bound_buckets."""
+    """For more than two classes: see multi_class_edges.bound_buckets."""
     start = width = squares = 0.0
     for k in range(np.uint64(total.size)):
         start += np.float64(before[k])
@@ -50,7 +50,7 @@ def _many_bound(before, counts, total, weight):
 
 @inlined
 def _variance(sum_l, w_l, total):
-    """sum_l**2 / w_l + sum_r**2 / w_r, of numbers to predict (kernels/scan/regression.py); total int64 [weight, sum] of
+    """sum_l**2 / w_l + sum_r**2 / w_r, for regression (kernels/scan/regression.py); total int64 [weight, sum] of
     the node."""
     one, two = np.float64(sum_l), np.float64(total[ONE] - sum_l)
     return one * one / np.float64(w_l) + two * two / np.float64(total[ZERO] - w_l)
@@ -58,7 +58,7 @@ def _variance(sum_l, w_l, total):
 
 @inlined
 def _variance_bound(before, counts, total):
-    """Of numbers to predict: see score_sums.bound_sums."""
+    """For regression: see regression_scores.bound_sums."""
     first = min(max(before[ZERO], np.int64(1)), total[ZERO] - 1)
     last = min(before[ZERO] + counts[ZERO], total[ZERO] - 1)
     most = before[ONE] + counts[TWO]
@@ -145,8 +145,8 @@ def _integer_bound(impurity, before, counts, total, right, table):
 def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
     """No split inside bucket b has a higher score than bounds[b].
 
-    before, counts  int64 [buckets, parts]: what is left of each bucket, and in it (grow/out_of_core/node_stats.py)
-    total           int64 [judged]; scratch as long
+    before, counts  int64 [buckets, parts]: counts before each bucket, and in it (grow/out_of_core/node_stats.py)
+    total           int64 [judged]; scratch of that length
     bounds          float64 [buckets], out
     """
     weight = np.float64(_weight(impurity, total))

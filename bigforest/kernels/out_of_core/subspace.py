@@ -1,5 +1,5 @@
-"""What trees in subspaces that grow by passes ask of a node's statistics: the same steps as in
-kernels/subspace/split.py, one at a time. Oracle: kernels/subspace/split.py, through grow/families/subspace/passes.py.
+"""Splits of trees in subspaces that grow by passes, from statistics of a node: the steps of kernels/subspace/split.py,
+one at a time. Oracle: kernels/subspace/split.py, through grow/families/subspace/passes.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bigforest.kernels.subspace.split import draw_columns
 
 @kernel
 def choose_columns(subspace, key, wanted):
-    """Draw `wanted` columns (uint64) for the node of this key; see subspace.draw_columns."""
+    """Draw `wanted` columns (uint64) for the node of this key; see subspace/split.py draw_columns."""
     draw_columns(subspace, key, wanted)
 
 
@@ -57,7 +57,7 @@ def choose_stop(subspace, total, size, min_leaf):
 
 @kernel
 def learn_rows(before, now, items, cut_before, cut, left):
-    """Go on with a pass of training over these rows, from the current direction of `now`; returns its cut then.
+    """Continue a pass of training over these rows, from the current direction of `now`; returns its cut then.
 
     before  Subspace of the same columns with the direction that the last pass ended with, whose left is counted
     left    int64 [classes], added to

@@ -1,4 +1,4 @@
-"""What is done with rows that come to leaves: their ballots, counts of classes, and the places."""
+"""What happens with rows that reach leaves: ballots are added, classes counted, or leaves recorded."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ONE = np.uint64(1)
 class Votes(NamedTuple):
     """Sums of ballots.
 
-    mixed  float64 [ballots, classes], those that are not for one class alone (flat_tree.py)
-    votes  float64 [rows, classes], added to; of numbers [rows, 1], sums of what trees predict
+    mixed  float64 [ballots, classes], those for more than one class (flat_tree.py)
+    votes  float64 [rows, classes], added to; for regression [rows, 1], sums of the trees' predictions
 
-    Where leaves are shrunk by several lambdas, both have as many columns for each of them, one after the other.
+    Where leaves are shrunk by several lambdas, both have that many columns for each lambda, one lambda after the other.
     """
 
     mixed: NDArray[np.float64]
@@ -29,11 +29,11 @@ class Votes(NamedTuple):
 
 
 class SpreadVotes(NamedTuple):
-    """Votes of trees that predict numbers, and how these differ.
+    """Votes of regression trees, and their spread.
 
     cast    Votes
-    value   float64 [leaves], what trees predict as grown
-    spread  float64 [rows, 2], sums of these and of their squares, added to
+    value   float64 [leaves], values of the leaves as grown
+    spread  float64 [rows, 2], sums of these values and of their squares, added to
     """
 
     cast: Votes
@@ -53,10 +53,10 @@ class LeafCounts(NamedTuple):
 
 
 class LeafNumbers(NamedTuple):
-    """The leaves of trees that predict numbers in which rows end, and their votes.
+    """The leaves of regression trees in which rows end, and their votes.
 
     cast    Votes
-    first   uint32, number that the first leaf of these trees has: they are numbered in the order of the nodes
+    first   uint32, number of the first leaf of these trees; leaves are numbered in the order of the nodes
     tree    uint64, number of the first of these trees
     leaves  uint32 [rows, trees], set for these trees
     """
@@ -68,12 +68,12 @@ class LeafNumbers(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """What the leaves of a tree hold of its bag, by wide weights.
+    """Statistics of the leaves of a tree over its bag, by wide weights.
 
-    weight  int64 [rows], of each in the bag; 0 of others
+    weight  int64 [rows], of each row in the bag; 0 for others
     target  [rows], classes, uint16, or numbers, int64
-    held    int64 [nodes, classes], the weight of each, added to; of numbers [nodes, PARTS]: the weight, and the sum by
-            weight as limbs, see `add_product`
+    held    int64 [nodes, classes], the weight of each, added to; for regression [nodes, PARTS]: the weight, and the sum
+            by weight as limbs, see `add_product`
     """
 
     weight: NDArray[np.int64]
@@ -86,8 +86,8 @@ class Places(NamedTuple):
 
     roots   uint64 [trees], positions of the roots among the nodes
     leaves  uint32 [rows, trees], set: number of the leaf in its tree
-    bags    uint16 [trees, rows], how often a row is in the bag: only those that are not are sent; None: all, compiled
-            apart
+    bags    uint16 [trees, rows], how often a row is in the bag: only out-of-bag rows are routed; None: all rows,
+            compiled separately
     """
 
     roots: NDArray[np.uint64]
@@ -194,13 +194,14 @@ def vote_spread(way, roots, votes, scratch):
 
 @kernel
 def note_leaves(way, roots, leaves, scratch):
-    """Like `vote`, but writes down Leaves as well. Oracle: tests/naive/predict.py find_leaf."""
+    """Like `vote`, but also fills LeafNumbers. Oracle: tests/naive/predict.py find_leaf."""
     route(way, roots, _always, _note, leaves, scratch)
 
 
 @kernel
 def place_leaves(way, places, scratch):
-    """Write down the leaf of each row, or of each out of bag, in each tree: Places, whose roots are those of the trees.
+    """Record the leaf of each row, or of each out-of-bag row, in each tree, in Places, whose roots are those of the
+    trees.
 
     Cost as `vote`. Oracle: tests/naive/predict.py find_leaf.
     """
@@ -209,7 +210,8 @@ def place_leaves(way, places, scratch):
 
 @kernel
 def count_leaves(way, roots, counts, scratch):
-    """Count rows into the leaves that they end in, by their classes: Counts. Oracle: tests/naive/calibrate.py."""
+    """Count rows into the leaves that they end in, by their classes, in LeafCounts. Oracle:
+    tests/naive/calibrate.py."""
     route(way, roots, _known, _count, counts, scratch)
 
 
@@ -221,7 +223,7 @@ def weigh_classes(way, root, weighed, scratch):
 
 @kernel
 def weigh_numbers(way, root, weighed, scratch):
-    """`weigh_classes` for numbers."""
+    """`weigh_classes` for regression."""
     route(way, root, _weighs, _weigh_number, weighed, scratch)
 
 

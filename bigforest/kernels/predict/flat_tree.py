@@ -1,18 +1,19 @@
-"""Packed trees, rows in tiles, and where a row goes at a node: what prediction and the out-of-bag report read.
+"""Packed trees, rows in tiles, and where a row goes at a node: the data structures of prediction and of the out-of-bag
+report.
 
 A node is two words of one array (`NodeLayout`), so that a step touches one cache line.
 
     word 2i      inner node: its threshold. Leaf: a NaN whose lowest bits number the leaf's ballot.
-    word 2i + 1  inner node: the place of its feature in a tile, in the bits from `shift` up, in the bit below those
-                 whether a row without a value goes left, and in the rest how far on its right child stands. Leaf: 0, so
-                 that a step from a leaf stays there.
+    word 2i + 1  inner node: the place of its feature in a tile, in the bits from `shift` up; in the bit below,
+                 whether a row without a value goes left; in the rest, the distance to its right child. Leaf: 0, so that
+                 a step from a leaf stays there.
 
 A node on a category has the place of its feature plus the number of used features. In place of a threshold it has the
-number of its set of levels (`LevelSets`), and the bit says whether a row goes left that is not in the set. A place from
-twice the number of used features on is that of an oblique node: the block its direction (`Directions`) begins with.
+number of its set of levels (`LevelSets`), and the bit says whether a row goes left that is not in the set. A place of
+at least twice the number of used features is that of an oblique node: the first block of its direction (`Directions`).
 
 The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
-root. Ballot b < classes is all for class b and needs no table; ballot b >= classes is row b - classes of
+root. Ballot b < classes votes for class b alone and needs no table; ballot b >= classes is row b - classes of
 `mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
 touched.
 
@@ -36,7 +37,7 @@ from bigforest.kernels.compiler.jit import inlined
 
 TILE = 512
 TILE_SHIFT = np.uint64(9)
-# Terms of a block of a direction, and what is set in the last of them where the next block goes on with it.
+# Terms of a block of a direction, and the bit set in the last of them if the next block continues the direction.
 TERMS = 4
 MORE = np.uint64(1 << 63)
 
@@ -62,11 +63,11 @@ class NodeLayout(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """What nodes look at in forests where some are oblique: that at place p begins with block p.
+    """The directions of nodes in forests with oblique nodes: the one at place p begins with block p.
 
-    A block is TERMS terms, a cache line. What is left of the last one has the weight 0, for the zero that ends a row of
-    a tile. Most directions are one block, and so is a feature, with the weight 1. There is nothing in the blocks of
-    categories.
+    A block is TERMS terms, a cache line. The last one is padded with terms of weight 0
+    on the zero that ends a row of a tile. Most directions are one block, and so is a feature, with the weight 1. The
+    blocks of categories are empty.
 
     at      uint64 [2 * TERMS * blocks], word 2t is the place of the feature of term t, with MORE in the last term of a
             block where the next one belongs to the same direction
@@ -101,16 +102,16 @@ class LevelSets(NamedTuple):
 
 
 class RouteInputs(NamedTuple):
-    """Rows in tiles, and the nodes they are sent down.
+    """Rows in tiles, and the nodes they are routed through.
 
-    tiles       of float64, float32 or uint8, C order, whose rows follow each other; there may be more than are needed.
+    tiles       of float64, float32 or uint8, C order, whose rows follow each other; there may be more than are used.
                 [tiles, used features, TILE] where directions are None, else [tiles, rows, used features + 1]
     rows        their number
-    together    tiles that go through a tree before the next
+    together    tiles that go through a tree before the next tree
     directions  None where no node is oblique; sets: None where none is on a category
     missing     None where no value is NaN, else True
 
-    A field that is None is compiled apart.
+    A field that is None is a separate compilation.
     """
 
     tiles: NDArray[Any]
@@ -124,7 +125,7 @@ class RouteInputs(NamedTuple):
 
 @inlined
 def is_listed(sets, number, code):
-    """Whether a code is in a set. Cost: one look at a word, or a binary search in few of them."""
+    """Whether a code is in a set. Cost: one word, or a binary search in few words."""
     at = code - sets.low[number]  # wraps round below it
     if at >= sets.span[number]:
         return False
@@ -144,7 +145,7 @@ def is_listed(sets, number, code):
 def is_up_to(tile, layout, missing, node, row):
     """Whether a row goes left at an axis node.
 
-    missing None, where no value is NaN, is compiled apart: complete tables pay nothing for it.
+    missing None, where no value is NaN, is compiled separately: complete tables do not pay for the check.
     """
     link = np.uint64(layout.links[node + node + _ONE])
     value = tile[row + ((link >> layout.shift) << TILE_SHIFT)]
@@ -159,7 +160,7 @@ def is_up_to(tile, layout, missing, node, row):
 def goes_left(tile, layout, sets, missing, node, row):
     """Whether a row of a flat tile goes left at an inner node that is not oblique.
 
-    sets None, where no node is on a category, is compiled apart.
+    sets None, where no node is on a category, is a separate compilation.
     """
     if sets is None:
         return is_up_to(tile, layout, missing, node, row)

@@ -1,4 +1,4 @@
-"""Checking and packing the nodes of a forest that is read from disk, one pass each."""
+"""Checking and packing the nodes of a forest from disk, one pass each."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WRONG_TREE = 6
 WRONG_NODE = 7
 WRONG_SUMS = 8
 
-# Where `check_nodes` stands, places in its state: the tree, the number and depth of the next node in it, open nodes,
-# whether the tree is whole, and what the next node is in it.
+# The state of `check_nodes` between calls, by place: the tree, number and depth of the next node, open nodes, whether
+# the tree is complete, and the role of the next node.
 TREE = 0
 NEXT = 1
 DEPTH = 2
@@ -42,7 +42,7 @@ LAST_PLACE = 2**31 - 2**23 - 1
 
 @inlined
 def is_part(side, rest, weight, counts):
-    """Whether a left child holds no more than its parent, or a right child what the left one leaves of it.
+    """Whether a left child has no more than its parent, or a right child exactly the rest.
 
     rest  uint64 [1 + classes], weight and counts of the parent, of which those of a left child are taken away.
     """
@@ -59,17 +59,17 @@ def is_part(side, rest, weight, counts):
 
 @kernel
 def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest):
-    """Whether the nodes go on as whole trees in preorder with sound counts: SOUND, or what is wrong.
+    """Check that the nodes continue whole trees in preorder with consistent counts: SOUND, or what is wrong.
 
     state    int64 [6], see above; whole trees stand before the first node. Updated, for the nodes that follow these.
     tree, node          uint32 [nodes], number of the tree and of the node in it
     leaf     bool [nodes]
-    left, right, depth  uint32 [nodes], numbers within the tree; not looked at in leaves, but for depth
+    left, right, depth  uint32 [nodes], numbers within the tree; ignored in leaves, except depth
     weight   uint64 [nodes]
-    counts   uint32 or uint64 [nodes, classes]; without classes only the weight is looked at
-    waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth of the inner nodes whose right child is
-             still to come
-    rest     uint64 [as many, and one more, 1 + classes]: what of their weight and counts is left for it
+    counts   uint32 or uint64 [nodes, classes]; without classes only the weight is checked
+    waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth, of inner nodes whose right child has
+             not come yet
+    rest     uint64 [as many, and one more, 1 + classes]: rest of their weight and counts for that child
 
     Safe on any input: nothing is indexed by what the arrays hold. In preorder the node after an inner node is
     its left child, and the node after a leaf is the right child of the last inner node that has none yet.
@@ -165,14 +165,14 @@ def pack_nodes(
     feature      int32 [nodes], LEAF in a leaf; written as it is, see `number_nodes`, and an oblique node gets the
                  number of its first block, past twice all features
     right        uint32 [nodes], number within the tree
-    threshold    float64 [nodes]; of any value on a category
-    default_left bool [nodes]; of any value in leaves and oblique nodes
+    threshold    float64 [nodes]; ignored on a category
+    default_left bool [nodes]; ignored in leaves and oblique nodes
     listed       bool [nodes], whether a node is on a category
     blocks       int64 [nodes], blocks of the directions of oblique nodes
     counts       uint32 or uint64 [nodes, classes]; without classes every leaf is mixed
     mixed        of the same type [mixed leaves, classes], filled from row 0
-    first_mixed  mixed leaves before these nodes, so that ballots are numbered through
-    first_block  blocks before these, so that they are, too; first_set: likewise nodes on categories
+    first_mixed  mixed leaves before these nodes, so that ballots are numbered consecutively
+    first_block  blocks before these, likewise; first_set: nodes on categories before these, likewise
     used         bool [features], set for those that some axis node or node on a category splits on
     """
     classes = counts.shape[1]
@@ -217,10 +217,10 @@ def pack_nodes(
 
 @kernel
 def number_nodes(wide, place, used, first_block, first_set, classes, first_mixed):
-    """Make numbers that are those of some trees those of a group.
+    """Renumber the nodes of some trees as part of a group.
 
-    Features are replaced by their places, uint64 [features], among the `used` ones; as many blocks of directions, sets
-    and ballots of mixed leaves as first_block, first_set and first_mixed come before those of these trees.
+    Features are replaced by their places, uint64 [features], among the `used` ones; first_block, first_set and
+    first_mixed are the numbers of blocks, sets and mixed ballots before those of these trees.
     """
     features = np.uint64(place.size)
     within = (np.uint64(1) << wide.shift) - np.uint64(1)
@@ -257,7 +257,7 @@ def fits_narrow(wide, narrow):
 def narrow_nodes(wide, features, narrow):
     """Write the nodes of `wide` on `used` features into the layout `narrow`; False if a node does not fit.
 
-    The nodes may be written over the front half of their own, in which case they must fit. A threshold becomes the
+    `narrow` may be the front half of the memory of `wide`; then the nodes must fit. A threshold becomes the
     largest float32 that is not above it. Oracle: tests/naive/predict.py round_down.
     """
     if not fits_narrow(wide, narrow):
@@ -319,7 +319,7 @@ def measure_sets(start, code, mask, low, span, first):
 
 @kernel
 def fill_sets(start, code, first, words):
-    """Their words, uint32."""
+    """Write the words of these sets, uint32."""
     for number in range(start.size - 1):
         codes = code[start[number] : start[number + 1]]
         own = words[first[number] : first[number + 1]]

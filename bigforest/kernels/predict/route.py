@@ -1,10 +1,10 @@
-"""Sending rows down the trees: the loop of prediction and of the out-of-bag report.
+"""Routing rows through trees: the loop of prediction and of the out-of-bag report.
 
 Many tiles go through one tree before the next, so that the tree stays in the cache. Within a tile the rows advance
-level by level, so that many independent loads are under way at once, and a node can be asked for a level ahead. A row
-that reached its leaf drops out of the list without a branch: a branch that follows the data would be mispredicted at
-every other step, which costs more than the step. (Steps that drop no row, at every other level, were such a branch: the
-compiler made it of the choice of a child.) Where there are fewer rows than a tile has room for, several trees are
+level by level, so that many independent loads are in flight, and a node can be prefetched a level ahead. A row that
+reached its leaf is dropped from the list without a branch: a branch on data is mispredicted at every other step, which
+costs more than the step. (Steps that drop no rows at every other level had such a branch: the compiler made one of the
+choice of a child.) Where there are fewer rows than a tile has room for, several trees are
 walked at once, so that there are as many loads. Where some nodes are oblique, the list of rows is parted from node to
 node instead (`route_oblique.py`).
 """
@@ -38,7 +38,7 @@ class TreeLanes(NamedTuple):
 
 
 class RouteScratch(NamedTuple):
-    """What one call of a kernel that sends rows needs to itself.
+    """Scratch of one call of a kernel that routes rows.
 
     numbers  uint32 [5, rows of a tile]
     value    float64 [rows of a tile]
@@ -49,14 +49,14 @@ class RouteScratch(NamedTuple):
 
 
 def new_scratch(way: RouteInputs) -> RouteScratch:
-    """The scratch for a Way."""
+    """The scratch for RouteInputs."""
     rows = TILE if way.directions is None else way.tiles.shape[1]
     return RouteScratch(np.empty((5, rows), np.uint32), np.empty(rows))
 
 
 @inlined
 def rows_of_tile(tiles, directions):
-    """Rows that a tile of a Way has room for."""
+    """Rows in a tile of RouteInputs."""
     if directions is None:
         return TILE
     else:  # noqa: RET505, only this form is dropped when directions is None
@@ -77,7 +77,7 @@ def lanes_of(way):
 
 @inlined
 def step(tile, layout, sets, missing, place, item, row):
-    """Move one row of the flat `tile` one level down from the node place[item]; False if that was a leaf."""
+    """Move one row of the flat `tile` one level down from the node place[item]; False if that node is a leaf."""
     node = np.uint64(place[item])
     threshold = layout.thresholds[node + node]
     link = np.uint64(layout.links[node + node + _ONE])
@@ -113,7 +113,7 @@ def descend(tile, layout, sets, missing, lanes, listed, scratch, first, tree, ar
 def route_tile(tiles, directions, number, way, node, lanes, listed, scratch, first, tree, arrive, state):
     """Send the listed rows of a tile down the tree that begins at `node`, or down several from it on.
 
-    directions None, where no node is oblique, is compiled apart.
+    directions None, where no node is oblique, is a separate compilation.
     """
     if directions is None:
         tile = tiles[number].reshape(-1)
@@ -126,13 +126,13 @@ def route_tile(tiles, directions, number, way, node, lanes, listed, scratch, fir
 
 @inlined
 def route(way, roots, goes, arrive, state, scratch):
-    """Send the rows of a Way down trees: the walk of every kernel that sends rows.
+    """Route the rows of RouteInputs through trees: the loop of every kernel that routes rows.
 
-    goes(state, tree, row)          whether a row goes down a tree.
-    arrive(state, layout, tree, row, node)  called, tree by tree, for every row that has come to the leaf `node`.
+    goes(state, tree, row)          whether a row is routed through a tree.
+    arrive(state, layout, tree, row, node)  called, tree by tree, for every row that reaches the leaf `node`.
 
     Both are inlined functions, compiled in. roots uint64 [trees]; trees are numbered by their places in it, rows from
-    the first of the Way. scratch is `new_scratch`.
+    the first of `way`. scratch is from `new_scratch`.
     """
     out, active, place = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
     size = np.uint64(rows_of_tile(way.tiles, way.directions))

@@ -1,8 +1,7 @@
-"""Sending rows down a tree of which some nodes are oblique: a node at a time, with all rows that come to it.
+"""Routing rows through a tree with oblique nodes: a node at a time, with all rows that reach it.
 
-Terms are read once for a node and not once for every row, and nodes in the order in which they are stored, so that the
-cache sees them coming. Measured against rows that advance level by level, which axis trees do better with (route.py):
-half the time.
+Terms are read once per node, not once per row, and nodes in the order in which they are stored, so that the processor
+prefetches them. Measured: half the time of rows that advance level by level, which is faster for axis trees (route.py).
 """
 
 from __future__ import annotations
@@ -21,7 +20,8 @@ _BLOCK = np.uint64(2 * TERMS)
 
 @inlined
 def add_block(tile, directions, word, rows, value):
-    """Add the terms of the block from `word` on, one after the other, to value[i] for rows[i]; whether it goes on."""
+    """Add the terms of the block from `word` on, one after the other, to value[i] for rows[i]; returns whether the
+    direction continues."""
     at, weight = directions.at[word : word + _BLOCK], directions.weight[word : word + _BLOCK]
     first, second, third, last = at[0], at[2], at[4], at[6] & ~MORE
     a, b, c, d = weight[1], weight[3], weight[5], weight[7]
@@ -39,7 +39,7 @@ def project_tile(tile, directions, block, rows, value):
     """Set value[i] to the projection of rows[i] (kernels/common/layout.py Terms) on the direction that begins with a
     block.
 
-    Most directions have one term or two, and the weight 0 for the others: leaving these out is an eighth of the time.
+    Most directions have one term or two, and the weight 0 for the others: skipping these takes an eighth off the time.
     """
     word = block * _BLOCK
     at, weight = directions.at[word : word + _BLOCK], directions.weight[word : word + _BLOCK]
@@ -69,14 +69,14 @@ def look_up_tile(tile, layout, sets, node, place, rows, value):
 def look_at(tile, layout, directions, sets, node, rows, value):
     """Set value[i] to what an inner node compares for rows[i]; returns the largest that goes left.
 
-    sets None, where no node is on a category, is compiled apart.
+    sets None, where no node is on a category, is a separate compilation.
     """
     column = np.uint64(layout.links[node + node + _ONE]) >> layout.shift
     if sets is None:
         project_tile(tile, directions, column, rows, value)
         return layout.thresholds[node + node]
     else:  # noqa: RET505, only this form is dropped when sets is None
-        place = column - sets.features  # of a feature that is a category; wraps round below
+        place = column - sets.features  # place of a category; wraps round for other features
         if place < sets.features:
             look_up_tile(tile, layout, sets, node, place, rows, value)
             return 0.0
@@ -86,12 +86,12 @@ def look_at(tile, layout, directions, sets, node, rows, value):
 
 @inlined
 def route_oblique(tile, layout, directions, sets, node, listed, scratch, first, tree, arrive, state):
-    """Send the `listed` rows of scratch.numbers[0] from the root `node` to their leaves; see route.py send for
-    `arrive`.
+    """Send the `listed` rows of scratch.numbers[0] from the root `node` to their leaves; see route.py route
+    for `arrive`.
 
     tile   [rows, used features + 1]; its row r is called first + r.
 
-    Ranges of rows that are still to be sent on are not empty and do not overlap, so there are fewer of them than rows.
+    Ranges of rows that wait are not empty and do not overlap, so there are fewer ranges than rows.
     Cost: one visit per row and level, of about 4 ns for two terms. Oracle: tests/naive/predict.py find_leaf.
     """
     rows, spare, value = scratch.numbers[0], scratch.numbers[1], scratch.value

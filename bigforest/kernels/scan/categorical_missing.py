@@ -1,7 +1,7 @@
-"""Features that are more than numbers: with missing values, and categories. Oracle: tests/naive/split.py.
+"""Categories, and features with missing values. Oracle: tests/naive/split.py.
 
-Both are made an order first and scanned like any other. Rows without a value have code 0. They are scanned twice where
-a node has some: before all values, and after them. A category is scanned in the order of its levels
+Both are put in an order first and then scanned like numbers. Rows without a value have code 0. A node that has some is
+scanned twice, with these rows before all values and after them. A category is scanned in the order of its levels
 (kernels/categories/ordering.py).
 """
 
@@ -20,9 +20,9 @@ from bigforest.kernels.common.rng import split_state
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.scan.target import sum_left
 
-# Kinds of features: numbers of which none is missing, numbers of which some are, categories.
+# Kinds of features: numbers without missing values, numbers with some, categories.
 NUMBER, MISSING, CATEGORY = 0, 1, 2
-# Where the rows without a value went in a node: it had none, or they went left, or right.
+# Where a node sent rows without a value: it had none, left, or right.
 UNSEEN, SEEN_LEFT, SEEN_RIGHT = 0, 1, 2
 
 
@@ -34,11 +34,11 @@ class CategoricalMissing(NamedTuple):
 
 
 class Subsets(NamedTuple):
-    """What nodes on such features have beside CodeTree, in the order of the nodes.
+    """What nodes on such features have besides CodeTree, in the order of the nodes.
 
     missing  uint8 [nodes], UNSEEN, SEEN_LEFT or SEEN_RIGHT; UNSEEN in leaves and on categories
     size     uint32 [nodes], levels listed: those of the lighter child, of the right one where both weigh the same; 0
-             but in nodes on categories
+             except in nodes on categories
     level    uint32 [room], codes of the levels of all nodes, ascending within each
     used     uint64 [1], levels so far
     """
@@ -50,7 +50,7 @@ class Subsets(NamedTuple):
 
 
 def make_categorical_missing(kind: NDArray[np.uint8], codes: int, rows: int, classes: int) -> CategoricalMissing:
-    """Mixed for features of these kinds and up to `rows` rows; `codes`: levels of the largest category."""
+    """CategoricalMissing for features of these kinds and up to `rows` rows; `codes`: levels of the largest category."""
     return CategoricalMissing(kind, make_levels(codes, rows, classes))
 
 
@@ -64,9 +64,10 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 @inlined
 def keep_in_room(feature, low, high, n, mixed, codes):
-    """Make codes[:n] of a feature, `low` to `high`, what there is room for; returns the smallest and the largest now.
+    """Limit codes[:n] of a feature, `low` to `high`, to the range of the scratch; returns the smallest and the largest
+    now.
 
-    They are, but in a store that somebody writes to while it is read: levels are counted by code.
+    They exceed it only if another process writes to the store meanwhile; levels are counted by code.
     """
     room = np.uint64(0xFFFFFFFF)  # missing_last adds one
     if mixed.kind[feature] == CATEGORY:
@@ -81,9 +82,9 @@ def keep_in_room(feature, low, high, n, mixed, codes):
 
 @inlined
 def first_order(feature, low, high, node, least, mixed, work):
-    """Make work.codes, `low` to `high`, an order to be scanned.
+    """Turn work.codes, `low` to `high`, into an order to scan.
 
-    least: Rules.min_level. Returns the smallest and the largest code now, the same where all levels are taken together,
+    least: Rules.min_level. Returns the smallest and the largest code now, equal if all levels are grouped into one,
     and how many orders there are to scan (uint64): see `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
@@ -109,7 +110,7 @@ def missing_last(codes, n, high):
 
 @inlined
 def smallest_value(codes, n, high):
-    """The smallest code but 0; `high` is the largest, and not 0."""
+    """The smallest code above 0; `high` is the largest, and not 0."""
     least = high
     for i in range(n):
         least = min(least, high if codes[i] == np.uint32(0) else codes[i])
@@ -118,9 +119,9 @@ def smallest_value(codes, n, high):
 
 @inlined
 def list_levels(begin, end, found, levels, subsets):
-    """Append those of the `found` levels whose groups are in the places from `begin` to before `end`.
+    """Append those of the `found` levels whose groups have the places from `begin` to before `end`.
 
-    Returns their number. levels.order and levels.rank are used up.
+    Returns their number. levels.order and levels.rank are overwritten.
     """
     size = ZERO
     for slot in range(found):
@@ -138,7 +139,7 @@ def list_levels(begin, end, found, levels, subsets):
 
 @inlined
 def swap_sides(best):
-    """Make the left side of the best split the right one."""
+    """Swap the sides of the best split."""
     split = best.split
     split[SQ_L], split[SQ_R] = split[SQ_R], split[SQ_L]
     split[W_L], split[W_R] = split[W_R], split[W_L]
@@ -148,10 +149,10 @@ def swap_sides(best):
 def split_mixed(codes, by_row, node, looked, key, least, mixed, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    looked: the codes of its feature, Looked; key: of the node; least: Rules.min_level; dictionary: of random splits,
-    None for the best. best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between
-    those and all values has the values on the left, and a right_code of 0. Returns the number of rows on the left;
-    scratch.total_l gets what they hold (target.py).
+    looked: the codes of its feature, CachedColumn; key: of the node; least: Rules.min_level; dictionary: of random
+    splits, None for the best. best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split
+    between those and all values has the values on the left, and a right_code of 0. Returns the number of rows on the
+    left; scratch.total_l gets what they hold (target.py).
     """
     best, here = scratch.best, looked.codes
     feature = np.uint64(best.split[FEATURE]) >> ONE

@@ -41,7 +41,7 @@ def make_feature_draw(features: int) -> FeatureDraw:
 
 @inlined
 def draw_feature(draw, drawn, state):
-    """Draw a feature that is not among the `drawn` (uint64) before; returns it and the new state of the stream."""
+    """Draw a feature other than the `drawn` (uint64) earlier ones; returns it and the new state of the stream."""
     perm = draw.perm
     state += GOLDEN
     j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)
@@ -109,8 +109,8 @@ def scan_codes(low, high, node, rules, table, number, best, work, sums):
 def fetch_codes(codes, by_row, node, feature, constant, work):
     """Fetch the codes of a feature (uint64) to work.codes; returns the smallest and the largest, both 0 if constant.
 
-    constant uint64 [words]: features known to be constant in this node; found ones are added. They are passed over
-    without a look, which changes no draw.
+    constant uint64 [words]: features known to be constant in this node; found ones are added. They are skipped
+    without reading codes, which changes no draw.
     """
     word = feature >> _SIX
     bit = ONE << (feature & _BITS6)
@@ -127,7 +127,7 @@ def fetch_codes(codes, by_row, node, feature, constant, work):
 def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums):
     """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under its number doubled.
 
-    Returns whether there is anything to split, as uint64: not where all levels of a category are taken together.
+    Returns whether there is anything to split, as uint64: not if all levels of a category are grouped into one.
     """
     orders = ONE
     if mixed is not None:
@@ -159,9 +159,9 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
     """Draw features and scan them; scratch.best gets the best split, its feature doubled (categorical_missing.py; -1:
     none).
 
-    scratch: Scratch of kernels/tree/grow.py. mixed: Mixed, or None where all features are plain numbers. table, sums:
-    target.py.
-    dictionary: for random splits (random_split.py); None for the best. Returns the codes of its feature, Looked.
+    scratch: GrowScratch. mixed: CategoricalMissing, or None where all features are plain numbers. table, sums:
+    target.py. dictionary: for random splits (random_split.py); None for the best. Returns the codes of its feature,
+    CachedColumn.
     """
     constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
@@ -203,7 +203,8 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
 def split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, number, sums):
     """Send the rows of a node to the sides of its best split, on `feature` (uint64), and write it as node `number`.
 
-    looked: its codes, Looked. Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
+    looked: its codes, CachedColumn. Returns the number of rows on the left; scratch.total_l gets what they hold
+    (target.py).
     """
     best, work = scratch.best, scratch.work
     look_again(codes, by_row, feature, node.items, looked)

@@ -1,7 +1,8 @@
 """The impurities by number, and the scan for those whose scores are integers. Oracle: tests/naive/split.py.
 
 A score orders the splits of one node: larger is a larger decrease. Kernels know an impurity by its number and `table`,
-which is entropy_table but for SCORED: there it is the function that scores a side, for which kernels are compiled anew.
+which is entropy_table except for SCORED: there it is the function that scores a side, for which kernels are compiled
+separately.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from bigforest.kernels.compiler.jit import compiled_as, helper, inlined
 
 GINI, ENTROPY, ERROR, VARIANCE, SCORED = range(5)
 
-# n log2 n is kept in fixed point, so that equal counts give equal scores whatever the order of the classes.
+# n log2 n is in fixed point, so that equal counts give equal scores for any order of the classes.
 # At n = 2**32 the value is 2**57, far from overflow; the step of 2**-20 bits is below any difference that matters.
 ENTROPY_SCALE = 2.0**20
 ENTROPY_TABLE = 65_536
@@ -26,7 +27,7 @@ ENTROPY_TABLE = 65_536
 
 @cache
 def entropy_table() -> np.ndarray:
-    """int64 [ENTROPY_TABLE]: rint(n log2 n 2**20), 0 for n = 0. Made once; not to be written to."""
+    """int64 [ENTROPY_TABLE]: rint(n log2 n 2**20), 0 for n = 0. Made once; read-only."""
     n = np.arange(ENTROPY_TABLE, dtype=np.float64)
     n[0] = 1.0
     return np.rint(n * np.log2(n) * ENTROPY_SCALE).astype(np.int64)
@@ -43,7 +44,7 @@ def n_log_n(n, table):
 
 @helper
 def known_score(impurity, counts, weight, table):
-    """`side_score` of error, which are the rows outside of the largest class, and entropy."""
+    """`side_score` of error (rows outside of the largest class) and entropy."""
     score = np.int64(0)
     if impurity == ERROR:
         for k in range(np.uint64(counts.size)):
@@ -58,8 +59,8 @@ def side_score(impurity, counts, weight, table):
     """Integer score of one side from its int64 class weights [classes] and their sum, as table(counts, weight) for
     SCORED.
 
-    It is 0 at most, and rows that are added to a side do not raise it, but for a rounding of one for each class and one
-    more: the bound of split_scores.py rests on that.
+    It is at most 0, and adding rows to a side does not raise it, except by rounding, one per class and one more: the
+    bound of split_scores.py relies on that.
     """
     return table(counts, weight) if callable(table) else known_score(impurity, counts, weight, table)
 

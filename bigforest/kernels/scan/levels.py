@@ -1,7 +1,6 @@
-"""The scan of a category for two classes under Gini, and for numbers to predict: by levels, not by rows.
+"""The scan of a category for two classes under Gini, and for regression: by levels, not by rows.
 
-What the rows of each level hold has been summed to put the levels in order (kernels/categories/ordering.py), and is all
-it takes.
+The statistics of each level were summed to order the levels (kernels/categories/ordering.py); no more is needed.
 Oracle: tests/naive/split.py.
 """
 
@@ -30,7 +29,7 @@ def scan_levels(codes, low, high, node, rules, number, best, levels, sums):
     """Offer every split of the levels in their order, under `number` (int64): that after place p has the code p.
 
     codes uint32 [>= rows], the levels of the rows, from `low` to `high`. Returns whether there is anything to split, as
-    uint64: not where all levels are taken together.
+    uint64: not if all levels are grouped into one.
     """
     groups, _ = order_groups(codes, low, high, node, rules.min_level, levels, sums, None, ZERO)
     if groups == ONE:

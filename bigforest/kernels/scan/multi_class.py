@@ -28,16 +28,16 @@ from bigforest.kernels.scan.two_class import collect
 
 # Up to this many rows sorting by pairs beats counting.
 _FEW = np.uint64(80)
-# What a bucket costs besides, in what it costs for each class; what sorting a row costs, and a histogram besides its
-# buckets. Measured on 3 to 8 classes.
+# Costs in units of a bucket and class: a bucket besides its classes, sorting a row, a histogram besides its buckets.
+# Measured on 3 to 8 classes.
 _LOOP = np.uint64(2)
 _SORT = np.uint64(9)
 _ONCE = np.uint64(180)
-# Weights of this many classes, each below 2**16, share 64 bits: work.add has that of class k 16 k bits higher.
+# Weights of this many classes, each below 2**16, share 64 bits: work.add has that of class k shifted by 16 k bits.
 _PACKED = 4
 _PACKED_WEIGHT = 65_536
 _LOG_WIDTH = np.uint64(4)
-# What float scores may be off by for each class, with room to spare.
+# An upper bound on the relative error of float scores per class.
 _ROUNDING = 2.0**-50
 # More than any node weighs.
 _HEAVIEST = np.int64(2**31 - 1)
@@ -94,8 +94,8 @@ def histogram_many(low, shift, items, stride, classes, work):
     """Weights of the rows by class and by the bucket that their work.codes fall into, in work.hist
     (multi_class_edges.py).
 
-    Every other row is counted apart where there is room for it, because an addition waits for the one before to the
-    same place, and few buckets often have that.
+    If there is room, odd rows are counted in a second table: an addition waits for the one before it to the same place,
+    which is frequent with few buckets.
     """
     hist, codes = work.hist, work.codes
     n, places = np.uint64(items.size), stride * classes
@@ -159,7 +159,7 @@ def offer_edges_many(low, shift, buckets, stride, node, min_leaf, feature, best,
 
 @inlined
 def open_many(low, shift, buckets, stride, node, min_leaf, feature, best, work, projected):
-    """Look inside the buckets whose bound reaches the best score: offer every boundary there."""
+    """Open the buckets whose bound reaches the best score: offer every boundary inside."""
     whole = np.float64(node.sq) / np.float64(node.weight)
     bound_buckets(work.hist, stride, buckets, node.total, node.weight, whole, work.bound)
     if not collect(low, shift, buckets, node.items, best.limit[0], work, projected):
@@ -182,7 +182,7 @@ def open_many(low, shift, buckets, stride, node, min_leaf, feature, best, work, 
 
 @inlined
 def buckets_for_many(n):
-    """Most buckets worth their while for n rows, a power of two."""
+    """The most buckets that pay for n rows, a power of two."""
     wanted = np.uint64(64)
     while wanted < np.uint64(BUCKETS) and wanted * np.uint64(16) <= n:
         wanted *= np.uint64(2)
@@ -191,9 +191,10 @@ def buckets_for_many(n):
 
 @helper
 def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, projected):
-    """scan_many by histogram: the edge of every bucket of 2**shift codes from `low` on, and what the few could hide.
+    """scan_many by histogram: the edge of every bucket of 2**shift codes from `low` on, and the buckets that could hold
+    a better split.
 
-    projected  Projected where the codes stand for projections: a bucket is opened by these. None for a feature.
+    projected  ProjectionScratch where the codes stand for projections, by which a bucket is opened. None for a feature.
     """
     stride = stride_for(buckets)
     histogram_many(low, shift, node.items, stride, np.uint64(node.total.size), work)
@@ -224,7 +225,7 @@ def set_above_apart(low, items, work):
 @inlined
 def sort_and_walk(low, high, above, node, min_leaf, feature, best, work):
     """scan_many for up to SORTED rows of which `above` exceed the smallest code: only these are sorted."""
-    work.keys[ZERO] = as_key(low, ZERO)  # stands for all the others, which are never moved
+    work.keys[ZERO] = as_key(low, ZERO)  # in place of all other rows, which are never moved
     set_above_apart(low, node.items, work)
     keys, items = work.keys[ONE:], work.above_item[:above]
     if above <= _FEW:
@@ -277,7 +278,7 @@ def scan_many(low, high, node, min_leaf, feature, best, work):
         return
     few = n <= np.uint64(SORTED)
     above = count_above(low, n, work) if few else n
-    # A bucket of few codes may hold most rows, such as those of the value 0, and would be sorted to be looked into.
+    # A bucket of few codes may hold most rows, such as those of the value 0; opening it would sort them.
     exact = span < np.uint64(BUCKETS)
     if few and not (exact and span * (np.uint64(node.total.size) + _LOOP) + _ONCE < above * _SORT):
         sort_and_walk(low, high, above, node, min_leaf, feature, best, work)

@@ -1,10 +1,10 @@
-"""Scores of the splits between the buckets of a histogram of many classes, and bounds of those inside them, sixteen
+"""Scores of the splits between the buckets of a histogram of many classes, and bounds of the splits inside, sixteen
 buckets at a time.
 
 A histogram has a row per class and one for all of them, `stride` = stride_for(buckets) apart. A row begins with a
 zero; the entry after it is the first bucket's. So once the rows are summed up, entry b is what lies before bucket b.
 
-As plain Python the functions below are what they are when compiled, and their oracle.
+The plain-Python bodies below are the oracle of the compiled versions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def score_edges(hist, stride, buckets, total, weight, min_leaf, edge):
            those after the last bucket are 0.
     total  int64 [classes], its sums over the buckets; weight < 2**31 their sum.
     edge   float64 [>= stride]: sum of squares over weight, of both sides together; -1 where a side weighs less than
-           min_leaf, which is 1 at least and below 2**31. Off by 2**-53 of it for each class, and a few.
+           min_leaf, which is at least 1 and below 2**31. The relative error is a few times 2**-53 per class.
 
     Returns the highest score.
     """
@@ -94,7 +94,7 @@ def _score_edges(
 
 
 def _places(builder: Any, base: Any, row: Any, stride: Any) -> tuple[Any, Any]:
-    """Where in a row of the histogram the block of buckets from `base` on has what lies before and after each."""
+    """Indices in a row of the histogram of the counts before and after each bucket of the block from `base` on."""
     before = builder.add(base, builder.mul(row, stride))
     return before, builder.add(before, ir.Constant(before.type, 1))
 

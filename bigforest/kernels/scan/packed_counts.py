@@ -1,4 +1,4 @@
-"""Weights by class in one number per row, so that they are summed together, in vectors."""
+"""Weights by class packed into one number per row, so that they are summed together, in vectors."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def pack_weights(items, log_width, add):
 def sum_of_code(code, codes, add, n):
     """Sum of add[i] over the i < n with codes[i] == code: the weights by class of these rows, packed."""
     total = ZERO
-    for i in range(n):  # a mask, and no branch, makes vectors of this
+    for i in range(n):  # a mask instead of a branch lets the compiler vectorise
         total += add[i] & (ZERO - np.uint64(codes[i] == code))
     return total

@@ -1,6 +1,6 @@
-"""The classes that a node holds, numbered anew: what it lacks then costs nothing, and two classes are scanned as two.
+"""The classes present in a node, renumbered: absent classes then cost nothing, and two classes are scanned as two.
 
-Which split is the best does not depend on how classes are numbered, nor on those of which there is nothing.
+The best split does not depend on the numbering of classes, nor on absent ones.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.node_scan import SHIFT16, ZERO, Node, class_of
 from bigforest.kernels.compiler.jit import inlined
 
-# Nodes of more rows lack few classes, and what they would save is little beside their rows.
+# Larger nodes lack few classes, and would save little compared to the cost of their rows.
 HELD_ROWS = 4096
 _CLASS = np.uint64(0xFFFF) << SHIFT16
 
@@ -23,7 +23,7 @@ class PresentClasses(NamedTuple):
 
     items   uint64 [HELD_ROWS], those of the current node, with new classes
     total   int64 [classes], weights of the new classes
-    number  uint64 [classes], the new number of each class, shifted to where items have it
+    number  uint64 [classes], the new number of each class, shifted to its bits in items
     """
 
     items: NDArray[np.uint64]
@@ -38,7 +38,7 @@ def make_present_classes(classes: int) -> PresentClasses:
 
 @inlined
 def with_present_classes(node, held):
-    """The node without the classes that it lacks, in scratch; itself where it lacks none or has many rows."""
+    """The node with its present classes only, in scratch; the node itself if it has all or many rows."""
     items, total = node.items, node.total
     if items.size > HELD_ROWS:
         return node

@@ -1,4 +1,4 @@
-"""Random splits: for each feature that is drawn one, of which the best is taken. Oracle: tests/naive/random_split.py.
+"""Random splits: one for each feature that is drawn, of which the best is taken. Oracle: tests/naive/random_split.py.
 
 These are the splits of extremely randomised trees (Geurts, Ernst and Wehenkel 2006, table 1).
 
@@ -31,7 +31,7 @@ _STEP = 2.0**-53
 
 
 class CodeDictionary(NamedTuple):
-    """The smallest value of every code: feature f has low[offsets[f]:offsets[f + 1]], ascending but for code 0 of a
+    """The smallest value of every code: feature f has low[offsets[f]:offsets[f + 1]], ascending except for code 0 of a
     feature with missing values, NaN. offsets int64 [features + 1], low float64.
     """
 
@@ -66,7 +66,7 @@ def draw_cut(dictionary, feature, least, high, key):
 
 @kernel
 def draw_levels(levels, key, feature, numbers):
-    """numbers[i], uint64, is by what levels[i], uint32 [n >= 2], is put in order, equal ones by level.
+    """numbers[i], uint64, is the number by which levels[i], uint32 [n >= 2], is ordered; ties by level.
 
     Returns the place after which the order is cut.
     """

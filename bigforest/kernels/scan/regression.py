@@ -1,4 +1,4 @@
-"""The scan for numbers to predict: the largest decrease of variance. Oracle: tests/naive/split.py.
+"""The scan for regression: the largest decrease of variance. Oracle: tests/naive/split.py.
 
 The decrease orders like sum_l**2 / w_l + sum_r**2 / w_r, where sum is that of the numbers of a side and w its weight
 (Breiman et al. 1984, section 8.4). Numbers are whole, so the sums do not depend on an order. They are counted from the
@@ -34,9 +34,9 @@ from bigforest.kernels.scan.regression_scores import bound_sums, next_reaching, 
 from bigforest.kernels.scan.target import BUCKETS_SUMS
 from bigforest.kernels.scan.two_class import collect
 
-# Up to this many rows, no more than PAIRS, are ranked. Measured: 112 are no faster.
+# Up to this many rows, at most PAIRS, are ranked. Measured: 112 is no faster.
 _RANKED = 80
-# So few splits are done before vectors of them would be loaded.
+# Up to this many splits are faster one by one than in vectors.
 _FEW = np.uint64(6)
 
 
@@ -50,8 +50,8 @@ def is_allowed(w_l, node, min_leaf):
 def reaches_sums(sum_l, w_l, node, bar):
     """Whether the score of a split is at least `bar`, without dividing; neither side is empty.
 
-    Differences of floats are right to a rounding here: weights are below 2**31, and a sum that float64 rounds is far
-    above node.sq, which is below the weight.
+    Differences of floats have one rounding here: weights are below 2**31, and a sum that float64 rounds is far above
+    node.sq, which is below the weight.
     """
     left = np.float64(w_l)
     right = np.float64(node.weight) - left
@@ -72,12 +72,12 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best):
     """Make this split of a node's `weight` and sum `total` the best, if it is better, or as good with a lower code of
     the same feature.
 
-    Of features that are as good the first that is offered stays. The split `is_allowed`.
+    Among equal features the one offered first is kept. The split `is_allowed`.
     """
     w_r = weight - w_l
     sum_r = total - sum_l
     split = best.split
-    # Most are better by far: comparing 256 bits takes ten times as long as all else here.
+    # Most differ clearly: comparing 256 bits takes ten times as long as all else here.
     if split[FEATURE] >= 0 and limit * NEAR <= best.limit[0]:
         sign = compare_variance(sum_l, w_l, sum_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
         later = feature != split[FEATURE] or code > split[CODE]
@@ -139,7 +139,7 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
             edges.sum_l[found] = sum_l
             edges.code[found] = np.uint32(code)
             key = keys[i]
-            # No branch, as no processor can guess ties: what is no boundary is written over.
+            # Without a branch, because ties are unpredictable: what is not a boundary is overwritten.
             found += np.uint64(key >> SHIFT32 != code)
         offer_edges_sums(edges, ZERO, found, node, min_leaf, feature, best)
         begin = stop
@@ -174,7 +174,8 @@ def histogram_sums(low, shift, n, buckets, codes, sums, opened):
 def rank_sums(high, n, work, sums):
     """histogram_sums of up to PAIRS rows, by the rank of their codes, of which `high` is the largest.
 
-    Fills sums.edges.code, too. The edge after a bucket without rows is the one before, and under `high` counts no more.
+    Fills sums.edges.code, too. The edge after a bucket without rows is the one before, and has the code `high`, so it
+    does not count.
     """
     for b in range(n):
         sums.buckets[b, ZERO] = 0
@@ -191,8 +192,8 @@ def rank_sums(high, n, work, sums):
 def sum_up(low, shift, buckets, sums, ranked, opened):
     """Fill sums.edges with what lies before each bucket and after the last; returns how many buckets that are.
 
-    ranked  whether the codes are there, and all buckets count
-    opened  whether sums.most and sums.least are filled, too, and all buckets count; otherwise those with rows do
+    ranked  whether sums.edges.code is filled, and all buckets count
+    opened  whether sums.most and sums.least are filled too, and all buckets count; otherwise only those with rows
     """
     found, edges = sums.buckets, sums.edges
     w_l = ZERO_I64
@@ -211,7 +212,7 @@ def sum_up(low, shift, buckets, sums, ranked, opened):
         edges.sum_l[count + ONE] = sum_l
         if not ranked:
             edges.code[count + ONE] = low + ((np.uint32(b) + np.uint32(1)) << shift) - np.uint32(1)
-        # No branch, as none can be guessed: what does not count is written over.
+        # Without a branch, which would be unpredictable: what does not count is overwritten.
         count += np.uint64(ranked | opened | (weight > ZERO_I64))
     return count
 
@@ -236,7 +237,8 @@ def open_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
 
 @helper
 def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums):
-    """scan_sums by histogram: the edge of every bucket of 2**shift codes from `low` on, and what the few could hide."""
+    """scan_sums by histogram: the edge of every bucket of 2**shift codes from `low` on, and the buckets that could hold
+    a better split."""
     n = np.uint64(node.items.size)
     if shift == np.uint32(0):
         histogram_sums(low, shift, n, buckets, work.codes, sums, False)
@@ -253,7 +255,7 @@ def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
 def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, in a node seen by view_node.
 
-    By histogram, with a bucket for each code if these are fewer than the rows, or else, of few rows, by their ranks.
+    By histogram, with a bucket for each code if there are fewer codes than rows; else, few rows, by their ranks.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
@@ -270,7 +272,7 @@ def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
 
 @inlined
 def buckets_for_sums(n):
-    """Most buckets worth their while for n rows, a power of two."""
+    """The most buckets that pay for n rows, a power of two."""
     wanted = np.uint64(64)
     while wanted < np.uint64(BUCKETS_SUMS) and wanted * np.uint64(8) < n:
         wanted *= TWO

@@ -1,6 +1,6 @@
-"""Scores of many splits of numbers to predict (regression.py), sixteen at a time.
+"""Scores of many splits for regression (regression.py), sixteen at a time.
 
-As plain Python the function below is what it is when compiled, and its oracle.
+The plain-Python body below is the oracle of the compiled version.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from bigforest.kernels.compiler.jit import compiled_as
 def score_sums(w_l, sum_l, n, weight, total, min_leaf, score):
     """score[i] = sum**2 / weight of both sides of the split that leaves w_l[i] and sum_l[i] on the left, for i < n.
 
-    w_l uint32, sum_l int64, score float64 [>= n rounded up to LANES]; the rounding is read and written. weight < 2**31
-    and total are those of the node; -1 where a side has less than min_leaf, which is 1 at least. Returns the highest.
+    w_l uint32, sum_l int64, score float64 [>= n rounded up to LANES]; the padding is read and written. weight < 2**31
+    and total are those of the node; -1 where a side has less than min_leaf, which is at least 1. Returns the highest.
     """
     n = int(n)
     one = sum_l[:n].astype(np.float64)
@@ -35,7 +35,7 @@ def score_sums(w_l, sum_l, n, weight, total, min_leaf, score):
 
 
 def _numerator(builder: Any, one: Any, whole: Any, left: Any, right: Any) -> Any:
-    """Code of what is divided by left * right in the score of a split with sum `one` on the left."""
+    """Code of the numerator over left * right in the score of a split with sum `one` on the left."""
     two = builder.fsub(whole, one)
     return builder.fadd(builder.fmul(builder.fmul(one, one), right), builder.fmul(builder.fmul(two, two), left))
 
@@ -86,9 +86,9 @@ def next_reaching(score, begin, n, bar):
 def bound_sums(w_l, most, least, buckets, weight, total, bound):
     """bound[b] = the most that the score of a split inside of bucket b may be.
 
-    w_l          uint32 [> buckets rounded up to LANES], what lies before each bucket, and after the last
-    most, least  int64 [>= buckets rounded up to LANES], what the sum on the left of such a split is at most, at least
-    bound        float64, alike; the rounding is read and written
+    w_l          uint32 [> buckets rounded up to LANES], weight before each bucket, and after the last
+    most, least  int64 [>= buckets rounded up to LANES], largest and smallest sum on the left of such a split
+    bound        float64, of that length; the padding is read and written
 
     The score is convex in the weight and the sum of the left side together, so that over all they may be, from none to
     all of the bucket's weight and from `least` to `most`, it is largest in a corner.

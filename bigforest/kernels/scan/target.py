@@ -1,10 +1,10 @@
-"""What a tree predicts, classes or numbers, and what that changes for a node.
+"""The target of a tree, classes or numbers, and what depends on it in a node.
 
-Kernels take `value`, the numbers, and `sums`, scratch for these, None for classes; and `table`, impurity.entropy_table,
-None for numbers. Numba compiles the two apart: it drops what stands behind `is not None`, where that is not so.
+Kernels take `value`, the regression targets, and `sums`, scratch for these, both None for classes; and `table` of
+impurity.py, None for regression. Numba compiles the two separately and drops branches that depend on `is not None`.
 
-A total, int64, is what a node holds: of classes [classes] their weights; of numbers [2] their weight, and their sum by
-weight.
+A total, int64, has the statistics of a node: for classes [classes] weights; for regression [2] the weight and the
+weighted sum of the targets.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bigforest.kernels.common.partition import sum_classes
 from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import inlined
 
-# Most buckets of a histogram of numbers.
+# Most buckets of a histogram for regression.
 BUCKETS_SUMS = 1024
 
 
 class ClassTarget(NamedTuple):
-    """So many classes, which the items name; table: see impurity.py."""
+    """A target of `classes` classes, which are in the items; table: see impurity.py."""
 
     number: int
     table: Any
@@ -36,7 +36,7 @@ class ClassTarget(NamedTuple):
 
 
 class RegressionTarget(NamedTuple):
-    """value: int64 [rows of the table], read-only. Their magnitude times the weight of the bag is below 2**62."""
+    """value: int64 [rows of the table], read-only. Absolute values times the weight of the bag are below 2**62."""
 
     value: NDArray[np.int64]
 
@@ -51,7 +51,7 @@ class RegressionTarget(NamedTuple):
 
 
 class Edges(NamedTuple):
-    """Splits of a feature between buckets or rows, by what is on the left; scratch.
+    """Splits of a feature between buckets or rows, by the statistics of the left side; scratch.
 
     w_l    uint32 [BUCKETS_SUMS + 1, and LANES besides], weight
     sum_l  int64, sum from the centre
@@ -66,14 +66,15 @@ class Edges(NamedTuple):
 
 
 class RegressionScratch(NamedTuple):
-    """Scratch of one growing tree that predicts numbers.
+    """Scratch of one growing regression tree.
 
-    place        uint64 [rows of the root], 0, 1, ...: what sort keys have in the place of class and multiplicity
-    rows         int64 [rows of the root, 2], by place in the node: multiplicity, and with it the number from the centre
+    place        uint64 [rows of the root], 0, 1, ...: the lower half of sort keys, in place of class and multiplicity
+    rows         int64 [rows of the root, 2], by place in the node: multiplicity, and the target relative to the centre
+                 times it
     buckets      int64 [BUCKETS_SUMS, 2]: weight and sum of the rows in a bucket
     above        int64 [BUCKETS_SUMS], sum of those above zero
     edges        before each bucket, and after the last
-    most, least  int64 [BUCKETS_SUMS, and LANES besides], what splits in a bucket have on the left at most, at least
+    most, least  int64 [BUCKETS_SUMS, and LANES besides], largest and smallest sum on the left of splits in a bucket
     inner        between the rows of a bucket
     """
 
@@ -94,7 +95,7 @@ def make_edges() -> Edges:
 
 
 def make_regression_scratch(rows: int) -> RegressionScratch:
-    """Sums for nodes of up to `rows` rows."""
+    """RegressionScratch for nodes of up to `rows` rows."""
     size = max(rows, PAIRS)
     return RegressionScratch(
         np.arange(size, dtype=np.uint64),
@@ -110,7 +111,7 @@ def make_regression_scratch(rows: int) -> RegressionScratch:
 
 @inlined
 def sum_items(items, value, total):
-    """total = that of the items."""
+    """total = the statistics of the items."""
     if value is None:
         sum_classes(items, total)
     else:
@@ -124,7 +125,8 @@ def sum_items(items, value, total):
 
 @inlined
 def node_stats(nodes, number, total, value):
-    """Write what is in node `number`; returns its weight, and for classes the sum of squares of theirs, otherwise 0."""
+    """Write the statistics of node `number`; returns its weight, and the sum of squares of the class weights, 0 for
+    regression."""
     if value is None:
         weight = ZERO_I64
         sq = ZERO_I64
@@ -141,9 +143,9 @@ def node_stats(nodes, number, total, value):
 
 @inlined
 def view_node(items, total, weight, sq, value, sums):
-    """The Node of the items, whose `total`, `weight` and `sq` are known, and whether its numbers are all the same.
+    """The Node of the items, whose `total`, `weight` and `sq` are known, and whether its targets are all equal.
 
-    value  the numbers, by the rows of the items. sums.rows is filled. Classes never reach this with one value only.
+    value  the targets, by the rows of the items. sums.rows is filled. For classes pure nodes are leaves before this.
     """
     if value is None:
         return Node(items, total, weight, sq), False
@@ -161,7 +163,7 @@ def view_node(items, total, weight, sq, value, sums):
 
 @inlined
 def sum_left(node, size_l, best, total_l, sums):
-    """total_l = that of the first size_l items, which are those that the best split sends to the left."""
+    """total_l = the statistics of the first size_l items, those on the left of the best split."""
     if sums is None:
         sum_classes(node.items[:size_l], total_l)
     else:

@@ -1,7 +1,7 @@
 """The scan for two classes under Gini: many rows by histogram, few as in two_class_small.py. Oracle:
 tests/naive/split.py.
 
-A bucket's weights travel as one uint64, class 1 in the upper half, so one addition counts both.
+A bucket's weights are one uint64, class 1 in the upper half, so one addition counts both.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bigforest.kernels.scan.two_class_small import (
     walk_two,
 )
 
-# Up to this many codes have a bucket each, so that none is opened: one that most rows have would make that dear.
+# Up to this many codes have a bucket each, so none is opened: that would be slow for a code of most rows.
 _FEW_CODES = np.uint64(256)
-# Two classes share 64 bits: work.add has the weight of class 1 this power of two of bits higher.
+# Two classes share 64 bits: work.add has the weight of class 1 shifted by 2 to this power.
 _LOG_HALF = np.uint64(5)
 _THREE = np.uint64(3)
-# What counting a row costs, in pairs of rows; in that, what a code of the histogram costs, and the whole of it besides.
+# Cost of counting a row, in pairs of rows; in counted rows, the cost of a code of the histogram, and of a histogram.
 _ROW = np.uint64(12)
 _CODE = np.uint64(3)
 _ONCE = np.uint64(40)
@@ -36,7 +36,7 @@ _ONCE = np.uint64(40)
 
 @inlined
 def is_counted(n, span):
-    """Whether a histogram of codes within `span` costs less than the pairs of n rows; uint64s, measured."""
+    """Whether a histogram of codes within `span` costs less than all pairs of n rows; uint64, measured."""
     return span < _FEW_CODES and n * n > _ROW * (n + _CODE * span + _ONCE)
 
 
@@ -53,8 +53,8 @@ def prepare_two(node, work):
 def histogram_two(low, shift, n, buckets, work):
     """work.packed[b] = weights of the rows whose work.codes fall into bucket b.
 
-    Rows that follow each other are counted in two tables, or in four where clearing these is little beside the rows,
-    because an addition to a bucket waits for the one before to the same bucket.
+    Consecutive rows are counted in two tables, or in four where clearing these is cheap compared to the rows, because
+    an addition to a bucket waits for the one before it to the same bucket.
     """
     packed, codes, add = work.packed, work.codes, work.add
     mask = _THREE if buckets << TWO <= min(n, np.uint64(packed.size)) else ONE
@@ -76,7 +76,7 @@ def edges_two(buckets, node, min_leaf, wide, work):
 
     d**2 / (w_l w_r) is convex in the counts, so over a bucket its maximum is at a corner: all of one class of the
     bucket to the left and all of the other to the right. The two remaining corners are the edges of the bucket,
-    which are offered themselves; only where min_leaf may forbid them do they count here.
+    which are offered themselves; they count here only where min_leaf may forbid them.
     """
     sums, edge, bound = work.sums, work.edge, work.bound
     ones, weight = node.total[ONE], node.weight
@@ -118,7 +118,7 @@ def collect(low, shift, buckets, items, bar, work, projected):
         return False
     for i in range(n):
         places[np.uint64((codes[i] - low) >> shift)] += np.uint32(1)
-    at = np.uint32(1)  # place 0 takes the rows of all other buckets
+    at = np.uint32(1)  # entry 0 takes the rows of all other buckets
     for b in range(buckets):
         size = places[b]
         places[b] = np.uint32(0)
@@ -139,7 +139,7 @@ def collect(low, shift, buckets, items, bar, work, projected):
 
 @inlined
 def open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected):
-    """Look inside the buckets whose bound reaches the best score: offer every boundary there."""
+    """Open the buckets whose bound reaches the best score: offer every boundary inside."""
     if not collect(low, shift, buckets, node.items, best.limit[0], work, projected):
         return
     begin = ONE
@@ -166,7 +166,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_two.
 
     Few rows, unless they have few codes: by pairs. Many: histogram, score of every bucket edge, then open the few
-    buckets that could hide better. Two codes have one threshold, which needs neither.
+    buckets that could hold a better split. Two codes have one threshold, which needs neither.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
@@ -186,7 +186,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
 
 @inlined
 def buckets_for_two(n):
-    """Most buckets worth their while for n rows, a power of two."""
+    """The most buckets that pay for n rows, a power of two."""
     wanted = np.uint64(64)
     while wanted < np.uint64(BUCKETS_TWO) and wanted * np.uint64(8) < n:
         wanted *= np.uint64(2)
@@ -195,9 +195,10 @@ def buckets_for_two(n):
 
 @inlined
 def scan_buckets_two(low, shift, buckets, node, min_leaf, feature, best, work, projected):
-    """scan_two by histogram: the edge of every bucket of 2**shift codes from `low` on, and what the few could hide.
+    """scan_two by histogram: the edge of every bucket of 2**shift codes from `low` on, and the buckets that could hold
+    a better split.
 
-    projected  Projected where the codes stand for projections: a bucket is opened by these. None for a feature.
+    projected  ProjectionScratch where the codes stand for projections, by which a bucket is opened. None for a feature.
     """
     histogram_two(low, shift, np.uint64(node.items.size), buckets, work)
     edges_two(buckets, node, min_leaf, shift > np.uint32(0), work)

@@ -70,14 +70,14 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
 def pairs_two(codes, n, ones_l, w_l, node, min_leaf, feature, best, work):
     """What walk_two does, for n <= PAIRS rows in any order: their codes, and work.pair_add with class 1 shifted 16.
 
-    For every row the weights of the rows with codes up to its own come from all pairs: no sorting, no branch.
+    The weights of the rows with codes up to each row's own come from all pairs: no sorting, no branch.
     """
     sums_up_to(codes, work.pair_add, n, work.pair_sum)
     sums = work.pair_sum
     ones, weight = node.total[ONE], node.weight
     bar = best.limit[0]
     hits = ZERO
-    for i in range(n):  # no branch: this loop runs in vectors, and mostly nothing is found
+    for i in range(n):  # no branch: this loop is vectorised, and mostly finds nothing
         ones_here = ones_l + np.int64(sums[i] >> _HALF)
         w_here = w_l + np.int64((sums[i] >> _HALF) + (sums[i] & _LOW_HALF))
         hits += np.uint64(w_here < weight) & np.uint64(reaches_two(ones_here, w_here, ones, weight, bar))
@@ -123,7 +123,8 @@ def small_two(node, min_leaf, feature, best, work):
 
 @inlined
 def score_small_two(node, min_leaf, work):
-    """work.pair_score[i] = score of the split after work.codes[i], work.pair_sum[i] what is left; the highest."""
+    """work.pair_score[i] = score of the split after work.codes[i], work.pair_sum[i] the weights on the left; returns
+    the highest score."""
     n, ones = np.uint64(node.items.size), node.total[ONE]
     return score_pairs_two(work.codes, work.pair_add, n, ones, node.weight, min_leaf, work.pair_sum, work.pair_score)
 
@@ -132,8 +133,8 @@ def score_small_two(node, min_leaf, work):
 def shares_codes(n, weight, work):
     """Whether two of the rows that score_small_two has scored have the same code; `weight` is that of all rows.
 
-    Added up over the rows, the weights of the rows up to each, times its own, count every two rows once, and twice
-    where they have the same code.
+    The sum over rows of own weight times the weight of rows up to it counts every two rows once, and twice if they have
+    the same code.
     """
     found, alone = ZERO_I64, weight * weight
     for i in range(n):

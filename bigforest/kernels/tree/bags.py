@@ -17,7 +17,8 @@ _ONE = np.uint64(1)
 
 @kernel
 def draw_with_replacement(counts, draws, key):
-    """Add `draws` rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536. Off uniform by less than 2**-32."""
+    """Add `draws` rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536. Probabilities are off by less than
+    2**-32."""
     rows = np.uint64(counts.size)
     state = key
     for _ in range(draws):
@@ -29,7 +30,7 @@ def draw_with_replacement(counts, draws, key):
 def draw_without_replacement(counts, draws, key):
     """Add `draws` different rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536 and draws <= rows.
 
-    Row by row, each with the probability (still wanted) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
+    Each row in turn with probability (still wanted) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
     """
     left = np.uint64(counts.size)
     wanted = np.uint64(draws)
@@ -57,7 +58,7 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
     for row in range(np.uint64(counts.size)):
         ends[np.uint64(classes[row])] += np.uint32(1)
     before = np.uint32(0)
-    for c in range(np.uint64(ends.size)):  # where the rows of each class begin, and with every row put there, end
+    for c in range(np.uint64(ends.size)):  # where the rows of each class begin; after filling, where they end
         size = ends[c]
         ends[c] = before
         before += size
@@ -85,7 +86,7 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
 
 @inlined
 def _part_of(random, total):
-    """random * total / 2**64, rounded down, of two uint64: from 0 to total - 1, each as often as its neighbours."""
+    """random * total / 2**64, rounded down, of two uint64: from 0 to total - 1, equally likely up to rounding."""
     low, high = random & _LOW32, random >> _BITS32
     first, second = total & _LOW32, total >> _BITS32
     carry = (low * first) >> _BITS32
@@ -96,11 +97,11 @@ def _part_of(random, total):
 
 @kernel
 def draw_by_weight(counts, ends, draws, key):
-    """Add `draws` rows, each drawn with a chance in proportion to its weight, to counts, uint16 [rows].
+    """Add `draws` rows, each drawn with probability proportional to its weight, to counts, uint16 [rows].
 
     ends  uint64 [rows], the sum of the weights of each row and all rows before it, 2**63 at most; all weights above 0
 
-    A row that is drawn more than 65,535 times counts as often. Cost: draws * log2(rows) steps.
+    A row counts at most 65,535 times. Cost: draws * log2(rows) steps.
     """
     most = np.uint16(0xFFFF)
     total = ends[ends.size - 1]

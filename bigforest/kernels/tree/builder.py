@@ -1,4 +1,4 @@
-"""Trees while they grow: their nodes in preorder, and the stack of those still to be numbered."""
+"""Growing trees: nodes in preorder, and the stack of nodes still to be numbered."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.node_extras import first, trimmed, twice_as_long, with_room
 from bigforest.kernels.compiler.jit import inlined
 
-# Room for nodes at first: trees rarely have more nodes than rows, and memory never touched costs nothing; but not more
-# class counts than these, because some systems count what is asked for.
+# Initial capacity: trees rarely have more nodes than rows, and untouched memory is free; but class counts are limited,
+# because some systems count allocated memory.
 _MOST_COUNTS = 1 << 22
 _FEWEST_NODES = 256
-# A stack as deep as most trees; it grows for others.
+# Initial depth of the stack, enough for most trees.
 _DEPTH = 64
 
 
 class Rules(NamedTuple):
-    """What stops and steers a tree; plain numbers, as kernels take them.
+    """Stopping rules and options of a tree, as plain numbers for kernels.
 
-    max_depth -1 is unlimited. chance, of 2**53, is that of a feature to be drawn; -1 where mtry are drawn. min_level:
-    see kernels/categories/ordering.py lightest_alone.
+    max_depth -1 is unlimited. chance: probability of drawing a feature times 2**53; -1 if mtry features are drawn.
+    min_level: see kernels/categories/ordering.py lightest_alone.
     """
 
     mtry: int
@@ -37,11 +37,11 @@ class Rules(NamedTuple):
 
 
 class Roots(NamedTuple):
-    """The topmost nodes of trees that are grown one after the other, or the one below which a part of a tree is grown.
+    """The topmost nodes of trees that are grown one after the other, or the node below which a part of a tree is grown.
 
-    start     uint64 [trees + 1], where the items of each tree begin, and where those of the last end; each has some
+    start     uint64 [trees + 1], where the items of each tree begin, and the end of the last; none is empty
     key       uint64 [trees], their random keys
-    depth     of them all
+    depth     of all roots
     constant  bool [features], features known to be constant in all of them; None for none known
     """
 
@@ -62,14 +62,14 @@ class Roots(NamedTuple):
 
 
 class CodeTree(NamedTuple):
-    """Trees in preorder, one after the other, whose nodes are numbered through.
+    """Trees in preorder, one after the other, whose nodes are numbered consecutively.
 
     A split sends codes up to left_code to the left; right_code is the smallest on the right.
 
     feature int32 (LEAF or OBLIQUE where there is none), right uint32 (number of the right child, 0 in a leaf; the left
-    child is the next node), depth uint32, left_code, right_code uint32 (0 but in axis nodes), counts uint32 [nodes,
-    classes]. Of numbers to predict counts [nodes, 1] has the weight, and sum int64 [nodes] their sum by weight; None
-    for classes.
+    child is the next node), depth uint32, left_code, right_code uint32 (0 except in axis nodes), counts uint32 [nodes,
+    classes]. For regression counts [nodes, 1] has the weight, and sum int64 [nodes] the weighted sum of the targets;
+    None for classes.
     """
 
     feature: NDArray[np.int32]
@@ -99,7 +99,7 @@ class Stack(NamedTuple):
 
 
 class TreeBuilder(NamedTuple):
-    """A growing tree. pool: what nodes have besides (kernels/common/node_extras.py), or None; size uint64 [2]: nodes,
+    """A growing tree. pool: further data of nodes (kernels/common/node_extras.py), or None; size uint64 [2]: nodes,
     those on the stack."""
 
     nodes: CodeTree
@@ -109,9 +109,9 @@ class TreeBuilder(NamedTuple):
 
 
 def make_tree_builder(rows: int, trees: int, classes: int, numbers: bool, words: int) -> TreeBuilder:
-    """Room for trees that have `rows` rows in all, without a pool and their roots.
+    """Room for trees of `rows` rows in all, without a pool and without roots.
 
-    numbers  whether these are predicted; then classes is 1. words: of Stack.constant.
+    numbers  whether the target is a regression; then classes is 1. words: of Stack.constant.
     """
     depth = _DEPTH + trees
     room = min(max(rows, _FEWEST_NODES), max(_MOST_COUNTS // classes, _FEWEST_NODES))
@@ -137,7 +137,7 @@ def make_tree_builder(rows: int, trees: int, classes: int, numbers: bool, words:
 
 
 def with_more_room(growing: TreeBuilder, entries: int) -> TreeBuilder:
-    """The tree with twice the room where there is none left, in its pool for `entries` more."""
+    """The tree with full arrays doubled, and room for `entries` more in its pool."""
     nodes, stack, pool, (count, top) = growing
     if count == nodes.feature.size:
         nodes = CodeTree._make(array if array is None else twice_as_long(array) for array in nodes)
@@ -147,7 +147,7 @@ def with_more_room(growing: TreeBuilder, entries: int) -> TreeBuilder:
 
 
 def finished(growing: TreeBuilder) -> tuple[CodeTree, Any]:
-    """The tree and its pool, without the room that is left."""
+    """The tree and its pool, without unused room."""
     count = int(growing.size[0])
     nodes = CodeTree._make(array if array is None else first(array, count) for array in growing.nodes)
     return nodes, growing.pool and trimmed(growing.pool, count)
@@ -169,7 +169,7 @@ def push(stack, top, begin, end, key, depth, parent, total, constant):
 
 @inlined
 def number_node(nodes, number, stack, top, total):
-    """Write the node at `top` as leaf `number`, but for what it holds, which comes to `total`."""
+    """Write the node at `top` as leaf `number`, without its statistics, which are copied to `total`."""
     for k in range(np.uint64(total.size)):
         total[k] = stack.total[top, k]
     if stack.parent[top] >= 0:

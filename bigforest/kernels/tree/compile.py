@@ -1,4 +1,4 @@
-"""Compile what growing in memory needs, by growing on two rows, so that it is not taken for the first tree's time."""
+"""Compile what growing in memory needs, by growing on two rows, so that it does not count as time of the first tree."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bigforest.kernels.tree.grow import grow, grow_mixed, grow_oblique
 
 
 class Needs(NamedTuple):
-    """What a forest needs beside splits of classes on plain numbers.
+    """What a forest needs besides splits for classes on plain numbers.
 
     family   splits on projections of this family
     mixed    features that are categories or have missing values
-    numbers  numbers to predict
+    numbers  a regression
     random   random splits on features
-    table    of a criterion of classes, see kernels/scan/impurity.py; None for that of the known ones
+    table    of a registered criterion, see kernels/scan/impurity.py; None for those of the package
     """
 
     family: type[Oblique | Subspace] | None = None
@@ -47,7 +47,7 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
     value = np.arange(2)
     dictionary = CodeDictionary(np.arange(2), np.zeros(1))
     for array in (*codes, value, *dictionary):
-        array.flags.writeable = False  # as in a store; other flags would be compiled apart
+        array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     items = np.array([1, 1 << 32 | (0 if needs.numbers else 1 << 16) | 1], np.uint64)
     table = entropy_table() if needs.table is None else needs.table
     target = RegressionTarget(value) if needs.numbers else ClassTarget(2, table)

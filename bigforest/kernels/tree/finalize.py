@@ -42,7 +42,7 @@ def _compiled_impurity_of(impurity, counts, weight):
 
 @inlined
 def describe_node(nodes, node, sums, impurity):
-    """Weight (uint64) of a node, and its impurity, or the mean of numbers to predict."""
+    """Weight (uint64) of a node, and its impurity, or the mean of the regression targets."""
     if sums is not None:
         weight = np.uint64(nodes.counts[node, 0])
         return weight, np.float64(sums[node]) / np.float64(weight)
@@ -67,7 +67,7 @@ def decrease_of(node, one, two, weight, value, sums):
 
 @inlined
 def number_in_tree(nodes, left, right):
-    """Children's numbers in their own tree, where the nodes of all trees are numbered through."""
+    """Children's numbers in their own tree, where the nodes of all trees are numbered consecutively."""
     root = np.uint64(0)
     for node in range(np.uint64(nodes.feature.size)):
         if nodes.depth[node] == nodes.depth[0]:
@@ -97,24 +97,24 @@ def finalize_nodes(
     value,
     start,
 ):
-    """Work out what the table of some trees holds beside the trees in codes.
+    """Compute the columns of the table of some trees that trees in codes do not have.
 
     nodes     CodeTree of kernels/tree/builder.py, grown on classes or numbers; sums: its sum, None for classes,
-              compiled apart
+              compiled separately
     subsets   Subsets of kernels/scan/categorical_missing.py, None where all features are plain numbers
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
-    scale     float64 offset and step of numbers to predict, see TargetSpec; without meaning for classes
+    scale     float64 offset and step of regression targets, see TargetSpec; not used for classes
     left, right  uint32 [nodes], out: numbers of the children in their tree, 0 in a leaf
-    known     whether all thresholds are there already; otherwise those of oblique nodes are
+    known     whether all thresholds are given; otherwise only those of oblique nodes are
     impurity  see impurity_of
     threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
-              threshold is nan on a category, and infinite where the right has no value
+              threshold is nan on a category, and infinite where no value goes right
     default_left     bool [nodes], out: where rows without a value went, or else the child of more weight, left if both
               have the same; False in leaves and oblique nodes
     weight    uint64 [nodes], out
     value     float64 [nodes], out: the impurity, for numbers the mean
-    start     int64 [nodes + 1], out: where the levels of each node begin, and the last ones end; left as it is where
+    start     int64 [nodes + 1], out: where the levels of each node begin, and the last ones end; not written if
               there are no subsets
     """
     number_in_tree(nodes, left, right)
@@ -123,7 +123,7 @@ def finalize_nodes(
         for node in range(np.uint64(nodes.feature.size)):
             start[node + np.uint64(1)] = start[node] + np.int64(subsets.size[node])
     for back in range(np.uint64(nodes.feature.size)):
-        node = np.uint64(nodes.feature.size) - np.uint64(1) - back  # children come before their parent
+        node = np.uint64(nodes.feature.size) - np.uint64(1) - back  # children before their parent
         weight[node], own = describe_node(nodes, node, sums, impurity)
         value[node] = own if sums is None else scale[0] + own * scale[1]
         default_left[node] = False
@@ -146,7 +146,7 @@ def finalize_nodes(
             threshold[node] = np.inf
         elif not known:
             start = np.uint64(offsets[np.uint64(nodes.feature[node])])
-            last = np.uint64(low.size) - np.uint64(1)  # codes may be any where somebody writes to a store as it is read
+            last = np.uint64(low.size) - np.uint64(1)  # codes may be arbitrary if another process writes to the store
             below = min(start + np.uint64(nodes.left_code[node]), last)
             above = min(start + np.uint64(nodes.right_code[node]), last)
             threshold[node] = midpoint(high[below], low[above])
@@ -154,16 +154,16 @@ def finalize_nodes(
 
 @kernel
 def describe_classes(starts, leaf, right, held, impurity, weight, value, gain):
-    """Weight, impurity and decrease of the nodes of trees, from the wide weights of their classes.
+    """Weight, impurity and decrease of the nodes of trees, from wide class weights.
 
     starts  int64 [trees + 1], where trees begin among the nodes, and the end of the last
     leaf    bool [nodes]; right uint32 [nodes], number of the right child within the tree
-    held    int64 [nodes, classes]
+    held    int64 [nodes, classes], weights by class
     weight  uint64 [nodes], value and gain float64 [nodes], out; gain is nan in a leaf
     """
     for tree in range(starts.size - 1):
         for back in range(starts[tree + 1] - starts[tree]):
-            node = starts[tree + 1] - 1 - back  # children come before their parent
+            node = starts[tree + 1] - 1 - back  # children before their parent
             total = np.uint64(0)
             for k in range(held.shape[1]):
                 total += np.uint64(held[node, k])
@@ -185,7 +185,7 @@ def mean_above(held, node, centre, spare):
 
 @kernel
 def describe_numbers(starts, leaf, right, held, spare, weight, mean, gain):
-    """Weight, mean and decrease of variance of the nodes of trees, from their wide weights and sums by these.
+    """Weight, mean and decrease of variance of the nodes of trees, from wide weights and weighted sums.
 
     held  int64 [nodes, PARTS of kernels/common/limbs.py], carried here; spare int64 [1, PARTS]
     The others are those of `describe_classes`.

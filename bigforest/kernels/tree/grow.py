@@ -1,9 +1,8 @@
 """Grow trees depth-first from their bags, in memory. Oracle: tests/naive/tree.py.
 
-A node is popped, numbered (so numbers run in preorder), and either becomes a leaf or partitions its rows stably by its
-best split between its children, whose random keys follow from its own. What happens in a node therefore depends on
-its rows and its key alone, whichever order nodes are visited in. So several trees may be grown in one call, which has
-all roots on the stack at first.
+A node is popped and numbered (so numbers are in preorder). It becomes a leaf, or its rows are partitioned stably by its
+best split between its children, whose random keys follow from its own. So what happens in a node depends on its rows
+and its key alone, not on the order of nodes, and several trees can be grown in one call, with all roots on the stack.
 """
 
 from __future__ import annotations
@@ -67,10 +66,10 @@ from bigforest.kernels.tree.builder import (
 class GrowScratch(NamedTuple):
     """Scratch of one growing tree; its content belongs to the current node.
 
-    total     int64 [see kernels/scan/target.py], what the node holds; total_l: its left child
-    constant  uint64 [words], features known to be constant, see axis.look_up
-    kept      uint32 [rows], codes of the feature of the best split, by turns with work.codes
-    sums      where numbers are predicted; None for classes
+    total     int64 [see kernels/scan/target.py], statistics of the node; total_l: of its left child
+    constant  uint64 [words], features known to be constant, see scan/features.py fetch_codes
+    kept      uint32 [rows], codes of the feature of the best split, swapped with work.codes
+    sums      for regression; None for classes
     """
 
     total: NDArray[np.int64]
@@ -86,7 +85,7 @@ class GrowScratch(NamedTuple):
 
 
 def make_grow_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> GrowScratch:
-    """Scratch for nodes of up to `rows` rows; numbers: whether these are predicted, and classes is 1."""
+    """Scratch for nodes of up to `rows` rows; numbers: whether the target is a regression, with classes 1."""
     features = codes.place.shape[0]
     parts = 2 if numbers else classes
     return GrowScratch(
@@ -107,7 +106,7 @@ def make_grow_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> G
 def put_roots(stack, items, value, start, key, depth, total, constant):
     """Put the roots on the empty stack, the first on top; start, key, depth as in Roots.
 
-    total: scratch; constant uint64 [words] as in axis.look_up.
+    total: scratch; constant uint64 [words] as in scan/features.py fetch_codes.
     """
     trees = np.uint64(key.size)
     for above in range(trees):
@@ -119,7 +118,7 @@ def put_roots(stack, items, value, start, key, depth, total, constant):
 
 @inlined
 def has_entries(pool, oblique, subspace, mixed):
-    """Whether the pool has room for what another node may need."""
+    """Whether the pool has room for the entries of another node."""
     if oblique is not None:
         return pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) <= np.uint64(pool.feature.size)
     if subspace is not None:
@@ -131,7 +130,7 @@ def has_entries(pool, oblique, subspace, mixed):
 
 @inlined
 def begin_entries(pool, number, oblique, subspace, mixed):
-    """Give node `number` nothing in the pool."""
+    """Give node `number` no entries in the pool."""
     if oblique is not None:
         pool.size[number] = 0
     if subspace is not None:
@@ -143,7 +142,7 @@ def begin_entries(pool, number, oblique, subspace, mixed):
 
 @inlined
 def is_leaf(weight, sq, depth, rules):
-    """Whether a node is not split, whatever its features: it is pure, too light or too deep."""
+    """Whether a node is not split, whatever its features: pure, too light or too deep."""
     return sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth
 
 
@@ -151,12 +150,12 @@ def is_leaf(weight, sq, depth, rules):
 def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, subspace, mixed, dictionary):
     """Number and split nodes until none is left or an array is full.
 
-    value       int64 [rows], the numbers to predict; None for classes, of which table is that of impurity.py
-    oblique     Oblique, and growing.pool its Pool; subspace: Subspace, and that; None for splits on features
-    mixed       Mixed, and growing.pool its Subsets; None where all features are plain numbers
+    value       int64 [rows], the regression targets; None for classes, of which table is that of impurity.py
+    oblique     Oblique, and growing.pool DirectionExtras; subspace: Subspace, likewise; None for splits on features
+    mixed       CategoricalMissing, and growing.pool Subsets; None where all features are plain numbers
     dictionary  for random splits on features; None for the best
 
-    Compiled apart for each that is None.
+    Compiled separately for each that is None.
     """
     nodes, stack, pool = growing.nodes, growing.stack, growing.pool
     total, total_l, constant, best, sums = scratch.total, scratch.total_l, scratch.constant, scratch.best, scratch.sums
@@ -203,7 +202,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l
-        # The right child lies below the left one, which is numbered next.
+        # The right child is below the left one on the stack, which is numbered next.
         push(stack, top, middle, end, mix(key ^ RIGHT), depth + 1, np.int64(number), total, constant)
         push(stack, top + ONE, begin, middle, mix(key ^ LEFT), depth + 1, -1, total_l, constant)
         top += TWO
@@ -221,9 +220,9 @@ def grow(
 ) -> CodeTree:
     """Grow trees of splits on features, or the part of one below a node, on the rows of `items`; return them in codes.
 
-    codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see kernels/common/node_scan.py; for numbers with class
-    0), those of each tree reordered in place. The weight of a tree must be below 2**31. dictionary: for random splits;
-    None for the best.
+    codes Codes; by_row RowMajorCodes of the same; items uint64 [n >= 1] (see kernels/common/node_scan.py; for numbers
+    with class 0), those of each tree reordered in place. The weight of a tree must be below 2**31. dictionary: for
+    random splits; None for the best.
     """
     return _grow(codes, by_row, items, target, roots, rules, None, dictionary)[0]
 
@@ -240,7 +239,7 @@ def grow_mixed(
 ) -> tuple[CodeTree, Subsets]:
     """Grow trees of splits on features of which some are categories or have missing values, like `grow`.
 
-    mixed  says which, and is scratch: not for two calls at once.
+    mixed  the kinds of features, and scratch: not for two calls at once.
     """
     return _grow(codes, by_row, items, target, roots, rules, mixed, dictionary)
 
@@ -254,7 +253,7 @@ def grow_oblique(
     rules: Rules,
     family: Oblique | Subspace,
 ) -> tuple[CodeTree, DirectionExtras]:
-    """Grow trees of oblique splits, like `grow`; `family` says which and is used up. The pool has their terms."""
+    """Grow trees of oblique splits, like `grow`; `family` says which and is scratch. The pool has their terms."""
     return _grow(codes, by_row, items, target, roots, rules, family, None)
 
 
@@ -268,7 +267,8 @@ def _grow(
     kind: Oblique | Subspace | CategoricalMissing | None,
     dictionary: CodeDictionary | None,
 ) -> tuple[CodeTree, Any]:
-    """The trees, and the Pool of an Oblique or a Subspace, or the Subsets of a Mixed; None for neither."""
+    """The trees, and the DirectionExtras of oblique splits, or the Subsets of categories and missing values, or
+    None."""
     value, table, classes = target.value, target.table, target.number
     features = codes.place.shape[0]
     scratch = make_grow_scratch(codes, roots.max_rows, classes, value is not None)

@@ -10,16 +10,16 @@ from bigforest.kernels.compiler.jit import kernel
 
 @kernel
 def cut_trees(starts, feature, right_child, right, prune_ties, cut, kept, size, best):
-    """Decide from below which inner nodes become leaves, and which nodes are left.
+    """Decide, bottom up, which inner nodes become leaves, and which nodes remain.
 
-    A node becomes one where its majority is right more often than the leaves below are together; if prune_ties, also
-    where it is right as often.
+    A node becomes a leaf if its majority is right more often than the leaves below it together; with prune_ties also if
+    it is right as often.
 
     starts       int64 [trees + 1]
     feature      int32 [nodes]; LEAF in a leaf
     right_child  uint32 [nodes], number within the tree
     right        int64 [nodes], rows that pass or end in a node and are of its majority
-    cut, kept    bool [nodes], out: the node becomes a leaf; the node is still there
+    cut, kept    bool [nodes], out: the node becomes a leaf; the node remains
     size, best   int64 [nodes], scratch: nodes of a subtree, rows it gets right
     """
     for tree in range(starts.size - 1):
