@@ -76,8 +76,7 @@ class Grower:
         passes = self._way.limits is not None
         with compiling(kernels_of(store.shape.extras, config, passes), self._executor, listener):
             self._executor.run_on_all_workers(compile_for, store.shape.extras, config, passes, resources.scratch)
-        at_hand = resources.memory is None and not self._executor.remote and self._way.limits is None
-        self._keep = keep if at_hand else None
+        self._keep = keep if self._way.keeps else None
         self._packed: dict[int, PackedPart] = {}
         self.together = self._executor.size if self._way.limits is None else self._way.group
 
@@ -89,8 +88,7 @@ class Grower:
             self.rest()
 
     def grown(self) -> FlatTrees | None:
-        """All trees of the forest, packed, if they are kept and were all grown in memory, in this process, and without
-        a memory limit."""
+        """All trees of the forest, packed, if they are kept and were all grown in memory, in this process."""
         packed = [self._packed[first] for first in sorted(self._packed)]
         if sum(part.trees.roots.size for part in packed) < self._task[1].trees:
             return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.schema import GROUP_NODES
+from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.votes.leaf_files import FILE_BYTES
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory_out_of_core import (
@@ -24,7 +25,16 @@ from bigforest.grow.out_of_core.node_search import buckets_for
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
 from bigforest.grow.out_of_core.row_nodes import ROW_NODE_BYTES
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
-from bigforest.grow.shared.memory import COPIED, ROW, base_bytes, extra_bytes, target_bytes, tree_bytes, written_bytes
+from bigforest.grow.shared.memory import (
+    COPIED,
+    NODE,
+    ROW,
+    base_bytes,
+    extra_bytes,
+    target_bytes,
+    tree_bytes,
+    written_bytes,
+)
 from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.sampling.boosting import ROW_BYTES
 from bigforest.schema.config import TrainConfig
@@ -58,12 +68,14 @@ class GrowPlan:
     limits   None: whole trees in memory. Otherwise large nodes are split by passes over the store.
     group    trees that share passes
     memory   most bytes of anonymous memory
+    keeps    whether the trees are kept in memory for the first answers of the forest
     """
 
     workers: int
     limits: MemoryLimits | None
     group: int
     memory: int
+    keeps: bool = False
 
 
 def part_size(rows: int, trees: int) -> int:
@@ -83,10 +95,12 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
     for workers in range(1 if config.boosts else resources.workers, 0, -1):
         memory, store = in_memory(shape, config, workers)
         if budget is None or memory + store <= budget:
-            whole = GrowPlan(workers, None, config.trees, memory)
-            return (
-                whole if resources.cluster is None else _spread(shape, config, resources.executor(workers).size, whole)
-            )
+            if resources.cluster is not None:
+                whole = GrowPlan(workers, None, config.trees, memory)
+                return _spread(shape, config, resources.executor(workers).size, whole)
+            kept = 0 if budget is None else _kept_bytes(shape, config, workers)
+            keeps = budget is None or memory + store + kept <= budget
+            return GrowPlan(workers, None, config.trees, memory + kept if keeps else memory, keeps)
     assert budget is not None
     for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosted trees route rows at once
         limits = limits_for(shape, config, workers, budget)
@@ -122,6 +136,15 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
         tree += ROW_BYTES * shape.rows + _SENT_NODE_BYTES * nodes + 8 * shape.classes * nodes
     own = family.tree_memory(shape, config, rows, nodes // 2)
     return base_bytes(shape, config) + own.shared + workers * (tree + own.tree), own.store
+
+
+def _kept_bytes(shape: Shape, config: TrainConfig, workers: int) -> int:
+    """Further memory for all trees packed, twice while they are joined, and for packing the parts that grow."""
+    lambdas = max(1, len(lambdas_to_try(config, shape.rows, shape.classes)))
+    nodes = max_nodes(shape.rows, config, shape.classes)
+    packed = 16 * nodes + 8 * shape.classes * lambdas * (nodes // 2 + 1)
+    part = part_size(shape.rows, config.trees) * (packed + nodes * (NODE + 4 * shape.classes))
+    return 2 * config.trees * packed + workers * part
 
 
 def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int) -> int:

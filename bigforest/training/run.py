@@ -8,6 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bigforest.common.errors import (
     BigForestError,
     ClusterError,
@@ -31,6 +33,7 @@ from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_residents
 from bigforest.oob.pipeline import write_oob
+from bigforest.oob.plan import oob_estimate
 from bigforest.predict.forest import is_forest, read_forest
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.schema.config import TrainConfig
@@ -284,6 +287,7 @@ def _write_forest(
     with store.unchanged():
         config, origin, shrinkage, trees = _grow_and_report(store, config, origin, directory, resources, clock, run)
     if validation is not None:
+        trees = trees if resources.memory is None else None
         write_validation(directory, validation, shrinkage, resources, clock)
     store.check_unchanged()
     remove_half_made(directory)  # left by lost workers of a cluster
@@ -317,6 +321,14 @@ def _grow_and_report(
         grow_boosted(store, config, directory, resources=resources, listener=clock)
     elif origin.stop is None:
         trees = grow_forest(store, config, directory, resources=resources, listener=clock, lambdas=tried)
+    if trees is not None and resources.memory is not None:
+        rest = replace(resources, memory=resources.memory - trees.nbytes)
+        nodes = np.diff([*trees.roots.tolist(), trees.nodes]).tolist()
+        needed = oob_estimate(store.shape, config, rest, nodes).smallest if config.bootstrap else 0
+        if config.keep_targets or needed > (rest.memory or 0):
+            trees = None
+        else:
+            resources = rest
     if config.bootstrap:
         shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)
         if trees is not None and len(tried) > 1:

@@ -15,6 +15,11 @@ import pytest
 
 import bigforest
 from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted
+from bigforest.common.memory_estimate import Shape
+from bigforest.execution.resources import Resources
+from bigforest.forest.load.groups import Trees
+from bigforest.grow.forest import Grower
+from bigforest.grow.memory import choose_grow_plan, in_memory
 
 OPTIONS = {"trees": 4, "seed": 3, "threads": 2}
 
@@ -314,3 +319,35 @@ def test_predict_file__overwrite_replaces_predictions_only(tmp_path: Path) -> No
         bigforest.predict_file(forest, data, out)
     bigforest.predict_file(forest, data, out, proba=True, overwrite=True)
     assert pl.read_parquet(out).width == 3
+
+
+@pytest.mark.parametrize("shrink", ["auto", "off"])
+def test_train__within_a_budget_with_room_for_them_trees_are_at_hand(
+    shrink: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first answer reads nothing back, and is that of the forest that is read."""
+    kept: list[Any] = []
+    grown = Grower.grown
+
+    def watched(grower: Grower) -> Any:
+        kept.append(grown(grower))
+        return kept[-1]
+
+    monkeypatch.setattr(Grower, "grown", watched)
+    options = {**OPTIONS, "shrink": shrink, "out": tmp_path / "f"}
+    forest = bigforest.train(frame(), "kind", memory="1GB", **options)
+    assert kept[0] is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(Trees, "load", lambda *_: pytest.fail("trees are read"))
+        first = forest.predict_proba(frame())
+    assert first.equals(bigforest.read_forest(tmp_path / "f").predict_proba(frame()))
+
+
+def test_grow_plan__keeps_trees_where_there_is_room() -> None:
+    shape, config = Shape(100_000, (4,) * 10, 100_000, 2), bigforest.TrainConfig.of(trees=50)
+    least = sum(in_memory(shape, config, 1))
+    tight = choose_grow_plan(shape, config, Resources(threads=1, memory=least))
+    wide = choose_grow_plan(shape, config, Resources(threads=1, memory=20 * least))
+    assert tight.limits is None and not tight.keeps
+    assert wide.limits is None and wide.keeps
+    assert tight.memory < wide.memory <= 20 * least

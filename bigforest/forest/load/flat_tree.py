@@ -41,6 +41,12 @@ class FlatTrees(NamedTuple):
         """Number of nodes."""
         return self.layout(True).links.size // 2
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of nodes and of what leaves hold."""
+        layouts = [layout.links.nbytes for layout in (self.wide, self.narrow) if layout is not None]
+        return sum(layouts) + self.counts.nbytes
+
     def leaf_nodes(self, narrow: bool = True) -> list[NDArray[np.uint32]]:
         """The numbers of the leaves of each tree, within the tree; `narrow` as in `layout`."""
         leaves = np.flatnonzero(np.isnan(self.layout(narrow).thresholds[::2]))
