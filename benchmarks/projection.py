@@ -53,7 +53,8 @@ def page(rates: Rates) -> str:
             ("subtrees, per row, feature looked at and level", rates.visit * 1e9),
             ("out of bag, per row, tree and level", rates.judge * 1e9),
             ("scoring, per byte of histograms", rates.score * 1e9),
-            ("client: report, per row", rates.report * 1e9),
+            ("report, per row", rates.report * 1e9),
+            ("client: report, per row", rates.client * 1e9),
             ("client: a node that a pass is asked about", rates.node * 1e9),
             ("client and scheduler: a task", rates.task * 1e9),
         ],
@@ -125,14 +126,15 @@ the workers.
 - Memory: the budget of {memory} GB per worker is held to in training, as everywhere, and checked before.
 - Histograms are scored by a worker for each tree of a pass. Scoring is taken at the rate of the small histograms
   measured here, where calls cost most, so it is an upper bound.
-- What does not scale is the client: it puts the store together from the columns that workers have encoded, and writes
-  the report of the rows.
+- What does not scale are the client and the scheduler, which take some milliseconds for each task; tasks grow with the
+  workers ([in virtual time](virtual_time.md)). What the client takes for the report is mostly not by row, so it is an
+  upper bound.
 - Columns are encoded by one thread each, so by no more threads than there are features.
 - Every doubling of the rows is taken to add a level to all trees. Tables with few distinct values or little noise have
   fewer levels.
 - A worker gets the same blocks in every pass, so codes cross the network once, into its local copy, and are read from
   there. Where rows stand between passes, and the rows of small nodes, go to scratch.
-- Not in it: workers of unequal speed, and lost ones.
+- Not in it: workers of unequal speed, and lost ones, which virtual_time.md has.
 """
 
 

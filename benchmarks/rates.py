@@ -37,6 +37,10 @@ TASKS = 400
 ROWS_SHARE = 8
 # The tasks that grow subtrees and finish them.
 SUBTREES = ("grow_subtree_task", "look_up_some", "write_assemblies")
+# Those that find and count the votes of rows out of bag, and those that write the rows of the report.
+JUDGING = ("cut_exactly", "send_blocks", "join_runs", "tally_range")
+WRITING = ("write_report_rows", "read_scores")
+REPORT = ("tally_range", *WRITING)
 
 
 @contextmanager
@@ -97,8 +101,7 @@ def measure(rows: int, trees: int) -> Rates:
             grow_forest(store, config, home / "forest", resources=alone, listener=silent, way=way)
             begin = time.process_time()
             write_oob(store, config, home / "forest", resources=alone, listener=silent)
-            judged = spent["write_leaf_files"] + spent["tally_range"]
-            report = time.process_time() - begin - judged
+            client = time.process_time() - begin - sum(spent[name] for name in REPORT)
         levels, below = _levels(home / "forest", way.limits.rows)
         mtry, bag = config.drawn_features(28), DISTINCT * rows * trees
         return Rates(
@@ -106,9 +109,10 @@ def measure(rows: int, trees: int) -> Rates:
             route=spent["answer"] / (asked["trees"] * DISTINCT * rows),
             spill=spent["spill"] / (bag * 28),
             visit=sum(spent[name] for name in SUBTREES) / (bag * mtry * below),
-            judge=judged / ((1.0 - DISTINCT) * rows * trees * levels),
+            judge=sum(spent[name] for name in JUDGING) / ((1.0 - DISTINCT) * rows * trees * levels),
             score=spent["score"] / asked["bytes"],
-            report=report / rows,
+            report=sum(spent[name] for name in WRITING) / rows,
+            client=client / rows,
             node=spent["client"] / asked["nodes"],
             task=_task_seconds(),
             levels=levels,

@@ -76,10 +76,11 @@ class Cluster:
         ]
 
     def threads(self) -> dict[str, int]:
-        """Threads of each worker there is now."""
+        """Threads of each worker there is now, but for those in trouble, unless all are."""
         with self.errors("asking for the workers"):
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        return {address: int(known["nthreads"]) for address, known in workers.items()}
+        good = [address for address in workers if address not in self.trouble]
+        return {address: int(workers[address]["nthreads"]) for address in good or workers}
 
     def check_folder(self, folder: Path, option: str) -> None:
         """Raise ClusterError, naming the option to change, unless all workers see `folder` and may write there."""
@@ -102,7 +103,7 @@ class Cluster:
 
     def note_lost(self, addresses: Collection[str]) -> None:
         """What these workers held could not be had."""
-        gone = set(addresses) - set(self.threads()) if addresses else ()
+        gone = set(addresses) - {*self.threads(), *self.trouble} if addresses else ()
         self.trouble |= dict.fromkeys(gone, "was lost, and what it had counted was counted again")
 
     def other_than(self, busy: Collection[str], several: Iterable[str]) -> str | None:
@@ -222,8 +223,7 @@ class ClusterExecutor(Executor):
     def _seats(self) -> list[str]:
         """The addresses of the workers, each as often as it has slots."""
         threads = sorted(self._cluster.threads().items())
-        good = [one for one in threads if one[0] not in self._cluster.trouble]
-        return [address for address, count in good or threads for _ in range(min(count, self._slots))]
+        return [address for address, count in threads for _ in range(min(count, self._slots))]
 
     def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
         early: dict[int, Result] = {}

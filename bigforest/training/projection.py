@@ -40,8 +40,9 @@ class Rates(NamedTuple):
     """Processor seconds of one thread, and the levels and rows they were measured at (mean depth of a row's leaf).
 
     encode: row x feature. route: row of a bag x pass. spill: row of a bag x feature. visit: row x feature looked at x
-    level in subtrees. judge: row out of bag x tree x level. score: byte of histograms. report: row. node: of the
-    client, per node that a pass is asked about. task: of client and scheduler, per Dask task.
+    level in subtrees. judge: row out of bag x tree x level. score: byte of histograms. report: row. Of the client:
+    client, per row of the report; node, per node that a pass is asked about. task: of client and scheduler, per Dask
+    task.
     """
 
     encode: float
@@ -51,6 +52,7 @@ class Rates(NamedTuple):
     judge: float
     score: float
     report: float
+    client: float
     node: float
     task: float
     levels: float
@@ -67,6 +69,7 @@ MEASURED = Rates(
     judge=35.7e-9,
     score=55.1e-9,
     report=510.7e-9,
+    client=0.0,
     node=240e-6,
     task=6.1e-3,
     levels=20.3,
@@ -251,13 +254,14 @@ def _by_passes(
 
 
 def _out_of_bag(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> _Stage:
-    """Not there without bootstrap, but small then, too."""
+    """Not there without bootstrap, but small then, too. Leaves are found while trees grow, where by passes."""
     cores, codes = machines.workers * machines.threads, shape.rows * shape.row_bytes
     answers = 8 * shape.rows * shape.classes
     judged = rates.judge * (shape.rows - _bag(shape)) * config.trees * _levels(shape, config, rates)
-    client = rates.report * shape.rows + answers / min(machines.link, machines.disk)
-    tasks = min(8 * machines.workers, block_count(shape.rows))
-    return _Stage("out of bag", judged, cores, client, codes + answers, codes + answers, tasks)
+    written = rates.report * shape.rows
+    tasks = min(8 * machines.workers, block_count(shape.rows)) + 2 * machines.workers + config.trees
+    moved = codes + 2 * answers
+    return _Stage("out of bag", judged + written, cores, rates.client * shape.rows, moved, moved, tasks)
 
 
 def _bag(shape: Shape) -> float:

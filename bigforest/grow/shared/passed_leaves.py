@@ -11,6 +11,7 @@ import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from operator import or_
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Protocol
@@ -250,11 +251,11 @@ def write_left_out(
         trees = {tree: splits[tree] for part in some for tree in part}
         if not _by_values(table):
             [trees] = executor.map(cut_exactly, [(trees,)], (table.sampler.store,))
-        runs: dict[int, Path] = {}
-        executor.run(send_blocks, ranges, runs.__setitem__, (table, some, trees, folder))
+        # A task for each worker, which has the blocks of its passes.
+        runs = executor.reduce(send_blocks, ranges, or_, (table, some, trees, folder))
         for own in trees.values():
             own.remove()
-        shared = (table.sampler.store, directory, [runs[at] for at in range(len(ranges))])
+        shared = (table.sampler.store, directory, [run for _, run in sorted(runs.items())])
         executor.run(join_runs, [(part,) for part in some], lambda _, found: on_trees(found), shared)
         for path in (_piece(run, part) for run in runs.values() for part in some):  # only now: tasks may be done again
             path.unlink()
@@ -304,8 +305,9 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
 
 def send_blocks(
     table: BlockTable, parts: Sequence[range], splits: Mapping[int, SplitFiles], folder: Path, blocks: range
-) -> Path:
-    """Task: find the leaves of the rows of some blocks; gives the name of their files, one for each part."""
+) -> dict[int, Path]:
+    """Task: find the leaves of the rows of some blocks; gives the name of their files, one for each part, by the first
+    block."""
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     sender, every = _Sender(table, splits), range(len(table.sampler.store.spec.features))
     with ExitStack() as stack:
@@ -316,7 +318,7 @@ def send_blocks(
             for part, add in zip(parts, files, strict=True):
                 for chunk in sender.chunks(part, block, block_view(cells)):
                     add(*chunk)
-    return run
+    return {blocks.start: run}
 
 
 def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range) -> int:
