@@ -13,7 +13,7 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScratch
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
 from bigforest.grow.families.rotation.trees import in_terms, with_others
-from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of
+from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of, places
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
@@ -141,13 +141,13 @@ class RotationTable(ProjectionTable):
         projections = np.empty((axes.size, rows))
         project_on_axes(values, np.ascontiguousarray(weight[:, used]), projections)
         place = np.zeros((self.columns, 2), np.uint32)
-        place[axes] = _place(axes.size)
+        place[axes] = places(8, axes.size)
         none = np.empty((0, rows))
         return BlockValues(none.astype(np.float32), projections, none.astype(np.uint8), place)
 
     def layout(self, own: TreeAxes) -> DecodedTable:
         """See ProjectionTable."""
-        return self.decoded._replace(place=_place(self.columns))
+        return self.decoded._replace(place=places(8, self.columns))
 
     def grow_below(
         self, own: TreeAxes, columns: Sequence[NDArray[Any]], subtree: SubtreeScratch
@@ -163,8 +163,3 @@ class RotationTable(ProjectionTable):
     def finished(self, own: TreeAxes, nodes: TreeArrays) -> TreeArrays:
         """See ProjectionTable."""
         return in_terms(nodes, own.weight)
-
-
-def _place(axes: int) -> NDArray[np.uint32]:
-    """Where projections are in their cells."""
-    return np.array([(8, axis) for axis in range(axes)], np.uint32)

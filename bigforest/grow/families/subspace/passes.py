@@ -15,7 +15,7 @@ from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScrat
 from bigforest.grow.families.subspace.perceptron import Learnt, RowPiece, Trial, pieces_of, train_by_passes, trials_of
 from bigforest.grow.families.subspace.search import SubspaceAim, SubspaceSearch
 from bigforest.grow.families.subspace.trees import Columns, empty_space, tree_subspace, with_cells
-from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of
+from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of, places
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
@@ -101,7 +101,7 @@ class SubspaceTable(ProjectionTable):
         kinds = {4: np.float32, 8: np.float64, 1: np.uint8}
         f32, f64, u8 = (np.zeros((feature.size * (each == width), rows), kind) for each, kind in kinds.items())
         place = np.zeros((self.columns, 2), np.uint32)
-        place[feature] = _place(width, feature.size)
+        place[feature] = places(width, feature.size)
         seen = BlockValues(f32, f64, u8, place)
         for own_feature in feature[self.scratch.seen.unit[feature] > 0.0].tolist():
             column_of(seen, own_feature)[:] = column_of(cells, own_feature)[:rows]
@@ -113,7 +113,7 @@ class SubspaceTable(ProjectionTable):
         """See ProjectionTable."""
         if own.feature.size == self.columns:
             return self.decoded
-        return self.decoded._replace(place=_place(self._width(self.decoded.place), own.feature.size))
+        return self.decoded._replace(place=places(self._width(self.decoded.place), own.feature.size))
 
     def _width(self, place: NDArray[np.uint32]) -> int:
         """Bytes of a value in copies of any of the columns that take part; the copies are of one type."""
@@ -159,15 +159,10 @@ def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -
     return train_by_passes(trials, rows, table.context.limits.held)
 
 
-def _place(width: int, columns: int) -> NDArray[np.uint32]:
-    """Where columns are in cells of one type."""
-    return np.array([(width, column) for column in range(columns)], np.uint32)
-
-
 def _no_codes(columns: int) -> Codes:
     """The codes of this many columns, without rows: trees in subspaces use values."""
     u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
-    codes = Codes(u8, u16, u32, _place(1, columns))
+    codes = Codes(u8, u16, u32, places(1, columns))
     for array in codes:
         array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     return codes
