@@ -246,56 +246,61 @@ def bucket_among(edge, value, low, slope):
 
 @inlined
 def bucket_of_code(code, low, high, scale, edge, buckets):
-    """The bucket of a probe in which a code is, uint64; none where it is `buckets` or more."""
-    return np.uint64((code - low) >> scale)
+    """Whether a code is in a bucket of a probe, and in which, uint64."""
+    bucket = np.uint64((code - low) >> scale)
+    return bucket < buckets, bucket
 
 
 @inlined
 def bucket_of_projection(terms, each, low, high, scale, edge, buckets):
     """The same of a projection."""
-    return bucket_among(edge, each, low, scale) if low <= each and each <= high else buckets
+    inside = low <= each and each <= high
+    return inside, bucket_among(edge, each, low, scale) if inside else ZERO
 
 
 bucket_of = of_column(bucket_of_code, bucket_of_projection)
 
 
 @inlined
-def range_of_codes(first, read, n):
-    """The smallest of the codes read[:n] that is `first` or more, AFTER_ALL where there is none, and the largest."""
-    smallest, largest = np.uint32(AFTER_ALL), np.uint32(0)
+def note_codes(first, read, n, p, low, high):
+    """Widen low[p] and high[p] by the codes read[:n], those below `first` left out of low[p]; in vectors."""
+    smallest, largest = low[p], high[p]
     for i in range(n):
         smallest = min(smallest, read[i])
         largest = max(largest, read[i])
     if smallest < first:
-        smallest = np.uint32(AFTER_ALL)
+        smallest = low[p]
         for i in range(n):
             smallest = min(smallest, read[i] if read[i] >= first else smallest)
-    return smallest, largest
+    low[p], high[p] = smallest, largest
 
 
 @inlined
-def no_range(terms, first, read, n):
-    """The range of no projections: they do not take long to be compared one by one, beside projecting."""
-    return np.inf, -np.inf
+def note_no_code(each, p, low, high, mark):
+    """Codes have been noted together."""
 
 
 @inlined
-def same_range(each, first, smallest, largest, found):
-    """The range of codes is known before, and they are all finite."""
-    return smallest, largest, found
+def note_no_projections(terms, first, read, n, p, low, high):
+    """Projections are noted one by one, while they are counted."""
 
 
 @inlined
-def wider_range(terms, each, first, smallest, largest, found):
-    """The range with one more projection, which NaN does not change; `found`, int64, is not 0 after one that is not
-    finite."""
-    smallest = each if first <= each and each < smallest else smallest
-    largest = each if each > largest else largest
-    return smallest, largest, found | np.int64(not abs(each) <= LARGEST)
+def note_projection(terms, each, p, low, high, mark):
+    """Widen low[p] and high[p] by a projection, if it is not NaN; mark[p] is not 0 after one that is not finite.
+
+    Branches that are hardly ever taken cost less than a minimum that waits for the one before.
+    """
+    if each < low[p]:
+        low[p] = each
+    if each > high[p]:
+        high[p] = each
+    if not abs(each) <= LARGEST:
+        mark[p] = 1
 
 
-range_before = of_column(range_of_codes, no_range)
-range_with = of_column(same_range, wider_range)
+note_column = of_column(note_codes, note_no_projections)
+note_value = of_column(note_no_code, note_projection)
 
 
 @inlined
@@ -328,17 +333,17 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
         first, last, scale = probes.low[p], probes.high[p], probes.scale[p]
         buckets, offset = probes.buckets[p], probes.offset[p]
         edge = probes.edge[offset : offset + buckets]
-        smallest, largest = range_before(terms, first, read, n)
+        note_column(terms, first, read, n, p, low, high)
         found = ZERO_I64
         for i in range(n):
             item, each = here[i], read[i]
-            smallest, largest, found = range_with(terms, each, first, smallest, largest, found)
-            bucket = bucket_of(terms, each, first, last, scale, edge, buckets)
+            note_value(terms, each, p, low, high, mark)
+            inside, bucket = bucket_of(terms, each, first, last, scale, edge, buckets)
             at = (offset + bucket) * parts
             if value is not None:
                 number, by_weight = number_of(item, value, probes.centre[p])
                 found |= number
-            if bucket < buckets:
+            if inside:
                 if value is None:
                     counts[at + class_of(item)] += np.uint32(item & BITS16)
                 else:
@@ -347,8 +352,6 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
                     counts[at + TWO] += max(by_weight, ZERO_I64)
                 if weighted:
                     counts[at + parts - ONE] += np.uint32(1)
-        low[p] = min(low[p], smallest)
-        high[p] = max(high[p], largest)
         mark[p] |= found
 
 
@@ -373,13 +376,13 @@ def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, f
             buckets, offset = probes.buckets[p], probes.offset[p]
             edge = probes.edge[offset : offset + buckets]
             for i in range(np.uint64(here.size)):
-                bucket = bucket_of(terms, read[i], first, last, scale, edge, buckets)
-                if bucket < buckets:
+                inside, bucket = bucket_of(terms, read[i], first, last, scale, edge, buckets)
+                if inside and wanted[offset + bucket]:
                     found[at] = read[i]
                     tags[at] = np.uint32(here[i] & BITS32)
                     if value is not None:
                         _, numbers[at] = number_of(here[i], value, probes.centre[p])
-                    at += np.uint64(wanted[offset + bucket])
+                    at += ONE
         ends[p] = at
 
 
