@@ -81,7 +81,7 @@ def test_count_and_collect__every_value_is_in_its_bucket(
     if weighted:
         np.add.at(expected[:, 3], histogram.bucket(column[inside]), 1)
     assert counts.reshape(-1, parts).tolist() == expected.tolist()
-    assert (low[0], high[0]) == (column[column >= histogram.low].min(), column.max())
+    assert (low[0], high[0]) == ((column if terms else column[column >= histogram.low]).min(), column.max())
     assert (mark[0] != 0) == np.isinf(column).any()
 
     wanted = np.arange(histogram.buckets) % 2 == 0

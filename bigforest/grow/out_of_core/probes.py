@@ -236,7 +236,7 @@ class HistogramCounts:
     """The answer to a Histogram.
 
     counts     int64 [buckets, parts]
-    low, high  smallest value in the node that is not below the range, and largest
+    low, high  smallest value in the node, of codes that is not below the range, and largest
     mark       0 if all regression targets of the node are equal, or all projections are finite
     """
 

@@ -262,7 +262,7 @@ bucket_of = of_column(bucket_of_code, bucket_of_projection)
 
 
 @inlined
-def note_codes(first, read, n, p, low, high):
+def note_codes(first, read, n, p, low, high, mark):
     """Widen low[p] and high[p] by the codes read[:n], those below `first` left out of low[p]; in vectors."""
     smallest, largest = low[p], high[p]
     for i in range(n):
@@ -276,31 +276,28 @@ def note_codes(first, read, n, p, low, high):
 
 
 @inlined
-def note_no_code(each, p, low, high, mark):
-    """Codes have been noted together."""
+def ordered_bits(bits):
+    """The bits of a float64, int64, as an integer in the order of the numbers, and back."""
+    return bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFFFFFFFFFFFFFF))
 
 
 @inlined
-def note_no_projections(terms, first, read, n, p, low, high):
-    """Projections are noted one by one, while they are counted."""
+def note_projections(terms, first, read, n, p, low, high, mark):
+    """The same of projections, whatever `first` is; mark[p] is not 0 after one that is not finite.
 
-
-@inlined
-def note_projection(terms, each, p, low, high, mark):
-    """Widen low[p] and high[p] by a projection, if it is not NaN; mark[p] is not 0 after one that is not finite.
-
-    Branches that are hardly ever taken cost less than a minimum that waits for the one before.
+    Integers are compared in vectors. NaN is beyond all numbers, and stays.
     """
-    if each < low[p]:
-        low[p] = each
-    if each > high[p]:
-        high[p] = each
-    if not abs(each) <= LARGEST:
-        mark[p] = 1
+    bits, lows, highs = read.view(np.int64), low.view(np.int64), high.view(np.int64)
+    smallest, largest = ordered_bits(lows[p]), ordered_bits(highs[p])
+    for i in range(n):
+        each = ordered_bits(bits[i])
+        smallest = min(smallest, each)
+        largest = max(largest, each)
+    lows[p], highs[p] = ordered_bits(smallest), ordered_bits(largest)
+    mark[p] |= np.int64(not (low[p] >= -LARGEST and high[p] <= LARGEST))
 
 
-note_column = of_column(note_codes, note_no_projections)
-note_value = of_column(note_no_code, note_projection)
+note_range = of_column(note_codes, note_projections)
 
 
 @inlined
@@ -319,8 +316,8 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
     parts, weighted    of grow/out_of_core/node_stats.py
     read       [n], scratch of the type of a column
     counts     flat: part k of bucket b of probe p at (offset[p] + b) * parts + k, added to; uint32, int64 for numbers
-    low, high  [probes], in and out: smallest of the column in the node that the probe does not begin after, and
-               largest, over all blocks so far
+    low, high  [probes], in and out: smallest of the column in the node, of codes that the probe does not begin after,
+               and largest, over all blocks so far
     mark       int64 [probes], in and out: not 0 if any number is not the centre, or any projection is not finite
     """
     for p in range(np.uint64(probes.node.size)):
@@ -333,11 +330,10 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
         first, last, scale = probes.low[p], probes.high[p], probes.scale[p]
         buckets, offset = probes.buckets[p], probes.offset[p]
         edge = probes.edge[offset : offset + buckets]
-        note_column(terms, first, read, n, p, low, high)
+        note_range(terms, first, read, n, p, low, high, mark)
         found = ZERO_I64
         for i in range(n):
             item, each = here[i], read[i]
-            note_value(terms, each, p, low, high, mark)
             inside, bucket = bucket_of(terms, each, first, last, scale, edge, buckets)
             at = (offset + bucket) * parts
             if value is not None:
