@@ -251,6 +251,10 @@ def peak_memory() -> int:
     return int(found[0].split()[1]) * 1024
 
 
+def _but_start(seconds: dict[str, float]) -> float:
+    return sum(own for name, own in seconds.items() if name != "start")
+
+
 def main() -> None:
     """Measure one contestant on the files of a folder and print the result."""
     parser = argparse.ArgumentParser(description=main.__doc__)
@@ -278,7 +282,8 @@ def main() -> None:
     result = {"accuracy": accuracy, "wall": wall, "cpu": cpu, "peak": peak}
     result |= {f"wall_{name}": seconds for name, seconds in again.wall.items()}
     result |= {f"cpu_{name}": seconds for name, seconds in again.cpu.items()}
-    result |= {"wall_start": clock.wall["start"], "again": sum(again.wall.values()) - again.wall.get("start", 0.0)}
+    result |= {"wall_start": clock.wall["start"], "cpu_start": clock.cpu["start"]}
+    result |= {"again": _but_start(again.wall), "again_cpu": _but_start(again.cpu)}
     print(json.dumps(result))
 
 
