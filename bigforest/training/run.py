@@ -29,6 +29,7 @@ from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.leaf_files import FOLDER as LEAVES
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_residents
@@ -290,7 +291,9 @@ def _write_forest(
         trees = trees if resources.memory is None else None
         write_validation(directory, validation, shrinkage, resources, clock)
     store.check_unchanged()
-    remove_half_made(directory)  # left by lost workers of a cluster
+    # Left by workers of a cluster that were lost, or slower than those that took over their tasks.
+    remove_half_made(directory)
+    remove(directory / LEAVES)
     write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin, shrinkage)
     return trees
 
