@@ -20,7 +20,7 @@ from bigforest.execution.dask_cluster import Cluster, share_out
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
-from bigforest.grow.memory_out_of_core import tally_of
+from bigforest.grow.out_of_core.memory import tally_of
 from bigforest.grow.out_of_core.node_search import buckets_for
 from bigforest.sampling.bags import block_count
 from bigforest.schema.config import TrainConfig
@@ -110,6 +110,11 @@ class PlannedCluster(NamedTuple):
     def threads(self) -> dict[str, int]:
         """See Cluster."""
         return {str(number): self.each for number in range(self.workers)}
+
+    @property
+    def trouble(self) -> dict[str, str]:
+        """See Cluster: none is expected."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
