@@ -24,8 +24,9 @@ from bigforest.execution import executor as crews
 from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.grow import memory
-from bigforest.grow.memory_out_of_core import limits_for
+from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core import levels as level
+from bigforest.grow.out_of_core.memory import limits_for
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -124,7 +125,7 @@ def by_passes(store: Store, config: TrainConfig) -> memory.GrowPlan:
     """A way by passes, with subtrees of an eighth of the rows."""
     shape = store.shape
     smallest = memory.grow_estimate(shape, config, Resources(threads=1)).smallest
-    limits = limits_for(shape, config, 1, 2 * smallest)
+    limits = limits_for(shape, config, family_of(config).pass_memory(shape, config), 1, 2 * smallest)
     assert limits is not None
     return memory.GrowPlan(1, limits._replace(rows=store.rows // ROWS_SHARE), config.trees, 0)
 

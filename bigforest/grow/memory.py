@@ -1,4 +1,4 @@
-"""The choice between growing in memory and by passes over the store (memory_out_of_core.py), and the memory of
+"""The choice between growing in memory and by passes over the store (out_of_core/memory.py), and the memory of
 growing."""
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from bigforest.forest.format.schema import GROUP_NODES
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.votes.leaf_files import FILE_BYTES
 from bigforest.grow.families.registry import family_of
-from bigforest.grow.memory_out_of_core import (
+from bigforest.grow.out_of_core.decoded_table import sweeps
+from bigforest.grow.out_of_core.memory import (
     LISTS,
     learning_passes,
     limits_for,
@@ -20,7 +21,6 @@ from bigforest.grow.memory_out_of_core import (
     small_chunks,
     tally_of,
 )
-from bigforest.grow.out_of_core.decoded_table import sweeps
 from bigforest.grow.out_of_core.node_search import buckets_for
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
 from bigforest.grow.out_of_core.row_nodes import ROW_NODE_BYTES
@@ -102,11 +102,11 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             keeps = budget is None or memory + store + kept <= budget
             return GrowPlan(workers, None, config.trees, memory + kept if keeps else memory, keeps)
     assert budget is not None
+    takes = family.pass_memory(shape, config)
     for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosted trees route rows at once
-        limits = limits_for(shape, config, workers, budget)
+        limits = limits_for(shape, config, takes, workers, budget)
         if limits is not None:
             parts = tally_of(shape).parts
-            takes = family.pass_memory(shape, config)
             buckets = takes.drawn * buckets_for(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)
@@ -167,7 +167,8 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
     bag = bag_size(shape.rows, config)
     if tasks >= size or bag < _SPREAD_ROWS:
         return whole
-    limits = limits_for(shape, config, whole.workers, sum(in_memory(shape, config, whole.workers)))
+    takes = family_of(config).pass_memory(shape, config)
+    limits = limits_for(shape, config, takes, whole.workers, sum(in_memory(shape, config, whole.workers)))
     if limits is None:
         return whole
     rows = min(limits.rows, bag * config.trees // (_SUBTREES * size))
@@ -207,11 +208,11 @@ def _smallest(shape: Shape, config: TrainConfig) -> int:
     whole = sum(in_memory(shape, config, 1))
     if config.boosts:
         return whole
-    base = base_bytes(shape, config)
+    base, takes = base_bytes(shape, config), family_of(config).pass_memory(shape, config)
     low, high = base, base + (1 << 20)
-    while limits_for(shape, config, 1, high) is None:
+    while limits_for(shape, config, takes, 1, high) is None:
         low, high = high, base + 2 * (high - base)
     while high - low > 1 << 20:
         middle = (low + high) // 2
-        low, high = (low, middle) if limits_for(shape, config, 1, middle) else (middle, high)
+        low, high = (low, middle) if limits_for(shape, config, takes, 1, middle) else (middle, high)
     return min(high, whole)

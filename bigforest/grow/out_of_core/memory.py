@@ -7,7 +7,6 @@ from bisect import bisect_right
 import numpy as np
 
 from bigforest.common.memory_estimate import Shape
-from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.row_file import TAG
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
@@ -51,9 +50,9 @@ def tally_of(shape: Shape) -> NodeStats:
     return NodeStats(0 if shape.extras.numbers else shape.classes, shape.extras.weighted)
 
 
-def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> MemoryLimits | None:
+def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: int, budget: int) -> MemoryLimits | None:
     """The limits within the budget; None if it is too small."""
-    takes, stats = family_of(config).pass_memory(shape, config), tally_of(shape)
+    stats = tally_of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
     # While rows are written nothing is requested.
     free = budget - base - workers * takes.block
