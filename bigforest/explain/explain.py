@@ -65,7 +65,7 @@ def explain_forest(
         and options that exists already is kept, so an interrupted run can be repeated. None keeps the tables in a
         temporary folder for the lifetime of the Explanation.
     parts : iterable of str, str or None, default=None
-        Parts of the explanation, PARTS of bigforest/explain/options.py; None for those that take little time.
+        Parts of the explanation, MAKERS of bigforest/explain/plan.py; None for those that take little time.
     loss : str or None, default=None
         Loss that permuting raises: "error" or "log_loss", "mse" for regression.
     groups : mapping or None, default=None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import silent
 from bigforest.common.memory_estimate import add_estimates
 from bigforest.common.run_plan import RunPlan, StagePlan
@@ -18,7 +18,7 @@ from bigforest.explain.filling import plan_filling, write_filling
 from bigforest.explain.importance import plan_importance, plan_unbiased, write_importance, write_unbiased
 from bigforest.explain.interactions import plan_interactions, write_interactions
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.options import PARTS, ExplainOptions
+from bigforest.explain.options import ExplainOptions
 from bigforest.explain.permutation import plan_local, plan_permutation, write_local, write_permutation
 from bigforest.explain.proximity import plan_proximities, write_proximities
 from bigforest.explain.strength import plan_strength, write_strength
@@ -148,19 +148,19 @@ def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) ->
     if parts is None:
         return _WITHOUT_ROWS if data is None or forest.config.boosts else _WITH_ROWS
     given = [parts] if isinstance(parts, str) else list(parts)
-    if not given:
-        raise ConfigError(f"parts must be some of {', '.join(PARTS)}")
-    known = ExplainOptions(parts=tuple(given)).parts
+    wrong = [part for part in given if part not in tuple(MAKERS)]
+    if wrong or not given:
+        raise ConfigError(f"parts must be some of {', '.join(MAKERS)}{f', not {shown(wrong[0])}' if wrong else ''}")
     if forest.config.boosts:
-        _check_boosting(forest, known)
-    return tuple(part for part in PARTS if part in known)
+        _check_boosting(forest, given)
+    return tuple(part for part in MAKERS if part in given)
 
 
 def _check_boosting(forest: Forest, parts: Sequence[str]) -> None:
     """Raise ConfigError for parts that evaluate the trees of a boosted forest one by one."""
     for part in parts:
         if MAKERS[part].judged:
-            others = ", ".join(name for name in PARTS if not MAKERS[name].judged)
+            others = ", ".join(name for name in MAKERS if not MAKERS[name].judged)
             raise ConfigError(
                 f"{part} judges trees by rows out of bag, which cannot be drawn again for a forest grown with sampling "
                 f"{forest.config.sampling!r}; ask for {others}"
