@@ -68,8 +68,8 @@ MEASURED = Rates(
     visit=15.5e-9,
     judge=35.7e-9,
     score=55.1e-9,
-    report=510.7e-9,
-    client=0.0,
+    report=337.1e-9,
+    client=16.7e-9,
     node=240e-6,
     task=6.1e-3,
     levels=20.3,
@@ -179,7 +179,8 @@ def project_training(shape: Shape, config: TrainConfig, machines: Machines, rate
     else:
         histograms = _histogram_bytes(shape, config, way)
         stages += _by_passes(shape, config, machines, rates, way, need.passes)
-    stages.append(_out_of_bag(shape, config, machines, rates))
+    groups = 0 if way.limits is None else -(-config.trees // way.group)
+    stages.append(_out_of_bag(shape, config, machines, rates, groups))
     return Projection(
         machines.workers,
         machines.threads,
@@ -258,13 +259,13 @@ def _by_passes(
     ]
 
 
-def _out_of_bag(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> _Stage:
-    """Not there without bootstrap, but small then, too. Leaves are found while trees grow, where by passes."""
+def _out_of_bag(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates, groups: int) -> _Stage:
+    """Not there without bootstrap, but small then, too. Leaves are found while trees grow, by passes in `groups`."""
     cores, codes = machines.workers * machines.threads, shape.rows * shape.row_bytes
     answers = 8 * shape.rows * shape.classes
     judged = rates.judge * (shape.rows - _bag(shape)) * config.trees * _levels(shape, config, rates)
     written = rates.report * shape.rows
-    tasks = min(8 * machines.workers, block_count(shape.rows)) + 2 * machines.workers + config.trees
+    tasks = min(8 * machines.workers, block_count(shape.rows)) + (1 + groups) * machines.workers + config.trees
     moved = codes + 2 * answers
     return _Stage("out of bag", judged + written, cores, rates.client * shape.rows, moved, moved, tasks)
 
