@@ -35,7 +35,7 @@ _AHEAD = 2
 _SMALL = 1 << 16
 # A task has at most this fraction of the remaining calls of its worker.
 _ROUNDS = 2
-# How often parts are requested again whose workers have gone.
+# How often parts of lost workers are requested again.
 _PART_TRIES = 8
 # Seconds for workers to appear, and for running tasks to end after an error.
 _PATIENCE = 60.0
@@ -76,7 +76,7 @@ class Cluster:
         ]
 
     def threads(self) -> dict[str, int]:
-        """Threads of each worker there is now, but for those in trouble, unless all are."""
+        """Threads of each worker there is now, except for those in trouble, unless all are."""
         with self.errors("asking for the workers"):
             workers = self.client.scheduler_info(n_workers=-1)["workers"]
         good = [address for address in workers if address not in self.trouble]

@@ -172,7 +172,7 @@ class Threads(Executor):
         return [of_parts.finish(*job.shared, *each, parts.pop()) for each in own][::-1]
 
     def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
-        """Each task is done when its result is requested, in the calling thread."""
+        """Each task runs when its result is requested, in the calling thread."""
         for own in job.arguments:
             yield job.function(*job.shared, *own)
 

@@ -342,7 +342,7 @@ def read_scores(store: Store, plan: ReportPlan, above: float, number: int) -> Sc
 
 
 def joined_scores(one: Scores, two: Scores) -> Scores:
-    """Those of the rows of both."""
+    """The losses of the rows of both."""
     found = deepcopy(one)
     found.join(two)
     return found

@@ -20,7 +20,7 @@ from bigforest.common.sizes import parse_bytes
 from bigforest.storage.owned_folders import hold, sweep
 
 _PREFIX = "bigforest-copies-"
-# Seconds for which a copy stays that was requested: by then it is open, and removing its name does no harm.
+# Seconds for which a requested copy is kept: by then it is open, and removing its name does no harm.
 _KEPT = 60.0
 
 
@@ -67,7 +67,7 @@ class ObjectCache:
             return path
 
     def take(self, size: int) -> None:
-        """Count `size` bytes as used, after removing the files not requested the longest where there is no room.
+        """Count `size` bytes as used, after removing the least recently requested files if there is no room.
 
         Raises ConfigError.
         """

@@ -1,5 +1,5 @@
-"""The local copy of a store that is in an object store: files of the same sizes, empty at first, into which the cells
-that are requested are fetched and checked. Blocks of a feature lie side by side, so several come with one request.
+"""The local copy of a store that is in an object store: files of the same sizes, empty at first, into which requested
+cells are fetched and checked. Blocks of a feature lie side by side, so several come with one request.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ def write_left_out(
     executor: Executor,
     on_trees: Callable[[int], None],
 ) -> None:
-    """Write the leaves of rows out of bag in the trees of these parts.
+    """Write the leaves of out-of-bag rows in the trees of these parts.
 
     ranges  runs of blocks
     room    nodes of trees that rows are sent down together, about
@@ -346,7 +346,7 @@ def _by_values(table: BlockTable) -> bool:
 
 
 class _Sender:
-    """Finds the leaves of rows out of bag in some trees, block by block; for one thread."""
+    """Finds the leaves of out-of-bag rows in some trees, block by block; for one thread."""
 
     def __init__(self, table: BlockTable, splits: Mapping[int, SplitFiles]) -> None:
         self._sampler, self._by_values = table.sampler, _by_values(table)

@@ -17,11 +17,11 @@ def fill_missing(rows, known, scratch, kept, values, places, codes, tally, fille
     rows    uint32 [rows], numbered among those that are kept; known: LeafRows; scratch: Shares
     kept    uint32 [all kept rows], the row of `values` of each
     values  [all rows, columns]; categories are codes
-    places  uint32 [places], columns that are filled; codes: int64 [places], of a category, 0 of a number. A category is
-            missing where its code is 0, a number where it is NaN
+    places  uint32 [places], columns that are filled; codes: int64 [places], of a category, 0 for a number. A category
+            is missing where its code is 0, a number where it is NaN
     tally   float64 [most codes], zeros: scratch
     filled  float64 [rows, places], NaN, set where a value is missing and some row of positive proximity has one: of
-            numbers the mean weighted by proximity, of categories the code of largest proximity, the lowest of equals
+            numbers the mean weighted by proximity, of categories the code of largest proximity, the lowest among ties
     mass    float64 [rows, places], zeros, set: proximities of the rows that have the value, at most 1
 
     Cost: trees * rows of a leaf, and the rows reached for each missing value. Oracle: tests/naive/explain.py filled.

@@ -22,7 +22,7 @@ class LeafRows(NamedTuple):
     members  uint32 [trees, rows], rows of the bag, by leaf, then by number; entries beyond these are not used
     begin    int64 [trees + 1], where the leaves of a tree begin in `start`, which has one entry more than leaves
     start    uint32, where the rows of a leaf begin among the members of its tree
-    weight   float64 [rows]; None where all weigh 1
+    weight   float64 [rows]; None if all weights are 1
     """
 
     leaf: NDArray[Any]
@@ -95,7 +95,7 @@ def find_neighbors(rows, known, target, scratch, place, found, sums):
     rows        uint32 [rows]; known: LeafRows
     target      uint16 [all rows], the class of each
     scratch     Shares
-    place, found  uint32 and float64 [rows, neighbors], zeros, set: by proximity, of equals the lowest row first; 0
+    place, found  uint32 and float64 [rows, neighbors], zeros, set: by proximity, among ties the lowest row first; 0
                   where there are fewer
     sums        float64 [rows, classes, 2], zeros, set: proximities, and their squares
 

@@ -38,7 +38,7 @@ class Judged(NamedTuple):
     """The losses of leaves on rows.
 
     truth   uint16 [all rows], the class of each; float64 for regression
-    weight  float64 [all rows]; None where all weigh 1
+    weight  float64 [all rows]; None if all weights are 1
     begin   uint64, position of the root: the first node of the tree
     loss    float64 [nodes of the tree, classes], the loss of a leaf on a row of each class; for regression [nodes, 1],
             its prediction
@@ -208,7 +208,7 @@ def decreases(trees, begin, end, answer, held, out):
     """Decrease of impurity by the labels of other rows: MDI-oob (Li, Wang, Basu, Kumbier and Yu 2019).
 
     begin, end  of the tree among the nodes, uint64
-    answer      float64 [nodes of the tree, classes], means of nodes over the bag; of numbers [nodes, 1]
+    answer      float64 [nodes of the tree, classes], means of nodes over the bag; for regression [nodes, 1]
     held        float64 [nodes of the tree, classes], the labels of the rows in each leaf, summed; inner nodes are set
     out         float64 [columns], added to: the sum over the rows in a node of label * (answer of the child they go to
                 - that of the node). A node of several features gives each the same share

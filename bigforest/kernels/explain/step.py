@@ -201,7 +201,7 @@ def node_answers(layout, begin, end, mixed, weight, answer):
     begin, end  of the tree among the nodes, uint64
     mixed       float64 [ballots, classes], those for more than one class (flat_tree.py)
     weight      float64 [nodes of the tree], of the bag rows in each
-    answer      float64 [nodes of the tree, classes], set; of numbers [nodes, 1]
+    answer      float64 [nodes of the tree, classes], set; for regression [nodes, 1]
     """
     classes = np.uint64(answer.shape[1])
     for back in range(np.uint64(end - begin)):

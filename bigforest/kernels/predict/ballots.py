@@ -1,4 +1,4 @@
-"""What the leaves of grown trees cast, and from it what all of their nodes hold."""
+"""Ballots of the leaves of grown trees, and the statistics of all nodes from them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _ONE = np.uint64(1)
 
 @kernel
 def number_ballots(feature, counts, classes, ballot, mixed):
-    """What the leaves of some trees cast: ballot uint32 [nodes], NO_BALLOT in inner nodes (feature is not LEAF).
+    """The ballots of the leaves of some trees: ballot uint32 [nodes], NO_BALLOT in inner nodes (feature is not LEAF).
 
-    counts   [nodes, classes]; without classes the ballot of a leaf is that of the value of its node
+    counts   [nodes, classes]; without classes the ballot of a leaf is the number of its value
     classes  numbers in an answer: 1 without classes
     mixed    of the same type [leaves with several classes, classes], out: their counts
     """
@@ -42,12 +42,12 @@ def number_ballots(feature, counts, classes, ballot, mixed):
 
 @kernel
 def hold_rows(ballot, weight, mixed, waiting, held, total):
-    """What the nodes of a tree hold, added up from its leaves; False where these are not the leaves of one tree.
+    """The statistics of the nodes of a tree, added up from its leaves; False if these are not the leaves of one tree.
 
     ballot   uint32 [nodes], in preorder, NO_BALLOT in inner nodes
-    weight   [leaves], what the rows of the bag in each weigh
-    mixed    [leaves with several classes, classes], what they hold of each; None without classes, compiled apart
-    waiting  uint32 [leaves], for the call alone
+    weight   [leaves], weight of the bag rows in each
+    mixed    [leaves with several classes, classes], weights of the classes; None without classes, compiled separately
+    waiting  uint32 [leaves], scratch
     held     [nodes, classes], zeros, out; [nodes, 0] without classes
     total    uint64 [nodes], out: what the rows of the bag in each node weigh
 

@@ -1,4 +1,4 @@
-"""Sending rows down a tree that has just been grown, by their codes: the list of rows is parted from node to node.
+"""Routing rows through a tree that has just been grown, by their codes: the list of rows is partitioned at each node.
 
 A row that was not in the node when it was split may have a code between those of the rows that were. Such rows are few,
 and their values are compared with the threshold, as in prediction; so no threshold is turned into a code.
@@ -24,7 +24,7 @@ class CodeView(NamedTuple):
     """The codes of a table by columns and by rows, one matrix after the other, read-only.
 
     u8, u16, u32  by columns: that of a row is in place row + slot * rows[width]; of values uint8, float32, float64
-    r8, r16, r32  by rows: row * widths + slot; u8, u16, u32 once more where there is no such copy
+    r8, r16, r32  by rows: row * widths + slot; u8, u16, u32 again if there is no such copy
     rows, widths  uint64 [3], rows and columns of each matrix
     place         uint32 [features, 2], width and slot, see kernels/common/layout.py Codes
     reach         a node of up to this many rows is read by rows
@@ -48,7 +48,7 @@ class GrownSplits(NamedTuple):
     feature, right, left_code, right_code, threshold  see forest/format/nodes.py TreeArrays
     default_left  bool [nodes], whether rows without a value go left, or those whose level is not listed
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
-    kind          uint8 [features], as in categorical_missing.py; None where all are plain numbers, compiled apart
+    kind          uint8 [features], as in categorical_missing.py; None where all are plain numbers, compiled separately
     start, level  those that node i lists are level[start[i]:start[i + 1]]; empty where there are no categories
     """
 
@@ -66,7 +66,7 @@ class GrownSplits(NamedTuple):
 
 
 class CodeScratch(NamedTuple):
-    """What a call needs to itself.
+    """Scratch of a call.
 
     spare   uint32 [rows sent]
     stack   uint64 [deepest node + 2, 3]
@@ -81,7 +81,7 @@ class CodeScratch(NamedTuple):
 @inlined
 def decided(without, code, left):
     """Whether a row goes left, 1 or 0; without: 1 where those do that have no value, 0 where not, 2 where all have one;
-    None where no feature lacks any, compiled apart."""
+    None where no feature lacks any, compiled separately."""
     if without is None:
         return left
     return np.uint64(without) if (without < np.uint8(2)) & (code == np.uint32(0)) else left
@@ -133,14 +133,14 @@ def part_levels(cells, across, base, rows, spare, begin, end, listed, others_lef
 
 @inlined
 def mark_levels(splits, node, listed, mark):
-    """Mark the levels that a node lists, or take the marks away."""
+    """Mark the levels that a node lists, or clear the marks."""
     for i in range(splits.start[node], splits.start[node + _ONE]):
         listed[np.uint64(splits.level[np.uint64(i)])] = mark
 
 
 @inlined
 def part_cells(cells, across, base, splits, kind, node, rows, begin, end, scratch):
-    """Part the rows of a node by the codes in `cells`; kind: that of `splits`."""
+    """Partition the rows of a node by the codes in `cells`; kind: that of `splits`."""
     feature = np.uint64(splits.feature[node])
     first = np.uint64(splits.offsets[feature])
     below, above = splits.left_code[node], splits.right_code[node]
@@ -160,7 +160,7 @@ def part_cells(cells, across, base, splits, kind, node, rows, begin, end, scratc
         without = np.uint8(2)
         if kind[feature] == _MISSING:
             without = np.uint8(splits.default_left[node])
-            if below == np.uint32(0) or above == np.uint32(0):  # all values on one side: their codes say nothing
+            if below == np.uint32(0) or above == np.uint32(0):  # all values on one side: codes do not decide
                 below, above = np.uint32(0), _ALL
         return part_numbers(
             cells, across, base, rows, scratch.spare, begin, end, splits.low, first, below, above, threshold, without
@@ -169,7 +169,7 @@ def part_cells(cells, across, base, splits, kind, node, rows, begin, end, scratc
 
 @inlined
 def part_rows(view, splits, node, rows, begin, end, scratch):
-    """Part the rows of a node."""
+    """Partition the rows of a node."""
     feature = np.uint64(splits.feature[node])
     width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
     few = end - begin <= view.reach

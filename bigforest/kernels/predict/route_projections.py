@@ -1,4 +1,4 @@
-"""Sending rows down a tree of oblique nodes that has just been grown: values are looked up by codes, or are at hand.
+"""Sending rows down a tree of oblique nodes that has just been grown: values are looked up by codes, or are in memory.
 
 The list of rows is parted from node to node: the terms of a node are read once for all its rows.
 """
@@ -18,12 +18,12 @@ _ONE = np.uint64(1)
 
 
 class ProjectedSplits(NamedTuple):
-    """Trees, one after the other, whose nodes are numbered through; no feature is a category or lacks values.
+    """Trees, one after the other, whose nodes are numbered consecutively; no feature is a category or lacks values.
 
     feature, right, threshold  see forest/format/nodes.py TreeArrays
     start, term, weight        the terms of node i are start[i]:start[i + 1], see kernels/common/layout.py Terms
     offsets, low               the dictionary of feature f begins with low[offsets[f]]; low is None where cells are
-                               values, compiled apart
+                               values, compiled separately
     """
 
     feature: NDArray[np.int32]
@@ -37,7 +37,7 @@ class ProjectedSplits(NamedTuple):
 
 
 class ProjectedScratch(NamedTuple):
-    """What a call needs to itself.
+    """Scratch of a call.
 
     spare  uint32 [rows sent]
     value  float64 [rows sent]

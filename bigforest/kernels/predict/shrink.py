@@ -48,7 +48,7 @@ def shrink_leaves(feature, weight, value, lambdas, state, above, kept, leaves):
     state    int64 [2], where it stands: zeros before the first node of all; updated, for the nodes that follow these
     above    float64 [room, lambdas, width]: of the nodes whose right child is still to come, the mix without its last
              term; room as `most_open` says
-    kept     float64 [room]: what these weigh
+    kept     float64 [room]: their weight
     leaves   float64 [leaves, lambdas * width], out: all values by the first of `lambdas`, then by the next
 
     Lambda 0 gives the values of the leaves to the last bit. Cost: nodes * lambdas * width steps of about 1 ns.

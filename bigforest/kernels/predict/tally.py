@@ -1,6 +1,6 @@
-"""Adding up the votes of trees on rows that were not in their bags, from the leaves in which these ended.
+"""Adding up the votes of trees on their out-of-bag rows, from the leaves in which these end.
 
-Finding the leaves (route_codes.py, route.py) and adding up what is in them are steps of their own: the leaves of a tree
+Finding the leaves (route_codes.py, route.py) and adding up their votes are separate steps: the leaves of a tree
 are found once, in any order of the trees, and their votes added in the order of the trees.
 """
 
@@ -16,13 +16,13 @@ from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.predict.accumulate import Votes, add_ballot
 
 _ONE = np.uint64(1)
-# Numbers in a line of the cache, and how many rows ahead what they need is asked for.
+# Numbers in a cache line, and how many rows ahead their data is prefetched.
 _LINE = np.uint64(8)
 _AHEAD = np.uint64(8)
 
 
 class FoundLeaves(NamedTuple):
-    """Leaves of some trees in which rows ended.
+    """Leaves of some trees in which rows end.
 
     rows    uint16, those of the first tree, then those of the next one, numbered within the range
     leaves  uint32, number of the leaf in its tree
@@ -39,12 +39,12 @@ class FoundLeaves(NamedTuple):
 
 
 class OobVotes(NamedTuple):
-    """Votes of the trees that did not see a row, and how right they were after each of them.
+    """Out-of-bag votes on rows, and their error after each tree.
 
     cast     Votes
     voters   uint32 [rows], trees that voted so far, added to
-    reached  int64 [trees], added to: rows that had no voter before this tree; heard: what these weigh
-    weight   int64 [rows]; None where all weigh 1, compiled apart
+    reached  int64 [trees], added to: rows without a voter before this tree; heard: their weight
+    weight   int64 [rows]; None if all weights are 1, compiled separately
     """
 
     cast: Votes
@@ -55,10 +55,10 @@ class OobVotes(NamedTuple):
 
 
 class ClassVotes(NamedTuple):
-    """Of a forest that predicts classes.
+    """For classification.
 
     truth       uint16 [rows]
-    prediction  uint16 [rows, lambdas], the class with most votes (the lowest of equals) where voters > 0, updated
+    prediction  uint16 [rows, lambdas], the class with most votes (the lowest among ties) where voters > 0, updated
     wrong       int64 [lambdas, trees], added to: by how much this tree changed the weight of the rows whose prediction
                 is wrong
     """
@@ -70,11 +70,11 @@ class ClassVotes(NamedTuple):
 
 
 class NumberVotes(NamedTuple):
-    """Of one that predicts numbers, which are votes over voters.
+    """For regression: predictions are votes / voters.
 
     truth    float64 [rows]
-    unit     by what errors are multiplied before they are squared
-    share    by what squares are multiplied, beside the weight, before they are rounded to a whole number
+    unit     factor of errors before they are squared
+    share    factor of squares, besides the weight, before they are rounded to a whole number
     squared  int64 [lambdas, trees], added to: by how much this tree changed the sum of these squares
     """
 
@@ -110,7 +110,7 @@ def _judge_class(state, tree, row, ballot):
     if heard == 0:
         _hear(bag, tree, row)
     truth, weight = np.uint64(state.truth[row]), _weight_of(bag.weight, row)
-    for i in range(lambdas):  # without branches, as which class leads changes often while trees are few
+    for i in range(lambdas):  # without branches: the leading class changes often while trees are few
         own = np.uint64(i)
         first = own * classes
         best, most = np.uint64(0), votes[row, first]
@@ -149,7 +149,7 @@ def _judge_number(state, tree, row, ballot):
 
 @inlined
 def _ask(found, cast, first, nodes, i):
-    """Ask for the mixed leaf in which a row to come ended, and for its votes."""
+    """Prefetch the mixed leaf of a later row, and its votes."""
     row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
     width = np.uint64(cast.votes.shape[1])
     ballot = np.uint64(found.ballot[first + leaf]) if leaf < nodes else np.uint64(0)
@@ -163,7 +163,7 @@ def _ask(found, cast, first, nodes, i):
 
 @inlined
 def _add_up(found, judge, state):
-    """Hand each row and its ballot to `judge`, tree by tree; False where a number is beyond its array."""
+    """Call `judge` with each row and its ballot, tree by tree; False if an index is out of range."""
     cast = state.bag.cast
     most = np.uint64(cast.votes.shape[1]) + np.uint64(cast.mixed.shape[0])
     rows = np.uint64(cast.votes.shape[0])
@@ -187,7 +187,7 @@ def _add_up(found, judge, state):
 
 @kernel
 def add_classes(found, classes):
-    """Add the votes of FoundLeaves to ClassVotes, tree by tree; False where a number in them is beyond its array.
+    """Add the votes of FoundLeaves to ClassVotes, tree by tree; False if an index is out of range.
 
     Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost: some ns for each row of each tree. Oracle:
     tests/naive/oob.py.

@@ -1,4 +1,4 @@
-"""Turn the thresholds of packed trees into codes. Oracle: numpy.searchsorted (tests/test_turn.py)."""
+"""Replace the thresholds of packed trees by codes. Oracle: numpy.searchsorted (tests/kernels/test_kernel_turn.py)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def list_nodes(wide, first, ends, order):
     for node in range(wide.links.size // 2):
         link = wide.links[2 * node + 1]
         if link:
-            place = (link >> wide.shift) - np.uint64(first)  # of those before `first` it is huge
+            place = (link >> wide.shift) - np.uint64(first)  # huge for places before `first`
             if place < places:
                 order[ends[place]] = np.uint32(node)
                 ends[place] += 1
@@ -35,7 +35,7 @@ def list_nodes(wide, first, ends, order):
 
 @kernel
 def nodes_to_codes(thresholds, nodes, values, code, whole):
-    """Replace thresholds by the largest code whose value they reach; gives how many of the nodes were done.
+    """Replace thresholds by the largest code whose value they reach; returns how many of the nodes were done.
 
     thresholds  float64 [2 * all nodes], that of node n in place 2 * n
     nodes       uint32, ascending by threshold unless `whole`
