@@ -28,7 +28,7 @@ def _nodes(draw: st.DrawFn) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], i
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     most = draw(st.sampled_from([1, 3, 1000, 2**32 - 1]))
     code = rng.integers(0, most, n, dtype=np.uint32, endpoint=True)
-    heaviest = draw(st.sampled_from([1, 4, (SCORED_WEIGHT - 1) // n]))
+    heaviest = draw(st.sampled_from([1, 4, (SCORED_WEIGHT - 1000) // n]))
     add = rng.integers(1, heaviest, n, dtype=np.uint32, endpoint=True)
     kind = rng.integers(0, 2, n, dtype=np.uint32)
     return code, add, kind, draw(st.sampled_from([1, 2, 50]))
@@ -50,18 +50,22 @@ def _check(found: NDArray[np.float32], highest: float, exact: list[Fraction | No
     assert highest == max(found.tolist())
 
 
-@given(_nodes())
-def test_score_pairs_two__exact(node: tuple[NDArray[Any], NDArray[Any], NDArray[Any], int]) -> None:
+@given(_nodes(), st.sampled_from([0, 1, 400]), st.sampled_from([0, 1, 500]), st.sampled_from([np.uint32, np.uint64]))
+def test_score_pairs_two__exact(
+    node: tuple[NDArray[Any], NDArray[Any], NDArray[Any], int], before_ones: int, before_zeros: int, kind_of_add: Any
+) -> None:
     code, add, kind, min_leaf = node
     n, ones, weight = code.size, int(add[kind == 1].sum()), int(add.sum())
     packed = _padded(np.where(kind == 1, add.astype(np.int64) << 16, add))
     out = np.empty(packed.size, np.uint32)
     score = np.empty(packed.size, np.float32)
-    highest = _two(_padded(code), packed, n, ones, weight, min_leaf, out, score)
+    before = np.uint32(before_ones << 16 | before_zeros)
+    ones, weight = ones + before_ones, weight + before_ones + before_zeros
+    highest = _two(_padded(code), packed.astype(kind_of_add), n, before, ones, weight, min_leaf, out, score)
     exact: list[Fraction | None] = []
     for i in range(n):
-        left = int(add[code <= code[i]].sum())
-        ones_l = int(add[(code <= code[i]) & (kind == 1)].sum())
+        left = int(add[code <= code[i]].sum()) + before_ones + before_zeros
+        ones_l = int(add[(code <= code[i]) & (kind == 1)].sum()) + before_ones
         assert (int(out[i]) >> 16, int(out[i]) & 0xFFFF) == (ones_l, left - ones_l)
         d = ones_l * weight - ones * left
         exact.append(Fraction(d * d, left * (weight - left)) if min(left, weight - left) >= min_leaf else None)

@@ -10,8 +10,8 @@ from bigforest.grow.shared.rank_store import CODE_BYTES
 from bigforest.kernels.categories.ordering import levels_bytes
 from bigforest.schema.config import TrainConfig
 
-# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 24.
-ROW = 32
+# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 28.
+ROW = 36
 # The copy of a subtree's codes or values that each thread keeps in its cache (kernels/columns/code_cache.py,
 # kernels/columns/value_cache.py), at most.
 COPIED = 1_800_000

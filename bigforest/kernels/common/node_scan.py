@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.exact import compare_gini
-from bigforest.kernels.common.pairwise import PAIRS
+from bigforest.kernels.common.pairwise import PAIRS, SCORED_WEIGHT
+from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import helper, inlined
 
 # Numba makes a float of the sum of a signed and an unsigned number, and types a literal 0 differently from an int64.
@@ -73,27 +74,31 @@ class BestSplit(NamedTuple):
 class ScanScratch(NamedTuple):
     """Scratch of one growing tree, allocated once. `rows` below is the size of the root, at least PAIRS.
 
-    codes                uint32 [rows], codes of the current feature, in the order of the node's items
+    codes                uint32 [rows + LANES], codes of the current feature, in the order of the node's items
     add                  uint64 [rows], few classes: multiplicity, shifted by class, see prepare in
                          kernels/scan/features.py
     keys                 uint64 [rows + 1], sort keys; entry 0 takes keys that are not wanted while buckets are opened
     places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
+    selected             uint32 [rows + LANES], places of rows or buckets, see selection.py
     packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
     hist                 uint32 [(classes + 1) * (BUCKETS + 1)], histogram of many classes, see
-                         kernels/scan/multi_class_edges.py
+                         kernels/scan/multi_class_edges.py, and of a light node, see two_class_edges.py
     edge, bound          float64 [BUCKETS_TWO]: score after a bucket, upper bound of the scores inside
     left, inner          int64 [classes], running class weights
     above_code           uint32 [SORTED], codes above the smallest, and above_item uint64, the items of their rows
     pair_key             uint64 [PAIRS]
-    pair_code, pair_add, pair_sum  uint32 [PAIRS], see pairwise.py
+    pair_code, pair_sum  uint32 [PAIRS], see pairwise.py
+    pair_add             uint32 [rows, at most SCORED_WEIGHT], two classes: multiplicity of the rows of a light node,
+                         shifted 16 for class 1
     pair_one             uint32 [PAIRS], ones
-    pair_score           float32 [PAIRS]
+    pair_score           float32 [BUCKETS], scores by pairs or of the edges of buckets
     """
 
     codes: NDArray[np.uint32]
     add: NDArray[np.uint64]
     keys: NDArray[np.uint64]
     places: NDArray[np.uint32]
+    selected: NDArray[np.uint32]
     packed: NDArray[np.uint64]
     sums: NDArray[np.uint64]
     hist: NDArray[np.uint32]
@@ -126,10 +131,11 @@ def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
     """ScanScratch for nodes of up to `rows` rows of `classes` classes."""
     size = max(rows, PAIRS)
     return ScanScratch(
-        np.empty(size, np.uint32),
+        np.empty(size + LANES, np.uint32),
         np.empty(size, np.uint64),
         np.empty(size + 1, np.uint64),
         np.empty(SORT_BUCKETS + 2, np.uint32),
+        np.empty(size + LANES, np.uint32),
         np.empty(2 * BUCKETS_TWO, np.uint64),
         np.empty(BUCKETS_TWO + 1, np.uint64),
         np.empty((BUCKETS + 1) * (classes + 1), np.uint32),
@@ -141,10 +147,10 @@ def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
         np.empty(SORTED, np.uint64),
         np.empty(PAIRS, np.uint64),
         np.empty(PAIRS, np.uint32),
-        np.empty(PAIRS, np.uint32),
+        np.empty(min(size, SCORED_WEIGHT), np.uint32),
         np.empty(PAIRS, np.uint32),
         np.ones(PAIRS, np.uint32),
-        np.empty(PAIRS, np.float32),
+        np.empty(BUCKETS, np.float32),
     )
 
 
@@ -156,6 +162,7 @@ def with_codes(work, codes):
         work.add,
         work.keys,
         work.places,
+        work.selected,
         work.packed,
         work.sums,
         work.hist,

@@ -66,14 +66,18 @@ def _compiled_sums(code, add, n, out):
     return vectors
 
 
-def score_pairs_two(code, add, n, ones, weight, min_leaf, out, score):
+def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
     """sums_up_to, and score[i] = d**2 / (w_l w_r) of the split after code[i] (kernels/scan/two_class.py); returns the
     highest.
 
-    add[j] is a weight, shifted 16 for class 1; together they weigh `weight` < SCORED_WEIGHT, `ones` of it in class 1.
-    score float32, of the length of out: -1 where a side has less than min_leaf >= 1. The highest is float64.
+    add    uint32 or uint64: a weight, shifted 16 for class 1; all weigh `weight` < SCORED_WEIGHT, `ones` of it in
+           class 1, together with `before`, uint32, what has smaller codes and is added to `out`
+    score  float32, as long as out: -1 where a side has less than min_leaf, which is 1 at least
+
+    The highest is float64.
     """
     sums_up_to(code, add, n, out)
+    out[: int(n)] += before
     for i in range(int(n)):
         ones_l = int(out[i]) >> 16
         w_l = ones_l + (int(out[i]) & 0xFFFF)
@@ -83,44 +87,63 @@ def score_pairs_two(code, add, n, ones, weight, min_leaf, out, score):
     return float(score[: int(n)].max())
 
 
+class TwoClassScores:
+    """Writes the code of scores of splits of two classes by what is on the left, and keeps the highest.
+
+    ones, weight  of the node, 32-bit vectors; least: what a side has at least
+    """
+
+    def __init__(self, lanes: Lanes, ones: Any, weight: Any, least: Any) -> None:
+        self._lanes = lanes
+        self.ones, self.weight, self.least = (lanes.splat(number) for number in (ones, weight, least))
+        self._best = cgutils.alloca_once_value(lanes.builder, ir.Constant(FLOATS, [-1.0] * LANES))
+
+    def sides(self, left: Any) -> tuple[Any, Any, Any]:
+        """d**2 and w_l w_r, float32, and whether both sides have enough; `left` as in score_pairs_two."""
+        lanes, builder = self._lanes, self._lanes.builder
+        ones_l = builder.lshr(left, ir.Constant(VECTOR, [16] * LANES))
+        w_l = builder.add(ones_l, builder.and_(left, ir.Constant(VECTOR, [0xFFFF] * LANES)))
+        w_r = builder.sub(self.weight, w_l)
+        d = lanes.real(builder.sub(builder.mul(ones_l, self.weight), builder.mul(self.ones, w_l)))
+        enough = (builder.icmp_signed(">=", side, self.least) for side in (w_l, w_r))
+        return builder.fmul(d, d), lanes.real(builder.mul(w_l, w_r)), builder.and_(*enough)
+
+    def store(self, left: Any, base: Any, rows: Any) -> None:
+        """Write the scores of a block of `rows` rows to the array `score`."""
+        lanes, builder = self._lanes, self._lanes.builder
+        square, room, enough = self.sides(left)
+        found = lanes.masked(builder.fdiv(square, room), builder.and_(enough, lanes.inside(base, rows)))
+        lanes.store(found, "score", base)
+        builder.store(lanes.larger(found, builder.load(self._best)), self._best)
+
+    def highest(self) -> Any:
+        """The highest score that was stored."""
+        return self._lanes.highest(self._lanes.builder.load(self._best))
+
+
 @intrinsic
 def _score_pairs_two(
-    typingctx: Any, code: Any, add: Any, n: Any, ones: Any, weight: Any, min_leaf: Any, out: Any, score: Any
+    typingctx: Any, code: Any, add: Any, n: Any, before: Any, ones: Any, weight: Any, least: Any, out: Any, score: Any
 ) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = {"code": (code, args[0]), "add": (add, args[1]), "out": (out, args[6]), "score": (score, args[7])}
+        arrays = {"code": (code, args[0]), "add": (add, args[1]), "out": (out, args[7]), "score": (score, args[8])}
         lanes = Lanes(context, builder, arrays)
-        rows, half = args[2], ir.Constant(VECTOR, [16] * LANES)
-        ones, weight, least = (lanes.splat(number) for number in args[3:6])
-        best = cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [-1.0] * LANES))
+        rows, before = args[2], lanes.splat(args[3])
+        scores = TwoClassScores(lanes, *args[4:7])
         with lanes.blocks(rows) as base:
-            sums = _sum_up_to(lanes, base, rows)
-            ones_l = builder.lshr(sums, half)
-            w_l = builder.add(ones_l, builder.and_(sums, ir.Constant(VECTOR, [0xFFFF] * LANES)))
-            w_r = builder.sub(weight, w_l)
-            d = lanes.real(builder.sub(builder.mul(ones_l, weight), builder.mul(ones, w_l)))
-            found = builder.fdiv(builder.fmul(d, d), lanes.real(builder.mul(w_l, w_r)))
-            found = lanes.masked(found, _allowed(lanes, base, rows, w_l, w_r, least))
-            lanes.store(sums, "out", base)
-            lanes.store(found, "score", base)
-            builder.store(lanes.larger(found, builder.load(best)), best)
-        return lanes.highest(builder.load(best))
+            left = builder.add(_sum_up_to(lanes, base, rows), before)
+            lanes.store(left, "out", base)
+            scores.store(left, base, rows)
+        return scores.highest()
 
     number = types.int64
-    return types.float64(code, add, types.intp, number, number, number, out, score), codegen
-
-
-def _allowed(lanes: Lanes, base: Any, rows: Any, w_l: Any, w_r: Any, least: Any) -> Any:
-    """Which lanes are rows, and a split after them leaves at least `least` on both sides."""
-    enough = lanes.builder.and_(
-        lanes.builder.icmp_signed(">=", w_l, least), lanes.builder.icmp_signed(">=", w_r, least)
-    )
-    return lanes.builder.and_(enough, lanes.inside(base, rows))
+    return types.float64(code, add, types.intp, types.uint32, number, number, number, out, score), codegen
 
 
 @compiled_as(score_pairs_two)
-def _compiled_two(code, add, n, ones, weight, min_leaf, out, score):
-    def vectors(code, add, n, ones, weight, min_leaf, out, score):
-        return _score_pairs_two(code, add, np.intp(n), np.int64(ones), np.int64(weight), np.int64(min_leaf), out, score)
+def _compiled_two(code, add, n, before, ones, weight, min_leaf, out, score):
+    def vectors(code, add, n, before, ones, weight, min_leaf, out, score):
+        numbers = np.uint32(before), np.int64(ones), np.int64(weight), np.int64(min_leaf)
+        return _score_pairs_two(code, add, np.intp(n), *numbers, out, score)
 
     return vectors

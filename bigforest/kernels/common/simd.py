@@ -35,8 +35,8 @@ class Lanes:
         }
 
     def splat(self, scalar: Any) -> Any:
-        """A 32-bit number, the lower half of a longer one, or a float64 in all lanes."""
-        if scalar.type != NUMBER and scalar.type != ir.DoubleType():
+        """A 32-bit number, the lower half of a longer one, or a float in all lanes."""
+        if scalar.type not in (NUMBER, ir.FloatType(), ir.DoubleType()):
             scalar = self.builder.trunc(scalar, NUMBER)
         empty = ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined)
         first = self.builder.insert_element(empty, scalar, ir.Constant(NUMBER, 0))
@@ -67,6 +67,10 @@ class Lanes:
             step *= 2
         return vector
 
+    def last(self, vector: Any) -> Any:
+        """The last lane in all lanes."""
+        return self.builder.shuffle_vector(vector, vector, ir.Constant(VECTOR, [LANES - 1] * LANES))
+
     def where(self, condition: Any, vector: Any) -> Any:
         """The vector in lanes of the condition, elsewhere 0."""
         return self.builder.select(condition, vector, ZEROS)
@@ -92,8 +96,11 @@ class Lanes:
 
     def inside(self, base: Any, rows: Any) -> Any:
         """Which lanes of the block at `base` belong to the rows."""
-        places = self.builder.add(self.splat(base), ir.Constant(VECTOR, list(range(LANES))))
-        return self.builder.icmp_signed("<", places, self.splat(rows))
+        return self.builder.icmp_signed("<", self.places(base), self.splat(rows))
+
+    def places(self, base: Any) -> Any:
+        """The numbers of the rows of the block at `base`."""
+        return self.builder.add(self.splat(base), ir.Constant(VECTOR, list(range(LANES))))
 
     def masked(self, score: Any, allowed: Any) -> Any:
         """The scores, none negative, where they are allowed, elsewhere -1."""

@@ -18,7 +18,7 @@ from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.scan.impurity import GINI, walk_scores
 from bigforest.kernels.scan.multi_class import buckets_for_many, put_all_left, scan_buckets_many, walk_many
 from bigforest.kernels.scan.two_class import buckets_for_two, scan_buckets_two
-from bigforest.kernels.scan.two_class_small import by_pairs, offer_small_two, score_small_two, shares_codes, walk_two
+from bigforest.kernels.scan.two_class_small import by_pairs, offer_pairs_two, score_small_two, shares_codes, walk_two
 
 # Whole projections in a range below this are codes.
 MOST_CODES = 2.0**32
@@ -82,7 +82,7 @@ def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected):
     highest = score_small_two(node, min_leaf, work)
     if shares_codes(n, node.weight, work):
         return False
-    offer_small_two(highest, node, min_leaf, number, best, work)
+    offer_pairs_two(highest, work.codes, n, node, min_leaf, number, best, work)
     if best.split[FEATURE] == number:
         cut_after_code(n, best, work, projected)
     return True

@@ -8,7 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import gather, look_again
-from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SHIFT32, ZERO, CachedColumn, with_codes
+from bigforest.kernels.common.node_scan import (
+    CODE,
+    FEATURE,
+    ONE,
+    SHIFT32,
+    SQ_L,
+    SQ_R,
+    W_L,
+    W_R,
+    ZERO,
+    CachedColumn,
+    with_codes,
+)
 from bigforest.kernels.common.partition import partition
 from bigforest.kernels.common.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined
@@ -155,6 +167,13 @@ def keeps_codes(feature, low, node, rules, mixed, sums):
 
 
 @inlined
+def is_perfect(best):
+    """Whether the best split under Gini leaves classes alone on both sides."""
+    split = best.split
+    return split[SQ_L] == split[W_L] * split[W_L] and split[SQ_R] == split[W_R] * split[W_R]
+
+
+@inlined
 def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, dictionary):
     """Draw features and scan them; scratch.best gets the best split, its feature doubled (categorical_missing.py; -1:
     none).
@@ -192,6 +211,8 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
                         looked = work.codes
                         work = with_codes(work, kept)
                         kept = looked
+                    if sums is None and rules.impurity == GINI and is_perfect(best):
+                        break  # others could be as good, and of those that are the first stays
             else:
                 usable += ONE
                 offer_random(number, low, high, node, key, rules, table, best, work, mixed, sums, dictionary)

@@ -1,7 +1,8 @@
 """The scan for two classes under Gini: many rows by histogram, few as in two_class_small.py. Oracle:
 tests/naive/split.py.
 
-A bucket's weights are one uint64, class 1 in the upper half, so one addition counts both.
+A bucket's weights travel as one number, class 1 in the upper half, so one addition counts both: uint32 in light nodes,
+whose buckets are scored and chosen in vectors (two_class_edges.py), uint64 in others.
 """
 
 from __future__ import annotations
@@ -9,14 +10,31 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.columns.order_projections import keep_cut, order_bucket
-from bigforest.kernels.common.node_scan import BITS32, BUCKETS_TWO, ONE, SHIFT32, TWO, ZERO, as_key, shift_for
-from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.common.node_scan import (
+    BITS16,
+    BITS32,
+    BUCKETS,
+    BUCKETS_TWO,
+    ONE,
+    SHIFT32,
+    TWO,
+    ZERO,
+    as_key,
+    class_of,
+    shift_for,
+)
+from bigforest.kernels.common.pairwise import SCORE_ERROR
+from bigforest.kernels.common.selection import select_codes, select_scores
+from bigforest.kernels.common.sort import sort_bucket
+from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.scan.packed_counts import pack_weights, sum_of_code
+from bigforest.kernels.scan.two_class_edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.scan.two_class_small import (
-    boundaries_two,
-    by_pairs,
+    is_light,
+    look_inside_two,
+    may_be_best,
+    offer_packed_two,
     offer_two,
-    pair_weight,
     reaches_two,
     score_two,
     small_two,
@@ -27,26 +45,22 @@ from bigforest.kernels.scan.two_class_small import (
 _FEW_CODES = np.uint64(256)
 # Two classes share 64 bits: work.add has the weight of class 1 shifted by 2 to this power.
 _LOG_HALF = np.uint64(5)
+_LOG_BITS16 = np.uint64(4)
+# Up to this many rows of a light node are scored by pairs.
+_PAIRED = np.uint64(56)
+# Far below any score that is not 0.
+_LEAST_SCORE = 1e-30
 _THREE = np.uint64(3)
-# Cost of counting a row, in pairs of rows; in counted rows, the cost of a code of the histogram, and of a histogram.
-_ROW = np.uint64(12)
-_CODE = np.uint64(3)
-_ONCE = np.uint64(40)
-
-
-@inlined
-def is_counted(n, span):
-    """Whether a histogram of codes within `span` costs less than all pairs of n rows; uint64, measured."""
-    return span < _FEW_CODES and n * n > _ROW * (n + _CODE * span + _ONCE)
 
 
 @inlined
 def prepare_two(node, work):
-    """Once per node, before scan_two: its multiplicities by class, in work.add, and in work.pair_add for pairs."""
+    """Once per node, before scan_two: its multiplicities by class, in work.add, and of light nodes in work.pair_add."""
     pack_weights(node.items, _LOG_HALF, work.add)
-    if by_pairs(node):
+    if is_light(node):
         for i in range(np.uint64(node.items.size)):
-            work.pair_add[i] = pair_weight(node.items[i])
+            item = node.items[i]
+            work.pair_add[i] = np.uint32(item & BITS16) << np.uint32(class_of(item) << _LOG_BITS16)
 
 
 @inlined
@@ -110,22 +124,28 @@ def collect(low, shift, buckets, items, bar, work, projected):
     """
     places, bound, codes, keys = work.places, work.bound, work.codes, work.keys
     n = np.uint64(items.size)
-    opened = ZERO
+    first, last = buckets, ZERO
     for b in range(buckets):
-        opened += np.uint64(bound[b] >= bar)
+        is_open = bound[b] >= bar
+        first = min(first, b if is_open else buckets)
+        last = max(last, b if is_open else ZERO)
         places[b] = np.uint32(0)
-    if opened == ZERO:
+    if first == buckets:
         return False
-    for i in range(n):
-        places[np.uint64((codes[i] - low) >> shift)] += np.uint32(1)
-    at = np.uint32(1)  # entry 0 takes the rows of all other buckets
-    for b in range(buckets):
+    lowest = low + np.uint32(first << np.uint64(shift))
+    span = np.uint32(((last - first + ONE) << np.uint64(shift)) - ONE)
+    found = select_codes(codes, n, lowest, span, work.selected)
+    for k in range(found):
+        places[np.uint64((codes[work.selected[k]] - low) >> shift)] += np.uint32(1)
+    at = np.uint32(1)  # place 0 takes the rows of all other buckets
+    for b in range(first, last + ONE):
         size = places[b]
         places[b] = np.uint32(0)
         if bound[b] >= bar and size > np.uint32(1):
             places[b] = at
             at += size
-    for i in range(n):
+    for k in range(found):
+        i = work.selected[k]
         b = np.uint64((codes[i] - low) >> shift)
         place = places[b]
         if projected is None:
@@ -151,22 +171,72 @@ def open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected
                 ones_l = np.int64(before >> SHIFT32)
                 w_l = np.int64(before & BITS32) + ones_l
                 if projected is None:
-                    inside = work.packed[b]
-                    weight = np.int64((inside & BITS32) + (inside >> SHIFT32))
-                    boundaries_two(begin, end, weight, ones_l, w_l, node, min_leaf, feature, best, work)
+                    sort_bucket(work.keys, begin, end, work)
                 else:
                     order_bucket(projected, begin, end, b << np.uint64(shift), node.items, work)
-                    walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
+                walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
+                if projected is not None:
                     keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
             begin = end
+
+
+@inlined
+def histogram_light(low, shift, n, buckets, work):
+    """work.hist of two_class_edges.py: the rows whose work.codes fall into each bucket, every other row counted apart
+    first."""
+    hist, codes, add = work.hist, work.codes, work.pair_add
+    apart = buckets + ONE
+    for b in range(apart + apart):
+        hist[b] = np.uint32(0)
+    for i in range(n):
+        hist[(i & ONE) * apart + ONE + np.uint64((codes[i] - low) >> shift)] += add[i]
+    for b in range(ONE, apart):
+        hist[b] += hist[apart + b]
+
+
+@helper
+def scan_light_two(low, span, node, min_leaf, feature, best, work):
+    """scan_two by histogram for nodes that are light; codes are low..low + span (uint64).
+
+    Edges of buckets are scored first. The rows of buckets that could hold a better split, mostly two or three that lie
+    together, are scored by pairs.
+    """
+    n, ones, weight = np.uint64(node.items.size), node.total[ONE], node.weight
+    most = np.uint64(32)
+    while most < np.uint64(BUCKETS) and most * np.uint64(4) < n:
+        most *= TWO
+    shift = np.uint32(0) if span < _FEW_CODES else shift_for(span, most)
+    buckets = (span >> np.uint64(shift)) + ONE
+    histogram_light(low, shift, n, buckets, work)
+    highest = score_buckets_two(work.hist, buckets, ones, weight, min_leaf, work.pair_score)
+    if may_be_best(highest, best):
+        hits = select_scores(work.pair_score, buckets, np.float32(highest * (1.0 - SCORE_ERROR)), work.selected)
+        for k in range(hits):
+            after = np.uint64(work.selected[k]) + ONE
+            code = np.int64(low) + np.int64(after << np.uint64(shift)) - 1
+            offer_packed_two(work.hist[after], node, min_leaf, feature, code, best)
+    if shift == np.uint32(0):
+        return
+    bar = np.float32(best.limit[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
+    found = open_buckets_two(work.hist, buckets, ones, weight, min_leaf, bar, work.places)
+    k = ZERO
+    while k < found:  # buckets that lie together are looked into together
+        first = np.uint64(work.places[k])
+        after = first
+        while k < found and np.uint64(work.places[k]) == after:
+            after += ONE
+            k += ONE
+        inside = np.uint32(((after - first) << np.uint64(shift)) - ONE)
+        lowest = low + np.uint32(first << np.uint64(shift))
+        look_inside_two(lowest, inside, work.hist[first], node, min_leaf, feature, best, work)
 
 
 @inlined
 def scan_two(low, high, node, min_leaf, feature, best, work):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_two.
 
-    Few rows, unless they have few codes: by pairs. Many: histogram, score of every bucket edge, then open the few
-    buckets that could hold a better split. Two codes have one threshold, which needs neither.
+    Few rows: by pairs. Many: histogram, score of every bucket edge, then open the few buckets that could hold a better
+    split. Two codes have one threshold, which needs neither.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
@@ -177,8 +247,11 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
         if reaches_two(ones_l, w_l, node.total[ONE], node.weight, best.limit[0]):
             offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(low), ones_l, w_l, best)
         return
-    if by_pairs(node) and not is_counted(n, span):
-        small_two(node, min_leaf, feature, best, work)
+    if is_light(node):
+        if n <= _PAIRED:
+            small_two(node, min_leaf, feature, best, work)
+        else:
+            scan_light_two(low, span, node, min_leaf, feature, best, work)
         return
     shift = np.uint32(0) if span < _FEW_CODES else shift_for(span, buckets_for_two(n))
     scan_buckets_two(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)

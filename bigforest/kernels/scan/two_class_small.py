@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.common.node_scan import BITS16, NEAR, ONE, SHIFT32, ZERO, ZERO_I64, class_of, offer_gini
-from bigforest.kernels.common.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two, sums_up_to
+from bigforest.kernels.common.node_scan import (
+    BITS16,
+    NEAR,
+    ONE,
+    SHIFT32,
+    ZERO,
+    ZERO_I64,
+    as_key,
+    class_of,
+    offer_gini,
+)
+from bigforest.kernels.common.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
+from bigforest.kernels.common.selection import select_codes, select_scores
 from bigforest.kernels.common.sort import sort_many
 from bigforest.kernels.compiler.jit import helper, inlined
 
-# Pairs keep both classes' weights in one 32-bit number.
-_PAIR_WEIGHT = 65_536
+# Light nodes keep both classes' weights in one 32-bit number.
 _HALF = np.uint32(16)
 _LOW_HALF = np.uint32(0xFFFF)
+_NONE = np.uint32(0)
 
 
 @inlined
@@ -67,58 +78,10 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
 
 
 @inlined
-def pairs_two(codes, n, ones_l, w_l, node, min_leaf, feature, best, work):
-    """What walk_two does, for n <= PAIRS rows in any order: their codes, and work.pair_add with class 1 shifted 16.
-
-    The weights of the rows with codes up to each row's own come from all pairs: no sorting, no branch.
-    """
-    sums_up_to(codes, work.pair_add, n, work.pair_sum)
-    sums = work.pair_sum
-    ones, weight = node.total[ONE], node.weight
-    bar = best.limit[0]
-    hits = ZERO
-    for i in range(n):  # no branch: this loop is vectorised, and mostly finds nothing
-        ones_here = ones_l + np.int64(sums[i] >> _HALF)
-        w_here = w_l + np.int64((sums[i] >> _HALF) + (sums[i] & _LOW_HALF))
-        hits += np.uint64(w_here < weight) & np.uint64(reaches_two(ones_here, w_here, ones, weight, bar))
-    if hits == ZERO:
-        return
-    last = np.uint32(0)
-    for i in range(n):
-        last = max(last, codes[i])
-    for i in range(n):
-        ones_here = ones_l + np.int64(sums[i] >> _HALF)
-        w_here = w_l + np.int64((sums[i] >> _HALF) + (sums[i] & _LOW_HALF))
-        if codes[i] != last and reaches_two(ones_here, w_here, ones, weight, bar):
-            offer_two(ones, weight, min_leaf, feature, np.int64(codes[i]), ones_here, w_here, best)
-            bar = best.limit[0]
-
-
-@inlined
-def pair_weight(item):
-    """Multiplicity of an item or a key, shifted 16 for class 1."""
-    return np.uint32(item & BITS16) << np.uint32(class_of(item) << np.uint64(4))
-
-
-@inlined
-def boundaries_two(begin, end, inside, ones_l, w_l, node, min_leaf, feature, best, work):
-    """Offer every boundary of work.keys[begin:end], in any order, of total weight `inside`."""
-    n = end - begin
-    if n <= np.uint64(PAIRS) and inside < _PAIR_WEIGHT:
-        for i in range(n):
-            key = work.keys[begin + i]
-            work.pair_code[i] = np.uint32(key >> SHIFT32)
-            work.pair_add[i] = pair_weight(key)
-        pairs_two(work.pair_code, n, ones_l, w_l, node, min_leaf, feature, best, work)
-    else:
-        sort_many(work.keys, begin, end)
-        walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
-
-
-@inlined
 def small_two(node, min_leaf, feature, best, work):
-    """What scan_two does for nodes that are `by_pairs`: scores of all splits first, then those that may be the best."""
-    offer_small_two(score_small_two(node, min_leaf, work), node, min_leaf, feature, best, work)
+    """What scan_two does for few rows: scores of all splits first, then those that may be the best."""
+    highest = score_small_two(node, min_leaf, work)
+    offer_pairs_two(highest, work.codes, np.uint64(node.items.size), node, min_leaf, feature, best, work)
 
 
 @inlined
@@ -126,7 +89,36 @@ def score_small_two(node, min_leaf, work):
     """work.pair_score[i] = score of the split after work.codes[i], work.pair_sum[i] the weights on the left; returns
     the highest score."""
     n, ones = np.uint64(node.items.size), node.total[ONE]
-    return score_pairs_two(work.codes, work.pair_add, n, ones, node.weight, min_leaf, work.pair_sum, work.pair_score)
+    return score_pairs_two(
+        work.codes, work.pair_add, n, _NONE, ones, node.weight, min_leaf, work.pair_sum, work.pair_score
+    )
+
+
+@inlined
+def look_inside_two(low, span, before, node, min_leaf, feature, best, work):
+    """Offer the splits after the codes from `low` to low + span (uint32) of a light node.
+
+    before  uint32, what has smaller codes, class 1 shifted 16
+    """
+    found = select_codes(work.codes, np.uint64(node.items.size), low, span, work.selected)
+    if found <= np.uint64(PAIRS):
+        for k in range(found):
+            i = np.uint64(work.selected[k])
+            work.pair_code[k] = work.codes[i]
+            work.pair_key[k] = np.uint64(work.pair_add[i])
+        ones, codes = node.total[ONE], work.pair_code
+        highest = score_pairs_two(
+            codes, work.pair_key, found, before, ones, node.weight, min_leaf, work.pair_sum, work.pair_score
+        )
+        offer_pairs_two(highest, codes, found, node, min_leaf, feature, best, work)
+        return
+    for k in range(found):
+        i = np.uint64(work.selected[k])
+        work.keys[k] = as_key(work.codes[i], node.items[i])
+    sort_many(work.keys, ZERO, found)
+    ones_l = np.int64(before >> _HALF)
+    w_l = ones_l + np.int64(before & _LOW_HALF)
+    walk_two(ZERO, found, ones_l, w_l, node, min_leaf, feature, best, work.keys)
 
 
 @inlined
@@ -151,24 +143,40 @@ def weight_of_pair(packed):
 
 
 @inlined
-def offer_small_two(highest, node, min_leaf, feature, best, work):
-    """Offer the splits whose scores, by score_small_two, may be the best; `highest` is the highest of them."""
-    codes, sums, score = work.codes, work.pair_sum, work.pair_score
-    n = np.uint64(node.items.size)
-    ones, weight = node.total[ONE], node.weight
-    if highest < 0.0 or highest * (1.0 + SCORE_ERROR) < best.limit[0]:
+def offer_pairs_two(highest, codes, n, node, min_leaf, feature, best, work):
+    """Offer the splits after codes[:n] whose scores, in work.pair_score, may be the best; `highest` is the highest."""
+    if not may_be_best(highest, best):
         return
-    bar = np.float32(highest * (1.0 - SCORE_ERROR))
+    hits = select_scores(work.pair_score, n, np.float32(highest * (1.0 - SCORE_ERROR)), work.selected)
     offered = ZERO_I64 - 1
-    for i in range(n):
-        if score[i] >= bar and np.int64(codes[i]) != offered:
+    for k in range(hits):
+        i = np.uint64(work.selected[k])
+        if np.int64(codes[i]) != offered:
             offered = np.int64(codes[i])
-            ones_l = np.int64(sums[i] >> _HALF)
-            w_l = ones_l + np.int64(sums[i] & _LOW_HALF)
-            offer_two(ones, weight, min_leaf, feature, offered, ones_l, w_l, best)
+            offer_packed_two(work.pair_sum[i], node, min_leaf, feature, offered, best)
+
+
+@inlined
+def may_be_best(highest, best):
+    """Whether the highest of some float32 scores may be as good as the best."""
+    return highest >= 0.0 and highest * (1.0 + SCORE_ERROR) >= best.limit[0]
+
+
+@inlined
+def offer_packed_two(left, node, min_leaf, feature, code, best):
+    """Offer a split by what is on its left, uint32, class 1 shifted 16."""
+    ones_l = np.int64(left >> _HALF)
+    w_l = ones_l + np.int64(left & _LOW_HALF)
+    offer_two(node.total[ONE], node.weight, min_leaf, feature, code, ones_l, w_l, best)
 
 
 @inlined
 def by_pairs(node):
     """Whether the node is small enough to compare all pairs."""
-    return node.items.size <= PAIRS and node.weight < SCORED_WEIGHT
+    return node.items.size <= PAIRS and is_light(node)
+
+
+@inlined
+def is_light(node):
+    """Whether splits of the node are scored as float32, by counts of 16 bits."""
+    return node.weight < SCORED_WEIGHT

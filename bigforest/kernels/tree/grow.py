@@ -26,6 +26,7 @@ from bigforest.kernels.common.node_scan import (
 )
 from bigforest.kernels.common.pairwise import PAIRS
 from bigforest.kernels.common.rng import LEFT, RIGHT, mix
+from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.oblique.search import (
     DirectionExtras,
@@ -97,7 +98,7 @@ def make_grow_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> G
         make_scan_scratch(rows, classes),
         make_code_cache(codes, rows, numbers),
         make_present_classes(parts),
-        np.empty(max(rows, PAIRS), np.uint32),
+        np.empty(max(rows, PAIRS) + LANES, np.uint32),
         make_regression_scratch(rows) if numbers else None,
     )
 

@@ -1,0 +1,129 @@
+"""Scores of the splits between the buckets of a histogram of two classes, and which buckets may hide better, sixteen
+buckets at a time.
+
+A bucket's weights are one uint32, class 1 shifted 16; the node weighs less than SCORED_WEIGHT. hist begins with a zero,
+so once it is summed up, entry b is what lies before bucket b. Scores are those of common/pairwise.py.
+
+As plain Python the functions below are what they are when compiled, and their oracle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bigforest.kernels.common.pairwise import TwoClassScores
+from bigforest.kernels.common.selection import Selection
+from bigforest.kernels.common.simd import VECTOR, ZEROS, Lanes
+from bigforest.kernels.compiler.jit import compiled_as
+
+
+def _score(left, ones, weight):
+    """Scores by what is on the left, float64, -1 where a side is empty; and the weight of the lighter side."""
+    ones_l = left >> 16
+    w_l = ones_l + (left & 0xFFFF)
+    w_r = int(weight) - w_l
+    d = ones_l * int(weight) - int(ones) * w_l
+    lighter = np.minimum(w_l, w_r)
+    return np.where(lighter > 0, d * d / np.maximum(w_l * w_r, 1), -1.0), lighter
+
+
+def score_buckets_two(hist, buckets, ones, weight, min_leaf, score):
+    """Sum hist up, and score the split after every bucket; returns the highest, float64.
+
+    hist   uint32 [>= buckets rounded up to LANES, and 1], read and written as far as that
+    score  float32, alike: -1 where a side has less than min_leaf, which is 1 at least
+    """
+    size = int(buckets)
+    hist[: size + 1] = np.cumsum(hist[: size + 1])
+    found, lighter = _score(hist[1 : size + 1].astype(np.int64), ones, weight)
+    score[:size] = np.where(lighter >= int(min_leaf), found, -1.0)
+    return float(score[:size].max())
+
+
+def open_buckets_two(hist, buckets, ones, weight, min_leaf, bar, out):
+    """Write the buckets that may hide a split whose score reaches `bar` to `out`, ascending; returns how many (uint64).
+
+    hist as score_buckets_two left it; bar float32, above 0; out uint32 [>= buckets + LANES].
+
+    d**2 / (w_l w_r) is convex in the counts, so over a bucket its maximum is at a corner: all of one class of the
+    bucket to the left and none of the other, or the edges of the bucket, which were offered themselves, unless min_leaf
+    forbids them. A bucket of one class has edges only.
+    """
+    sums = hist[: int(buckets) + 1].astype(np.int64)
+    before, after = sums[:-1], sums[1:]
+    one, other = (after & ~0xFFFF) | (before & 0xFFFF), (before & ~0xFFFF) | (after & 0xFFFF)
+    mixed = (one != before) & (other != before)
+    chosen = mixed & (np.maximum(_score(one, ones, weight)[0], _score(other, ones, weight)[0]) > bar)
+    for edge in (before, after):
+        found, lighter = _score(edge, ones, weight)
+        chosen |= (lighter < int(min_leaf)) & (found > bar) & (before != after)
+    found = np.flatnonzero(chosen)
+    out[: found.size] = found
+    return np.uint64(found.size)
+
+
+@intrinsic
+def _score_buckets_two(typingctx: Any, hist: Any, buckets: Any, ones: Any, weight: Any, least: Any, score: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = Lanes(context, builder, {"hist": (hist, args[0]), "score": (score, args[5])})
+        scores = TwoClassScores(lanes, *args[2:5])
+        before = cgutils.alloca_once_value(builder, ZEROS)
+        with lanes.blocks(args[1]) as base:
+            place = builder.add(base, ir.Constant(base.type, 1))
+            left = builder.add(lanes.running(lanes.load("hist", place)), builder.load(before))
+            lanes.store(left, "hist", place)
+            builder.store(lanes.last(left), before)
+            scores.store(left, base, args[1])
+        return scores.highest()
+
+    number = types.int64
+    return types.float64(hist, types.intp, number, number, number, score), codegen
+
+
+@compiled_as(score_buckets_two)
+def _compiled_scores(hist, buckets, ones, weight, min_leaf, score):
+    def vectors(hist, buckets, ones, weight, min_leaf, score):
+        return _score_buckets_two(hist, np.intp(buckets), np.int64(ones), np.int64(weight), np.int64(min_leaf), score)
+
+    return vectors
+
+
+@intrinsic
+def _open_buckets_two(
+    typingctx: Any, hist: Any, buckets: Any, ones: Any, weight: Any, least: Any, bar: Any, out: Any
+) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = Lanes(context, builder, {"hist": (hist, args[0]), "out": (out, args[6])})
+        scores, selection, bar = TwoClassScores(lanes, *args[2:5]), Selection(lanes, args[1]), lanes.splat(args[5])
+        low, high = (ir.Constant(VECTOR, [half] * VECTOR.count) for half in (0xFFFF, 0xFFFF0000))
+        with lanes.blocks(args[1]) as base:
+            before = lanes.load("hist", base)
+            after = lanes.load("hist", builder.add(base, ir.Constant(base.type, 1)))
+            changed = builder.xor(before, after)
+            one, other = (builder.xor(before, builder.and_(changed, half)) for half in (high, low))
+            corners = [scores.sides(left) for left in (one, other, before, after)]
+            reach = [builder.fcmp_ordered(">", square, builder.fmul(bar, room)) for square, room, _ in corners]
+            edge = (builder.and_(reach[k], builder.not_(corners[k][2])) for k in (2, 3))
+            mixed = (builder.icmp_unsigned("!=", corner, before) for corner in (one, other))
+            within = builder.and_(builder.and_(*mixed), builder.or_(reach[0], reach[1]))
+            edges = builder.and_(builder.icmp_unsigned("!=", before, after), builder.or_(*edge))
+            selection.add(base, builder.or_(within, edges))
+        return selection.size()
+
+    number = types.int64
+    return types.intp(hist, types.intp, number, number, number, types.float32, out), codegen
+
+
+@compiled_as(open_buckets_two)
+def _compiled_opened(hist, buckets, ones, weight, min_leaf, bar, out):
+    def vectors(hist, buckets, ones, weight, min_leaf, bar, out):
+        numbers = np.int64(ones), np.int64(weight), np.int64(min_leaf)
+        return np.uint64(_open_buckets_two(hist, np.intp(buckets), *numbers, np.float32(bar), out))
+
+    return vectors
