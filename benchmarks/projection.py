@@ -127,14 +127,13 @@ the workers.
 - Histograms are scored by a worker for each tree of a pass. Scoring is taken at the rate of the small histograms
   measured here, where calls cost most, so it is an upper bound.
 - What does not scale are the client and the scheduler, which take some milliseconds for each task; tasks grow with the
-  workers ([in virtual time](virtual_time.md)). What the client takes for the report is mostly not by row, so it is an
-  upper bound.
+  workers (`benchmarks/virtual_time.py`).
 - Columns are encoded by one thread each, so by no more threads than there are features.
 - Every doubling of the rows is taken to add a level to all trees. Tables with few distinct values or little noise have
   fewer levels.
 - A worker gets the same blocks in every pass, so codes cross the network once, into its local copy, and are read from
   there. Where rows stand between passes, and the rows of small nodes, go to scratch.
-- Not in it: workers of unequal speed, and lost ones, which virtual_time.md has.
+- Not in it: workers of unequal speed, and lost ones, which virtual_time.py has.
 """
 
 
