@@ -56,7 +56,12 @@ class Cost(NamedTuple):
 
 def train(kind: str, checkout: Path, cache: str) -> Cost:
     """What one training costs in a fresh process."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": cache, "PYTHONPATH": str(checkout)}
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": cache,
+        "PYTHONPATH": str(checkout),
+        "PYTHONDONTWRITEBYTECODE": "",  # an installed package has its bytecode
+    }
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     code = TRAIN.format(kind=kind, options=KINDS[kind])
     done = subprocess.run([sys.executable, "-c", code], env=environment, cwd=cache, capture_output=True, text=True)
