@@ -26,7 +26,9 @@ from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, shif
 from bigforest.forest.votes.leaf_files import LeafChunk, leaf_chunk_rows, leaves_path, write_ballots, write_leaves
 from bigforest.forest.votes.thresholds_to_codes import turn_thresholds
 from bigforest.grow.shared.feature_kinds import Features
+from bigforest.kernels.columns.row_major import CACHE_BYTES
 from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.common.transpose import row_items, transpose
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
@@ -309,14 +311,16 @@ def send_blocks(
     """Task: find the leaves of the rows of some blocks; gives the name of their files, one for each part, by the first
     block."""
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
-    sender, every = _Sender(table, splits), range(len(table.sampler.store.spec.features))
+    store, sender = table.sampler.store, _Sender(table, splits)
+    every = range(len(store.spec.features))
     with ExitStack() as stack:
         reader = stack.enter_context(table.reader(blocks, every, True))
         files = [stack.enter_context(writing_arrays(_piece(run, part), _FOUND)) for part in parts]
         for block in blocks:
             cells = reader.read(block, every, block + 1 if block + 1 in blocks else None)
+            view = block_view(cells, min(store.block_rows, store.rows - block * store.block_rows))
             for part, add in zip(parts, files, strict=True):
-                for chunk in sender.chunks(part, block, block_view(cells)):
+                for chunk in sender.chunks(part, block, view):
                     add(*chunk)
     return {blocks.start: run}
 
@@ -393,13 +397,23 @@ def _on_projections(of: dict[str, NDArray[Any]], features: Features, dictionarie
     return ProjectedSplits(*nodes, of["parts"], of["term"], of["weight"], dictionaries.offsets, None)
 
 
-def block_view(cells: Codes | BlockValues) -> CodeView:
-    """The cells of a block as rows are sent by them."""
+def block_view(cells: Codes | BlockValues, rows: int) -> CodeView:
+    """The cells of a block of this many rows as rows are sent by them; codes by rows, too, once for all trees."""
     matrices: tuple[NDArray[Any], ...] = cells[:3] if isinstance(cells, Codes) else (cells.u8, cells.f32, cells.f64)
-    place = cells.place
-    if isinstance(cells, BlockValues):
-        place = place.copy()
-        place[:, 0] = np.where(place[:, 0] == 1, 1, place[:, 0] // 2)
+    widths, room = np.array([matrix.shape for matrix in matrices], np.uint64).T.copy()
     u8, u16, u32 = (matrix.reshape(-1) for matrix in matrices)
-    widths, rows = np.array([matrix.shape for matrix in matrices], np.uint64).T.copy()
-    return CodeView(u8, u16, u32, u8, u16, u32, rows, widths, place, np.uint64(0))
+    if isinstance(cells, BlockValues):
+        place = cells.place.copy()
+        place[:, 0] = np.where(place[:, 0] == 1, 1, place[:, 0] // 2)
+        return CodeView(u8, u16, u32, u8, u16, u32, room, widths, place, np.uint64(0))
+    by_row = [np.empty((rows, len(matrix)), matrix.dtype) for matrix in matrices]
+    for matrix, own in zip(matrices, by_row, strict=True):
+        transpose(matrix, row_items(len(matrix)), 0, rows, own, 0)
+    r8, r16, r32 = (_read_only(own.reshape(-1)) for own in by_row)
+    reach = CACHE_BYTES // max(sum(own.itemsize * own.shape[1] for own in by_row), 1)
+    return CodeView(u8, u16, u32, r8, r16, r32, room, widths, cells.place, np.uint64(reach))
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
