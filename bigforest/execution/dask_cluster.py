@@ -11,8 +11,9 @@ import contextlib
 import pickle
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial, reduce
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -37,6 +38,8 @@ _SMALL = 1 << 16
 _ROUNDS = 2
 # How often parts of lost workers are requested again.
 _PART_TRIES = 8
+# Tasks that others have taken over from a worker before it gets work last: the first one of a new worker takes long.
+_RACES = 2
 # Seconds for workers to appear, and for running tasks to end after an error.
 _PATIENCE = 60.0
 _BETWEEN_LOOKS = 0.2
@@ -47,12 +50,14 @@ class Cluster:
 
     spent    what each of them has done so far.
     trouble  what was wrong with some of them: they are slow, or their disk is full. They get work last.
+    races    how many tasks others have taken over from each.
     """
 
     def __init__(self, client: Any) -> None:
         self.client = client
         self.spent: Ledger = {}
         self.trouble: dict[str, str] = {}
+        self.races: Counter[str] = Counter()
 
     def check(self) -> list[str]:
         """Raise ClusterError unless there are workers with the same versions; returns further notices."""
@@ -170,10 +175,10 @@ class ClusterExecutor(Executor):
             on_result(index, result)
 
     def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
-        """Each worker merges its own results, and one of them comes here."""
-        with _Run(self._cluster, job, 1) as run:
-            found: Result = reduce(merge, (own for _, own in self._on_workers(run, worker.reduce_here, job, merge)))
-            return found
+        """As a single part."""
+        several = TaskBatch(partial(worker.one_part, job.function), job.arguments, job.shared)
+        found: list[Result] = self._parts(several, PartBatch(merge, worker.merged_part, [()]))
+        return found[0]
 
     def _parts(self, job: TaskBatch[list[Part]], of_parts: PartBatch[Part, Result]) -> list[Result]:
         """Parts held by a lost worker are computed again."""
@@ -182,7 +187,7 @@ class ClusterExecutor(Executor):
         for _ in range(_PART_TRIES):
             left = [number for number in range(len(of_parts.own)) if number not in finished]
             with _Run(self._cluster, job, 1) as run:
-                held = [found for _, found in self._on_workers(run, worker.hold_here, job, merge)]
+                held = [found for _, found in self._hold(run, job, merge)]
                 shares = _cut(left, self.processes)
                 calls = [run.finish(of_parts, share, held) for share in shares]
                 for at, results in run.completed(_near(calls, self._spread(len(calls))), len(calls), alone=True):
@@ -195,14 +200,14 @@ class ClusterExecutor(Executor):
             if len(finished) == len(of_parts.own):
                 return [finished[number] for number in range(len(finished))]
         raise ClusterError(
-            f"workers were lost {_PART_TRIES} times while they ran {job.function.__name__}; look for the reason in "
+            f"workers were lost {_PART_TRIES} times while they ran {_name(job.function)}; look for the reason in "
             "their logs (often too little memory), and resume"
         )
 
-    def _on_workers(
-        self, run: _Run, function: Callable[..., Any], job: TaskBatch[Result], merge: Callable[[Result, Result], Result]
-    ) -> Iterator[tuple[int, Any]]:
-        """The results of one task for each worker, which does a share of the calls on all its threads.
+    def _hold(
+        self, run: _Run, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]
+    ) -> Iterator[tuple[int, HeldParts]]:
+        """Where the results of one task for each worker are, which does a share of the calls on all its threads.
 
         As long as the workers are the same, the same share goes to each, which so finds what it has fetched or read
         before; another does it where one is busy elsewhere or has gone.
@@ -210,8 +215,7 @@ class ClusterExecutor(Executor):
         seats = self._spread(len(job.arguments))
         cuts = [0, *(at for at in range(1, len(seats)) if seats[at] != seats[at - 1]), len(seats)]
         calls = [
-            run.reduce(function, job.arguments[first:stop], merge, min(self._slots, stop - first))
-            for first, stop in pairwise(cuts)
+            run.hold(job.arguments[first:stop], merge, min(self._slots, stop - first)) for first, stop in pairwise(cuts)
         ]
         return run.completed(_near(calls, [seats[first] for first in cuts[:-1]]), len(calls))
 
@@ -294,19 +298,10 @@ class _Run:
         packed = pickle.dumps((self._function, several))
         return _Call(worker.perform, (self._order, packed, self._shared), self.name)
 
-    def reduce(
-        self,
-        function: Callable[..., Any],
-        several: Sequence[tuple[Any, ...]],
-        merge: Callable[..., Any],
-        threads: int,
-    ) -> _Call:
-        """A task that makes some calls on this number of threads and merges what they give.
-
-        function  reduce_here or hold_here of worker.py.
-        """
+    def hold(self, several: Sequence[tuple[Any, ...]], merge: Callable[..., Any], threads: int) -> _Call:
+        """A task that makes some calls on this number of threads and keeps what they give, merged."""
         packed = pickle.dumps((self._function, merge, several, threads))
-        return _Call(function, (self._order, packed, self._shared), self.name)
+        return _Call(worker.hold_here, (self._order, packed, self._shared), self.name)
 
     def finish(self, of_parts: PartBatch[Any, Any], numbers: Sequence[int], held: Sequence[HeldParts]) -> _Call:
         """A task that finishes some parts; see worker.finish_parts."""
@@ -319,7 +314,7 @@ class _Run:
         """The future of a task, which the worker `near` had better do."""
         self._number += 1
         where = {} if near is None else {"workers": [near], "allow_other_workers": True}
-        with self._cluster.errors(f"handing out {self._function.__name__}"):
+        with self._cluster.errors(f"handing out {_name(self._function)}"):
             key = f"{call.name}-{self._number}"
             return self._client.submit(call.function, *call.arguments, key=key, retries=RETRIES, pure=False, **where)
 
@@ -416,7 +411,10 @@ class _Run:
         """Forget tasks that another worker has done meanwhile; whoever is at them gets work last from now on."""
         if twins:
             slow = "is much slower than the others, which have taken over its tasks"
-            self._cluster.trouble |= dict.fromkeys(self._workers_at(twins), slow)
+            for address in self._workers_at(twins):
+                self._cluster.races[address] += 1
+                if self._cluster.races[address] == _RACES:
+                    self._cluster.trouble[address] = slow
             with self._cluster.errors("dropping tasks"):
                 self._client.cancel(twins)
 
@@ -425,24 +423,24 @@ class _Run:
         from distributed import KilledWorker
 
         if future.status in ("lost", "pending"):  # it had ended, its worker died since, and it runs again
-            with self._cluster.errors(self._function.__name__):
+            with self._cluster.errors(_name(self._function)):
                 future.exception()  # waits
         if future.status == "error":
             error = future.exception()
             if isinstance(error, KilledWorker):
                 raise ClusterError(
-                    f"the task {self._function.__name__} has lost {error.allowed_failures + 1} workers, the last of "
+                    f"the task {_name(self._function)} has lost {error.allowed_failures + 1} workers, the last of "
                     f"them {error.last_worker.address}; look for the reason in its log (often too little "
                     "memory): lower memory, or give the workers more"
                 ) from error
             if isinstance(error, BigForestError):
                 raise error
             raise ClusterError(
-                f"the task {self._function.__name__} failed {RETRIES + 1} times ({type(error).__name__}: {error})"
+                f"the task {_name(self._function)} failed {RETRIES + 1} times ({type(error).__name__}: {error})"
             ) from error
         if future.status != "finished":
-            raise ClusterError(f"the connection to the scheduler was lost during {self._function.__name__}")
-        with self._cluster.errors(self._function.__name__):
+            raise ClusterError(f"the connection to the scheduler was lost during {_name(self._function)}")
+        with self._cluster.errors(_name(self._function)):
             done: Done = future.result()
         return done
 
@@ -469,7 +467,13 @@ def _cut(numbers: Sequence[int], shares: int) -> list[Sequence[int]]:
 
 def label(function: Callable[..., Any]) -> str:
     """The name of a kind of task, of words and hyphens alone: Dask's dashboard knows kinds by these."""
-    return function.__name__.replace("_", "-").removesuffix("-task")
+    return _name(function).replace("_", "-").removesuffix("-task")
+
+
+def _name(function: Callable[..., Any]) -> str:
+    """The name of a function, or of that which is made into another (worker.one_part)."""
+    named = function.args[0] if isinstance(function, partial) else function
+    return str(named.__name__)
 
 
 def _is_result(address: str, result: Any) -> bool:

@@ -6,7 +6,7 @@ import time
 from statistics import median
 
 # A task is late that takes longer than so many seconds, and than so many times as long as most.
-LEAST_SECONDS = 3.0
+LEAST_SECONDS = 10.0
 _TIMES = 3.0
 
 

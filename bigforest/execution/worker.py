@@ -114,14 +114,19 @@ def perform(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Don
     return _done(order, work)
 
 
-def reduce_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
-    """Task: call the packed function with `shared` and each of the packed lists of arguments, on this number of
-    threads, and merge the results."""
-    return _done(order, lambda: _reduced(order, packed, shared))
+def one_part(function: Callable[..., Any], *given: Any) -> list[Any]:
+    """What the function gives, as the only part."""
+    return [function(*given)]
+
+
+def merged_part(*given: Any) -> Any:
+    """The part itself, of what finishes it is given."""
+    return given[-1]
 
 
 def hold_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
-    """Task: as reduce_here, of lists, which are merged entry by entry; they stay here, and the result is where."""
+    """Task: call the packed function, which gives lists, with `shared` and each of the packed lists of arguments, on
+    this number of threads; the lists, merged entry by entry, stay here, and the result is where."""
 
     def work() -> exchange.HeldParts | None:
         parts = _reduced(order, packed, shared)

@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster
 import bigforest
 from bigforest.common.errors import DiskFullError
 from bigforest.common.events import Event, Notice, StageAdvanced, silent
-from bigforest.execution import connect, pace
+from bigforest.execution import connect, dask_cluster, pace
 from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
 from bigforest.execution.pace import Pace
 from bigforest.execution.resources import Resources
@@ -61,6 +61,7 @@ def two(client: Client) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "LEAST_SECONDS", 0.2)
+    monkeypatch.setattr(dask_cluster, "_RACES", 1)
 
 
 def _held_up(place: str, slow: int, number: int) -> int:
@@ -192,7 +193,7 @@ def test_pace__late_are_those_that_take_longer_than_most(monkeypatch: pytest.Mon
     now = 100.0
     assert seen.late() == []  # fewer have ended than are left
     seen.end(2)
-    now = 102.0
+    now = 109.0
     seen.begin(5)
     seen.end(5)
     assert seen.late() == [3, 4]
