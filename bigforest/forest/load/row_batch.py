@@ -146,14 +146,14 @@ class RowBatch:
                 block.put_rows(tiles)
             else:
                 block.put(tiles)
-        if not any([dtype.kind == "f" for dtype in self._types]):
+        if not any(dtype.kind == "f" for dtype in self._types):
             return True
         columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
         whole, rest = divmod(self.rows, columns.shape[2])
         # A NaN is the least of all, and unlike itself: that is quicker than looking at each value.
         parts = ([columns[:whole]] if whole else []) + ([columns[whole, :, :rest]] if rest else [])
         least = [np.minimum.reduce(part, axis=None) for part in parts]
-        return all([value == value for value in least])
+        return all(value == value for value in least)
 
     def columns(self) -> list[NDArray[Any]]:
         """The values of each feature, in order."""

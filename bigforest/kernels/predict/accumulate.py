@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import add_product
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.predict.route import route
+from bigforest.kernels.predict.flat_tree import TILE
+from bigforest.kernels.predict.route import lanes_of, route, route_several
 
 _ONE = np.uint64(1)
 
@@ -176,6 +177,18 @@ def _place(state, layout, tree, row, node):
     state.leaves[row, tree] = np.uint32(node - state.roots[tree])
 
 
+@inlined
+def cast_votes(way, directions, roots, votes, scratch):
+    """See `vote`. directions None, where no node is oblique, is a separate compilation."""
+    if directions is None:
+        if way.rows <= TILE // 2:
+            route_several(way, lanes_of(way.rows), roots, _always, _cast, votes, scratch)
+        else:
+            route(way, roots, _always, _cast, votes, scratch)
+    else:
+        route(way, roots, _always, _cast, votes, scratch)
+
+
 @kernel
 def vote(way, roots, votes, scratch):
     """Add the ballots of all trees, in their order, to Votes; way, roots and scratch are those of route.py.
@@ -183,7 +196,7 @@ def vote(way, roots, votes, scratch):
     Tomasi 2017, section 5; Ho 1995, section 3 (soft votes). Cost: rows * trees * depth visits of about 2 ns.
     Oracle: tests/naive/predict.py sum_of_votes.
     """
-    route(way, roots, _always, _cast, votes, scratch)
+    cast_votes(way, way.directions, roots, votes, scratch)
 
 
 @kernel

@@ -64,15 +64,40 @@ def rows_of_tile(tiles, directions):
 
 
 @inlined
-def lanes_of(way):
+def lanes_of(rows):
     """As many trees at once as make up for rows that a tile has room for."""
-    if way.directions is None:
-        shift = np.uint64(0)
-        while shift < TILE_SHIFT and _ONE << shift < np.uint64(way.rows):
-            shift += _ONE
-        return TreeLanes(_ONE << (TILE_SHIFT - shift), (_ONE << shift) - _ONE, shift)
-    else:  # noqa: RET505, only this form is dropped when directions is None
-        return TreeLanes(_ONE, ~np.uint64(0), np.uint64(63))
+    shift = np.uint64(0)
+    while shift < TILE_SHIFT and _ONE << shift < np.uint64(rows):
+        shift += _ONE
+    return TreeLanes(_ONE << (TILE_SHIFT - shift), (_ONE << shift) - _ONE, shift)
+
+
+@inlined
+def trees_at_once(lanes):
+    """How many trees a tile goes down at once. lanes None, for one, is a separate compilation: a row is an item there,
+    and no step has to look for it."""
+    if lanes is None:
+        return _ONE
+    else:  # noqa: RET505, only this form is dropped when lanes is None
+        return lanes.trees
+
+
+@inlined
+def item_of(lanes, lane, row):
+    """The item of a row in the tree `lane` after the first."""
+    if lanes is None:
+        return row
+    else:  # noqa: RET505, only this form is dropped when lanes is None
+        return (lane << lanes.shift) | row
+
+
+@inlined
+def lane_and_row(lanes, item):
+    """How far the tree of an item is after the first, and its row."""
+    if lanes is None:
+        return np.uint64(0), item
+    else:  # noqa: RET505, only this form is dropped when lanes is None
+        return item >> lanes.shift, item & lanes.mask
 
 
 @inlined
@@ -102,11 +127,13 @@ def descend(tile, layout, sets, missing, lanes, listed, scratch, first, tree, ar
         for i in range(going):
             item = np.uint64(active[np.uint64(i)])
             active[kept] = item
-            kept += np.uint64(step(tile, layout, sets, missing, place, item, item & lanes.mask))
+            _, row = lane_and_row(lanes, item)
+            kept += np.uint64(step(tile, layout, sets, missing, place, item, row))
         going = kept
     for i in range(listed):
         item = np.uint64(out[np.uint64(i)])
-        arrive(state, layout, tree + (item >> lanes.shift), first + (item & lanes.mask), np.uint64(place[item]))
+        lane, row = lane_and_row(lanes, item)
+        arrive(state, layout, tree + lane, first + row, np.uint64(place[item]))
 
 
 @inlined
@@ -125,31 +152,31 @@ def route_tile(tiles, directions, number, way, node, lanes, listed, scratch, fir
 
 
 @inlined
-def route(way, roots, goes, arrive, state, scratch):
+def route_several(way, lanes, roots, goes, arrive, state, scratch):
     """Route the rows of RouteInputs through trees: the loop of every kernel that routes rows.
 
     goes(state, tree, row)          whether a row is routed through a tree.
     arrive(state, layout, tree, row, node)  called, tree by tree, for every row that reaches the leaf `node`.
 
     Both are inlined functions, compiled in. roots uint64 [trees]; trees are numbered by their places in it, rows from
-    the first of `way`. scratch is from `new_scratch`.
+    the first of `way`. scratch is from `new_scratch`. lanes: TreeLanes of one tile that has no directions, or None.
     """
     out, active, place = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
     size = np.uint64(rows_of_tile(way.tiles, way.directions))
     tiles = (np.uint64(way.rows) + size - _ONE) // size
-    lanes, trees = lanes_of(way), np.uint64(roots.size)
+    trees, at_once = np.uint64(roots.size), trees_at_once(lanes)
     for begin in range(np.uint64(0), tiles, np.uint64(way.together)):
-        for t in range(np.uint64(0), trees, lanes.trees):
+        for t in range(np.uint64(0), trees, at_once):
             tree = np.uint64(t)
             for number in range(begin, min(begin + np.uint64(way.together), tiles)):
                 first = number * size
                 listed = np.uint64(0)
-                for k in range(min(lanes.trees, trees - tree)):
+                for k in range(min(at_once, trees - tree)):
                     lane = np.uint64(k)
                     root = np.uint32(roots[tree + lane])
                     for j in range(min(size, np.uint64(way.rows) - first)):
                         row = np.uint64(j)
-                        item = (lane << lanes.shift) | row
+                        item = item_of(lanes, lane, row)
                         out[listed] = np.uint32(item)
                         active[listed] = np.uint32(item)
                         place[item] = root
@@ -159,3 +186,9 @@ def route(way, roots, goes, arrive, state, scratch):
                     route_tile(
                         way.tiles, way.directions, number, way, node, lanes, listed, scratch, first, tree, arrive, state
                     )
+
+
+@inlined
+def route(way, roots, goes, arrive, state, scratch):
+    """`route_several` with one tree at a time."""
+    route_several(way, None, roots, goes, arrive, state, scratch)
