@@ -178,7 +178,7 @@ def _place(state, layout, tree, row, node):
 
 
 @inlined
-def cast_votes(way, directions, roots, votes, scratch):
+def add_ballots(way, directions, roots, votes, scratch):
     """See `vote`. directions None, where no node is oblique, is a separate compilation."""
     if directions is None:
         if way.rows <= TILE // 2:
@@ -196,7 +196,7 @@ def vote(way, roots, votes, scratch):
     Tomasi 2017, section 5; Ho 1995, section 3 (soft votes). Cost: rows * trees * depth visits of about 2 ns.
     Oracle: tests/naive/predict.py sum_of_votes.
     """
-    cast_votes(way, way.directions, roots, votes, scratch)
+    add_ballots(way, way.directions, roots, votes, scratch)
 
 
 @kernel
