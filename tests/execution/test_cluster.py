@@ -24,7 +24,7 @@ from bigforest.common.errors import ClusterError, ConfigError, DataError, Format
 from bigforest.common.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed, silent
 from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import Shape
-from bigforest.execution import arguments, worker
+from bigforest.execution import arguments, pace, worker
 from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, _Run, share_out
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
@@ -530,7 +530,10 @@ def _seven_later(seconds: float) -> int:
     return 7
 
 
-def test_reduce__a_task_is_done_where_it_was_done_before(client: Client, both_alive: None) -> None:
+def test_reduce__a_task_is_done_where_it_was_done_before(
+    client: Client, both_alive: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "LEAST_SECONDS", 600.0)  # a new worker loads modules first
     executor = ClusterExecutor(Cluster(client), 1)
     first, *others = (executor.reduce(_where, [(number,) for number in range(2)], _both) for _ in range(5))
     assert sorted(first.values()) == sorted(client.scheduler_info()["workers"])
