@@ -13,7 +13,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import overload
 
 from bigforest.kernels.compiler.cache import KernelCache
-from bigforest.kernels.compiler.parts import PartCompiler, PartDispatcher, is_tested
+from bigforest.kernels.compiler.parts import KernelCompiler, PartCompiler, PartDispatcher, is_tested
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -26,7 +26,8 @@ class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
     """A function that Python calls, and whose machine code is kept on the disk."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function, targetoptions={**_FLAGS, "no_cfunc_wrapper": True})
+        own = {"pipeline_class": KernelCompiler} if is_tested() else {}
+        super().__init__(function, targetoptions={**_FLAGS, "no_cfunc_wrapper": True}, **own)
         self._cache = KernelCache(function)
 
     def compile(self, sig: Any) -> Any:

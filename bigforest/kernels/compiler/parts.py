@@ -1,8 +1,11 @@
-"""Functions that are compiled into kernels and never run on their own: without wrappers and machine code.
+"""How kernels are compiled of parts: functions that never run on their own get no wrappers and no machine code, and all
+are linked and optimised once, in the kernel.
 
-Numba links, optimises and emits machine code for every function it meets, with wrappers to call it from Python and from
-C, although a kernel carries a copy of all that it calls. Parts stop before machine code. They are optimised all the
-same: kernels of parts that are not, or less, are slower (benchmarks/profile.md).
+Numba links, optimises and emits machine code for every function it meets, with wrappers to call it from Python and
+from C, although a kernel carries a copy of all that it calls. So what is deep in a kernel is optimised once for each
+function above it. And before it optimises, Numba inlines all that must be inlined, for the sake of counting references,
+which kernels do not do. Here a part's code stays as it is, and a kernel's code is optimised as LLVM does it: what is
+called first, then what calls it. Such kernels are as fast (benchmarks/profile.md).
 
 These are internals of Numba, so it is done with versions only on which it has been tested.
 """
@@ -24,46 +27,103 @@ def is_tested() -> bool:
     return numba.version_info.short in TESTED
 
 
-class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]
-    """The code of a part, only ever linked into that of others."""
+class _Part(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """The code of a part, only ever linked into kernels."""
 
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
+    def finalize(self) -> None:
+        """See CodeLibrary."""
+        self._raise_if_finalized()
         self._finalized = True
 
 
+class _Whole(codegen.JITCodeLibrary):  # type: ignore[misc]
+    """The code of a kernel, with all parts."""
+
+    def finalize(self) -> None:
+        """See CodeLibrary."""
+        self._linking_libraries = _callers_first(self)[1:]
+        super().finalize()
+
+    def _verify_declare_only_symbols(self) -> None:
+        for function in self._final_module.functions:
+            if function.is_declaration and function.name.startswith("_ZN"):
+                raise AssertionError(f"{self.name} calls {function.name}, which is not linked")
+
+    def _optimize_final_module(self) -> None:
+        passes, builder = self._codegen._module_pass_manager()
+        passes.run(self._final_module, builder)
+
+
+def _callers_first(library: Any) -> list[Any]:
+    """The library and all that are linked into it, directly or not; LLVM leaves out what nothing calls so far."""
+    found: dict[Any, None] = {}
+    ended: list[Any] = []
+    waiting = [(library, False)]
+    while waiting:
+        one, has_ended = waiting.pop()
+        if has_ended:
+            ended.append(one)
+        elif one not in found:
+            found[one] = None
+            waiting.append((one, True))
+            waiting.extend((other, False) for other in one._linking_libraries)
+    return ended[::-1]
+
+
 @compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
-class _Lowering(typed_passes.NativeLowering):  # type: ignore[misc]
+class _LoweringPart(typed_passes.NativeLowering):  # type: ignore[misc]
     _name = "bigforest_part_lowering"
 
     def run_pass(self, state: Any) -> bool:
         """Make the part's code; what stands for it in calls is a function that must not be run."""
-        state.library = _Library(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library = _Part(state.targetctx.codegen(), state.func_id.func_qualname)
         state.flags.no_cpython_wrapper = state.flags.no_cfunc_wrapper = state.flags.no_compile = True
         super().run_pass(state)
         lowered = state["cr"]
         state.library.finalize()
         name = lowered.fndesc.qualname.split(".")[-1]
-        row_nodes = _dynfunc.make_function(
+        stand_in = _dynfunc.make_function(
             lowered.fndesc.lookup_module(), name, "part of kernels", 0, lowered.env, (state.library,)
         )
-        state.targetctx.insert_user_function(row_nodes, lowered.fndesc, [state.library])
-        state["cr"] = lowered._replace(cfunc=row_nodes)
+        state.targetctx.insert_user_function(stand_in, lowered.fndesc, [state.library])
+        state["cr"] = lowered._replace(cfunc=stand_in)
         return True
 
 
-class PartCompiler(compiler.CompilerBase):  # type: ignore[misc]
-    """The pipeline of parts: Numba's own up to machine code."""
+@compiler_machinery.register_pass(mutates_CFG=True, analysis_only=False)
+class _LoweringKernel(typed_passes.NativeLowering):  # type: ignore[misc]
+    _name = "bigforest_kernel_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        """Make the kernel's code, which is kept on the disk."""
+        state.library = _Whole(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return bool(super().run_pass(state))
+
+
+class _Compiler(compiler.CompilerBase):  # type: ignore[misc]
+    lowering: type[typed_passes.NativeLowering]
 
     def define_pipelines(self) -> list[Any]:
         """See CompilerBase."""
-        passes = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state, "bigforest part")
+        passes = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state, self.lowering._name)
         passes.passes = [
-            (_Lowering if step is typed_passes.NativeLowering else step, about) for step, about in passes.passes
+            (self.lowering if step is typed_passes.NativeLowering else step, about) for step, about in passes.passes
         ]
         passes.finalize()
         return [passes]
+
+
+class KernelCompiler(_Compiler):
+    """The pipeline of kernels: Numba's own, but for linking and optimising."""
+
+    lowering = _LoweringKernel
+
+
+class PartCompiler(_Compiler):
+    """The pipeline of parts: Numba's own up to the code that is given to LLVM."""
+
+    lowering = _LoweringPart
 
 
 class PartDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
