@@ -338,6 +338,25 @@ def test_parts__are_called_by_kernels_only() -> None:
 
 
 @needs_compiler
+def test_parts__are_linked_where_only_parts_call_them() -> None:
+    @jit.helper
+    def third(number: int) -> int:
+        return number // 3
+
+    @jit.helper
+    def sixth(number: int) -> int:
+        return third(number) // 2
+
+    @jit.kernel
+    def asked(number: int) -> int:
+        if number * 0 > 1:  # which LLVM finds out before the parts are linked
+            return third(number)
+        return sixth(number)
+
+    assert asked(13) == 2
+
+
+@needs_compiler
 def test_cache__tells_closures_apart() -> None:
     def made(factor: int) -> Any:
         @jit.kernel

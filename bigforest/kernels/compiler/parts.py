@@ -5,7 +5,7 @@ Numba links, optimises and emits machine code for every function it meets, with 
 from C, although a kernel carries a copy of all that it calls. So what is deep in a kernel is optimised once for each
 function above it. And before it optimises, Numba inlines all that must be inlined, for the sake of counting references,
 which kernels do not do. Here a part's code stays as it is, and a kernel's code is optimised as LLVM does it: what is
-called first, then what calls it. Such kernels are as fast (benchmarks/profile.md).
+called first, then what calls it. Trees of two classes grow as fast (benchmarks/profile.md).
 
 These are internals of Numba, so it is done with versions only on which it has been tested.
 """
