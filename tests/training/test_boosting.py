@@ -406,5 +406,5 @@ def test_plan__trees_that_wait_for_each_other_take_longer() -> None:
     shape = Shape(rows, (1,) * 8, 2048, 2)
     one, more = (in_memory(shape, made, 1)[0] for made in (TrainConfig().settled("classification"), config))
     assert more > one + 40 * rows
-    with pytest.raises(ConfigError, match="boosted forest, whose trees grow in memory"):
+    with pytest.raises(ConfigError, match="the stage grow needs at least"):
         choose_grow_plan(shape, config, Resources(threads=2, memory=more // 2))
