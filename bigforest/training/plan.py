@@ -29,9 +29,9 @@ from bigforest.training.projection import MEASURED, Machines, Projection, projec
 _READ_CELL = 100.0
 _ENCODE_CELL = 130.0
 _GROW_VISIT = 14.0
-_OOB_ROW_TREE = 400.0
-# If leaves are found while growing, that time is counted here.
-_FOUND_ROW_TREE = 100.0
+# Finding the leaves of all rows after a tree of a boosted forest; adding up the votes of out-of-bag rows.
+_ROUTE_ROW_TREE = 400.0
+_VOTE_ROW_TREE = 100.0
 _TARGETS_ROW_TREE = 400.0
 # Bytes of the store that one more pass reads per nanosecond.
 _PASS_BYTES = 0.5
@@ -94,8 +94,7 @@ def make_plan(
     run = add_estimates(needs.values())
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
-    found = needs["grow"].passes == 1
-    times = _seconds(shape, config, resources, found)
+    times = _seconds(shape, config, resources)
     stages = tuple(StagePlan(stage, need, times[stage] + _pass_seconds(need, shape)) for stage, need in needs.items())
     kinds = [] if kept else [ENCODING]
     kinds.append(kernels_of(shape.extras, config, needs["grow"].passes > 1))
@@ -126,10 +125,10 @@ def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> i
     return cells + shape.codes * (16 if binned else 8) + (shape.features + 1) * block_count(shape.rows) * 4
 
 
-def _seconds(shape: Shape, config: TrainConfig, resources: Resources, found: bool) -> dict[str, float]:
+def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[str, float]:
     """Estimated seconds of each stage with all its data in memory, for trees grown until their leaves are pure.
 
-    found  whether growing finds the leaves of out-of-bag rows.
+    Growing finds the leaves of out-of-bag rows; the report adds their votes up.
     """
     drawn = config.sample_fraction * (_DRAWN if config.replace else 1.0) if config.bootstrap else 1.0
     bag = max(2.0, shape.rows * drawn)
@@ -140,13 +139,13 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources, found: boo
         "encode": shape.rows * shape.features * _ENCODE_CELL,
         "choose": visits_to_choose(shape, config) * _GROW_VISIT,
         "grow": visits * _GROW_VISIT,
-        "oob": config.trees * shape.rows * (_FOUND_ROW_TREE if found else _OOB_ROW_TREE),
+        "oob": config.trees * shape.rows * _VOTE_ROW_TREE,
         "targets": config.trees * shape.rows * _TARGETS_ROW_TREE,
         "weigh": config.trees * shape.rows * _TARGETS_ROW_TREE,
     }
     threads = resources.executor().size
     if config.boosts:  # a tree grows on one thread, and all threads route the rows
-        total["grow"] = threads * total["grow"] + config.trees * shape.rows * _OOB_ROW_TREE
+        total["grow"] = threads * total["grow"] + config.trees * shape.rows * _ROUTE_ROW_TREE
     return {stage: nanoseconds * 1e-9 / threads for stage, nanoseconds in total.items()}
 
 
