@@ -59,19 +59,19 @@ class Rates(NamedTuple):
     rows: int
 
 
-# Measured by benchmarks/rates.py on a processor of an AMD EPYC. Others, and other tables, differ by a factor of two and
+# Measured by benchmarks/rates.py on an Intel Xeon. Others, and other tables, differ by a factor of two and
 # more.
 MEASURED = Rates(
-    encode=58.8e-9,
-    route=18.1e-9,
-    spill=9.1e-9,
-    visit=15.5e-9,
-    judge=35.7e-9,
-    score=55.1e-9,
-    report=337.1e-9,
-    client=16.7e-9,
-    node=240e-6,
-    task=6.1e-3,
+    encode=39.8e-9,
+    route=15.3e-9,
+    spill=7.3e-9,
+    visit=7.3e-9,
+    judge=78.4e-9,
+    score=37.3e-9,
+    report=332.6e-9,
+    client=246.3e-9,
+    node=203e-6,
+    task=4.7e-3,
     levels=20.3,
     rows=1_000_000,
 )
