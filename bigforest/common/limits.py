@@ -21,8 +21,8 @@ class Limits:
 
     The out-of-bag report (oob/), without a budget of memory:
 
-    group_bytes      bytes of trees that go over the rows together.
-    group_row_bytes  or so many for each row of the table, which keeps them in proportion to what growing took.
+    group_bytes      bytes of trees that go over the rows together, at most;
+    group_row_bytes  or this many for each row of the table, if that is more: growing took memory in proportion to rows.
 
     Prediction and explanations (forest/load/, explain/):
 

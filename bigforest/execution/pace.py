@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from statistics import median
 
-# A task is late that takes longer than so many seconds, and than so many times as long as most.
+# A task is late if it takes more than LEAST_SECONDS, and more than _TIMES the usual time of the call's tasks.
 LEAST_SECONDS = 10.0
 _TIMES = 3.0
 

@@ -137,8 +137,8 @@ def hold_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> D
 
 
 def finish_parts(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
-    """Task: for some parts, one after the other, take what is held of them, merge it, and call the packed function with
-    `shared`, arguments of its own and that. The results in order, exchange.LostPart for a lost part."""
+    """Task: for each of some parts, merge what the workers hold of it, and call the packed function with `shared`, the
+    part's own arguments and the merged part. The results in order, exchange.LostPart for a lost part."""
 
     def work() -> list[Any]:
         finish, own, merge, held = pickle.loads(packed)

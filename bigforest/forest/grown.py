@@ -161,7 +161,7 @@ class GrownForest(Contents):
         return tuple(numbers)
 
 
-# The options of `GrownForest.rule` where nothing is requested, in the order in which it looks at them.
+# The options of `GrownForest.rule` where none is given, in the order in which it looks at them.
 _USUAL = (None, None, None, None, None, None, "larger", (), False)
 
 

@@ -8,7 +8,7 @@ from bigforest.schema.options import FeatureRule, Impurity, Task
 
 
 class TaskDefaults(NamedTuple):
-    """Values of options of TrainConfig that are None."""
+    """What options of TrainConfig mean that are not given (None)."""
 
     impurity: Impurity
     min_leaf: int

@@ -64,7 +64,8 @@ class ArrayFile(NamedTuple):
             raise damaged(path)
         about, arrays = _parsed(content[:length].tobytes(), path)
         index = content[length:].copy().view(_WORD).reshape(blocks, width)
-        if {name: kind for name, (kind, _) in arrays.items()} != {name: np.dtype(kind) for name, kind in types.items()}:
+        expected = [(name, np.dtype(kind)) for name, kind in types.items()]
+        if [(name, kind) for name, (kind, _) in arrays.items()] != expected:
             raise damaged(path)
         return cls(path, about, arrays, index)
 
@@ -95,10 +96,12 @@ class ArrayFile(NamedTuple):
         if content.size != sum(map(_filled, sizes)) or zlib.crc32(content.data) != check:
             raise damaged(self.path)
         found, begin = [], 0
-        for count, size, (kind, shape) in zip(rows, sizes, self.arrays.values(), strict=True):
-            found.append(content[begin : begin + size].view(kind).reshape(count, *shape))
-            begin += _filled(size)
-        return found
+        with suppress(ValueError, OverflowError):  # a shape that no array can have
+            for count, size, (kind, shape) in zip(rows, sizes, self.arrays.values(), strict=True):
+                found.append(content[begin : begin + size].view(kind).reshape(count, *shape))
+                begin += _filled(size)
+            return found
+        raise damaged(self.path)
 
 
 @contextmanager
@@ -153,7 +156,7 @@ def damaged(path: Path) -> FormatError:
 
 
 def _parsed(head: bytes, path: Path) -> tuple[dict[str, int], dict[str, tuple[np.dtype[Any], tuple[int, ...]]]]:
-    with suppress(ValueError, TypeError, KeyError):
+    with suppress(ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         raw = json.loads(head)
         arrays = {name: (np.dtype(kind), tuple(map(int, shape))) for name, kind, shape in raw["arrays"]}
         if all(number >= 0 for _, shape in arrays.values() for number in shape):

@@ -1,6 +1,6 @@
 """What the footer of a Parquet file says of its columns: counts and bounds of values.
 
-Read here because Arrow ends the process at some damaged footers when it is requested a column. The format is Thrift's
+Read here because Arrow ends the process at some damaged footers when it is asked for a column. The format is Thrift's
 compact protocol; numbers of fields are those of parquet.thrift of Apache Parquet.
 """
 

@@ -141,7 +141,7 @@ def downloads(paths: Iterable[Path]) -> Iterator[list[Path]]:
 
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """A local path for the block to write; what it has written appears as `path` when the block has ended well.
+    """A local path for the block to write to; the file appears as `path` if the block ends without an error.
 
     The folder of `path` is made, but not the one around it: where that is gone, so is the run that wants the file, and
     a worker that it had taken for dead raises FileNotFoundError.

@@ -74,7 +74,7 @@ class MatrixReader:
 
 
 class BlockReader(MatrixReader):
-    """The codes of a store. Reads what it is requested and no more."""
+    """The codes of a store. Reads what it is asked for and no more."""
 
     def __init__(self, path: Path, spec: DataSpec, block_rows: int, place: NDArray[np.uint32], again: bool) -> None:
         """again: whether these blocks have been read before, see ColumnFile."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,6 +91,31 @@ def test_array_file__of_other_arrays_is_damaged(types: dict[str, str], tmp_path:
     write_arrays(tmp_path / "a", TYPES, np.arange(2), np.arange(3), np.arange(1))
     with pytest.raises(FormatError, match=DAMAGED):
         read_arrays(tmp_path / "a", types)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"about": [1]},
+        {"about": {"first": float("inf")}},
+        {"arrays": [["code", "<u2", [2]], ["number", "<f8", []], ["flag", "|u1", []]]},
+        {"arrays": [["number", "<f8", []], ["code", "<u2", [0, 1 << 70]], ["flag", "|u1", []]]},
+        {"arrays": [["number", "<f8", []], ["code", "<u2", [-2]], ["flag", "|u1", []]]},
+    ],
+)
+def test_array_file__with_a_head_that_makes_no_sense_is_damaged(change: dict[str, Any], tmp_path: Path) -> None:
+    """Although its checksum is right."""
+    write_arrays(tmp_path / "a", TYPES, np.arange(0), np.empty((0, 2)), np.arange(0))
+    content = (tmp_path / "a").read_bytes()
+    end = np.frombuffer(content[-32:], "<u8").copy()
+    index, length = content[-32 - 5 * 8 : -32], int(end[1])
+    assert read_arrays(tmp_path / "a", TYPES)[1].shape == (0, 2)
+    head = json.dumps(json.loads(content[:length]) | change).encode()
+    end[1] = len(head)
+    end[3] = zlib.crc32(end[:3].tobytes(), zlib.crc32(head + index))
+    (tmp_path / "a").write_bytes(head + index + end.tobytes())
+    with pytest.raises(FormatError, match=DAMAGED):
+        read_arrays(tmp_path / "a", TYPES)
 
 
 def test_writing_arrays__leaves_nothing_when_it_fails(tmp_path: Path) -> None:

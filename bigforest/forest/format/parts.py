@@ -20,7 +20,7 @@ from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import UNFINISHED, known_folder
 
 _PART = re.compile(rf"part-(\d{{7,{len(str(MAX_TREES))}}})\.parquet")
-# What to do with other folders of bigforest where a forest is requested.
+# What to do with another folder of bigforest that is given as a forest.
 _INSTEAD: dict[str | None, str] = {
     "a store": "it is a store; train one on it first",
     "an unfinished run": "it is an unfinished run; resume it first",
