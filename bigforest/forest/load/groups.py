@@ -119,7 +119,7 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
     from bigforest.execution.threads import run
 
     rough = outline(directory, parts)
-    found: dict[int, _Part] = {}
+    found: dict[int, _SurveyedPart] = {}
     tasks = [(span, rough.header) for span in whole_parts(list(rough.paths))]
     run(_survey_part, tasks, workers=workers, on_result=found.__setitem__)
     read = [found[index] for index in range(len(tasks))]
@@ -141,7 +141,7 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
     )
 
 
-class _Part(NamedTuple):
+class _SurveyedPart(NamedTuple):
     first: int
     nodes: NDArray[np.int64]
     mixed: NDArray[np.int64]
@@ -149,7 +149,7 @@ class _Part(NamedTuple):
     used: NDArray[np.bool_]
 
 
-def _survey_part(span: Span, header: Header) -> _Part:
+def _survey_part(span: Span, header: Header) -> _SurveyedPart:
     first = -1
     used = np.zeros(len(header.spec.features), np.bool_)
     sizes: list[NDArray[np.int64]] = []
@@ -163,7 +163,7 @@ def _survey_part(span: Span, header: Header) -> _Part:
                 sizes.append(np.zeros(3, np.int64))
             sizes[-1] += _stretch(piece, begin, end)
     nodes, mixed, entries = np.array(sizes).T
-    return _Part(first, nodes, mixed, entries, used)
+    return _SurveyedPart(first, nodes, mixed, entries, used)
 
 
 def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:
