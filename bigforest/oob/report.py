@@ -31,7 +31,7 @@ from bigforest.forest.format.schema import (
 )
 from bigforest.forest.load.predictor import deviation
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.forest.oob_rows import ROWS_OF_FILE, oob_rows_files, oob_rows_path
+from bigforest.forest.oob_rows import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
 from bigforest.metrics.numbers import NumberSums
@@ -47,7 +47,6 @@ from bigforest.oob.accumulator import (
 from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.labels import proba_names, stored_labels
-from bigforest.storage.atomic import remove
 from bigforest.store.store import Store
 
 # Pairs of up to this many classes are counted, those of more are sorted.
@@ -91,13 +90,11 @@ def write_report(
     changes: NDArray[np.int64],
     executor: Executor,
 ) -> None:
-    """Write the files.
+    """Write the files, over those of a run that was killed meanwhile.
 
     tallies  of all rows, in order; those in files are of the rows of one file of rows each.
     changes  int64 [3, trees], see JudgedRange.
     """
-    for number in range(len(oob_rows_files(plan.directory))):  # those of an earlier report
-        remove(oob_rows_path(plan.directory, number))
     own = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
     judged = executor.reduce(write_report_rows, own, join_sums, (store, config, plan))
     error, reached = error_curve(changes, store)

@@ -231,6 +231,20 @@ def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: py
     assert len(alive) == 4 * 4
 
 
+def test_write_oob__after_a_run_that_was_killed_between_files_of_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, made = store_of(data(900), tmp_path), trees(2)
+    config = forest_in(tmp_path / "f", store, made, [])
+    monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
+    for module in (oob_report, tally):
+        monkeypatch.setattr(module, "ROWS_OF_FILE", 256)
+    left = oob_rows_path(tmp_path / "f", 3)  # written before the ones in front of it
+    left.parent.mkdir()
+    left.write_bytes(b"of the run that was killed")
+    check(write(store, config, tmp_path / "f", threads=2), store, config, made)
+
+
 def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:
     store, made = store_of(data(60), tmp_path), trees(2)
     config = forest_in(tmp_path / "f", store, made, [])
