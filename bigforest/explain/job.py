@@ -119,7 +119,7 @@ class ExplainJob:
             raise DataError(f"the table lacks the target {target!r}, on which trees are evaluated; add it")
         weight = self.forest.spec.weight
         if weight is not None and weight.name is not None and weight.name not in self.source_columns:
-            raise DataError(f"the table lacks the weights {weight.name!r}, of the rows; add the column")
+            raise DataError(f"the table lacks the weights {weight.name!r} of the rows; add the column")
         if not table.kept().size:
             raise DataError(f"no row of the table has a {target!r}; there is nothing to evaluate on")
         if self.options.new_rows:

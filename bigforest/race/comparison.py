@@ -145,7 +145,7 @@ def read_comparison(path: str | Path) -> Comparison:
         For one that is damaged.
     """
     if not Path(path).is_dir():
-        raise FormatError(f"{path} is no comparison: there is no such folder")
+        raise FormatError(f"{path} is not a comparison: there is no such folder")
     return Comparison(path)
 
 
