@@ -40,7 +40,7 @@ ROWS_SHARE = 8
 SUBTREES = ("grow_subtree_task", "look_up_some", "write_assemblies")
 # Those that find and count the votes of rows out of bag, and those that write the rows of the report.
 JUDGING = ("cut_exactly", "send_blocks", "join_runs", "tally_range")
-WRITING = ("write_report_rows", "read_scores")
+WRITING = ("write_report_rows", "read_area")
 REPORT = ("tally_range", *WRITING)
 
 

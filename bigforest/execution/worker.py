@@ -128,10 +128,11 @@ def hold_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> D
     """Task: call the packed function, which gives lists, with `shared` and each of the packed lists of arguments, on
     this number of threads; the lists, merged entry by entry, stay here, and the result is where."""
 
-    def work() -> exchange.HeldParts | None:
-        parts = _reduced(order, packed, shared)
-        # Another worker has been faster when the run is over.
-        return None if _RUNNING.is_stopped(order.run) else exchange.keep(f"{order.run}-{_unique()}", parts)
+    def work() -> exchange.HeldParts:
+        held = exchange.keep(f"{order.run}-{_unique()}", _reduced(order, packed, shared))
+        if _RUNNING.is_stopped(order.run):  # another worker has been faster, and nobody takes these
+            exchange.forget(order.run)
+        return held
 
     return _done(order, work)
 
@@ -211,8 +212,9 @@ def describe_worker(dask_worker: Any) -> Facts:
 
 def stop(run: str) -> int:
     """Start no further task of the run here; returns the number of running ones."""
-    exchange.forget(run)
-    return _RUNNING.stop(run)
+    running = _RUNNING.stop(run)
+    exchange.forget(run)  # what is kept from now on, hold_here forgets
+    return running
 
 
 def look(path: str, content: str, answer: str) -> str:

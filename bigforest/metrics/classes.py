@@ -261,6 +261,12 @@ class Area:
         self._second += int(second.sum())
         return self
 
+    def join(self, other: Area) -> None:
+        """Add the scores of the other, all above the ones before."""
+        self._pairs += other._pairs + 2 * self._first * other._second
+        self._first += other._first
+        self._second += other._second
+
     @property
     def value(self) -> float | None:
         """The area; None where a class has no row."""

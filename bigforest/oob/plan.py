@@ -174,7 +174,7 @@ def range_rows(shape: Shape, most: int, executor: Executor) -> int:
 
 
 def max_scores(rows: int, *, limited: bool) -> int:
-    """Different scores held at a time: with more, rows.parquet is read again for each half of this many.
+    """Different scores held at a time: with more, the files of rows are read again for each half of this many.
 
     limited  whether there is a budget of memory. The area does not depend on it.
     """

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
@@ -311,38 +311,49 @@ def _present(pairs: NDArray[np.uint64], classes: int) -> NDArray[np.uint64]:
 
 
 def _area(scores: Scores, store: Store, plan: ReportPlan, executor: Executor) -> float | None:
-    """The area under the ROC curve: of the scores held and, where there are more, of those in the files of rows."""
+    """The area under the ROC curve: of the scores held and, where there are more, of those in the files of rows.
+
+    The tasks share these out by their values, so that each gives back a few numbers; one for each time that the files
+    would have to be read, at most.
+    """
     area = Area().add(scores)
-    files = range(-(-store.rows // ROWS_OF_FILE))
-    while scores.limit is not None:
-        shared = (store, plan, float(scores.values[-1]))
-        scores = executor.reduce(read_scores, [(number,) for number in files], joined_scores, shared)
-        area.add(scores)
+    if scores.limit is None:
+        return area.value
+    above = float(scores.values[-1])
+    tasks = min(executor.size, -(-2 * store.rows // plan.scores))
+    cuts = [above, *np.linspace(above, max(above, 1.0), tasks + 1)[1:-1].tolist(), np.inf]
+    found: dict[int, Area] = {}
+    executor.run(read_area, list(pairwise(cuts)), found.__setitem__, (store, plan))
+    for number in range(tasks):
+        area.join(found[number])
     return area.value
 
 
-def read_scores(store: Store, plan: ReportPlan, above: float, number: int) -> Scores:
-    """Task: the scores above this one of the rows in a file."""
-    scores = Scores(plan.scores, above=above)
+def read_area(store: Store, plan: ReportPlan, above: float, upto: float) -> Area:
+    """Task: the area of the scores above one and up to another, of all rows; as many at a time as may be held."""
+    area = Area()
+    while True:
+        scores = Scores(plan.scores, above)
+        for number in range(-(-store.rows // ROWS_OF_FILE)):
+            _read_scores(scores, store, plan.directory, number, upto)
+        area.add(scores)
+        if scores.limit is None:
+            return area
+        above = float(scores.values[-1])
+
+
+def _read_scores(scores: Scores, store: Store, directory: Path, number: int, upto: float) -> None:
+    """Add the scores up to this one of the rows in a file."""
     first = number * ROWS_OF_FILE
-    with open_parquet(oob_rows_path(plan.directory, number)) as file:
+    with open_parquet(oob_rows_path(directory, number)) as file:
         name = file.schema_arrow.names[-1]
         for batch in file.iter_batches(BLOCK_ROWS, columns=[name], use_threads=False):
-            shares = batch.column(0)
+            shares = batch.column(0).to_numpy(zero_copy_only=False)
             truth = store.labels(first, first + len(shares))
-            used = pc.is_valid(shares).to_numpy(zero_copy_only=False)
+            used = shares <= upto  # false of rows without votes
             weight = row_weights(store, first, first + len(shares))
-            own = None if weight is None else weight[used]
-            scores.add(shares.to_numpy(zero_copy_only=False)[used], truth[used] == 1, own)
+            scores.add(shares[used], truth[used] == 1, None if weight is None else weight[used])
             first += len(shares)
-    return scores
-
-
-def joined_scores(one: Scores, two: Scores) -> Scores:
-    """The losses of the rows of both."""
-    found = deepcopy(one)
-    found.join(two)
-    return found
 
 
 def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:

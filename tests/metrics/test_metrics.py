@@ -104,6 +104,12 @@ def test_area__the_same_from_any_number_of_passes(rows: list[tuple[float, bool]]
         above = float(scores.values[-1])
     assert passes <= -(-np.unique(values).size // (most // 2))
     assert area.value == (pytest.approx(np.mean(pairs), rel=1e-12) if pairs else None)
+    joined = Area()
+    for own in (values <= 0.25, values > 0.25):
+        part = Scores(len(rows))
+        part.add(values[own], second[own])
+        joined.join(Area().add(part))
+    assert joined.value == area.value
 
 
 @settings(max_examples=examples(50))
