@@ -24,6 +24,7 @@ from bigforest.execution.resources import Resources
 from bigforest.grow.in_memory import grow_trees
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.shared.row_cache import forget_row_cache, row_cache_of
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.blocks import BlockReader
@@ -359,6 +360,20 @@ def test_kernels__never_see_codes_that_are_out_of_range(copy: Path, tmp_path: Pa
         with pytest.raises(FormatError, match=message):
             grow_forest(changed, config, tmp_path / name, resources=Resources(threads=1), listener=silent, way=PASSES)
         (copy / name).write_bytes(before)
+
+
+def test_row_cache__that_failed_for_one_thread_fails_for_all(copy: Path) -> None:
+    """One code of its first piece is out of range; the other pieces are sound, and are filled by the next calls."""
+    store = Store.open(copy)
+    with (copy / "codes-u8.bin").open("r+b") as file:
+        file.write(bytes([255]))
+    changed = replace(store, _files=None)
+    try:
+        for _ in range(3):
+            with pytest.raises(FormatError, match="a code is out of range"):
+                row_cache_of(changed, wide=False)
+    finally:
+        forget_row_cache(changed)
 
 
 def test_blocks__codes_out_of_range_are_refused(copy: Path) -> None:

@@ -45,10 +45,14 @@ class _Caching:
         self._copies = RowCache(empty_rows(store.codes), room)
         self._starts = iter(range(0, store.rows, _COPY_ROWS))
         self._busy = 0
+        self._failed: BaseException | None = None
         self._changed = threading.Condition()
 
     def filled(self) -> RowCache:
-        """The copies, once complete; until then the calling thread helps to fill them."""
+        """The copies, once complete; until then the calling thread helps to fill them.
+
+        Where one thread fails, all do: a piece is not filled, or holds codes that are out of range.
+        """
         store = self._store
         while (start := self._take()) is not None:
             stop = min(start + _COPY_ROWS, store.rows)
@@ -57,12 +61,17 @@ class _Caching:
                 self._check(start, stop)
                 if self._values is not None:
                     fill_decoded_columns(store.codes, *self._values, self._copies.wide, start, stop)
+            except BaseException as error:
+                self._failed = error
+                raise
             finally:
                 with self._changed:
                     self._busy -= 1
                     self._changed.notify_all()
         with self._changed:
             self._changed.wait_for(lambda: self._busy == 0)
+        if self._failed is not None:
+            raise self._failed
         return self._copies
 
     def _check(self, start: int, stop: int) -> None:
