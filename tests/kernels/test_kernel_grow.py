@@ -119,3 +119,9 @@ def test_grow__four_hundred_siblings_wait_on_the_stack(impurity: str) -> None:
     nodes = check_kernel(data, bag.tolist(), TrainConfig(mtry=1, impurity=impurity), split=quick_split)
     assert len({node.feature for node in nodes}) == 4
     assert impurity == "error" or max(node.depth for node in nodes) == rows - 1
+
+
+def test_grow__more_empty_buckets_than_rows() -> None:
+    high = np.arange(100) >= 50
+    data = Data(high.reshape(-1, 1).astype(float), high.astype(np.int64))
+    assert len(check_kernel(data, [1] * 100, TrainConfig(mtry="all"), 1, gaps=[1, 250])) == 3

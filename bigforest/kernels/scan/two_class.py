@@ -210,9 +210,10 @@ def scan_light_two(low, span, node, min_leaf, feature, best, work):
     histogram_light(low, shift, n, buckets, work)
     highest = score_buckets_two(work.hist, buckets, ones, weight, min_leaf, work.pair_score)
     if may_be_best(highest, best):
-        hits = select_scores(work.pair_score, buckets, np.float32(highest * (1.0 - SCORE_ERROR)), work.selected)
+        # Empty buckets have the score of the one before: hits may outnumber rows, and work.selected has room for rows.
+        hits = select_scores(work.pair_score, buckets, np.float32(highest * (1.0 - SCORE_ERROR)), work.places)
         for k in range(hits):
-            after = np.uint64(work.selected[k]) + ONE
+            after = np.uint64(work.places[k]) + ONE
             code = np.int64(low) + np.int64(after << np.uint64(shift)) - 1
             offer_packed_two(work.hist[after], node, min_leaf, feature, code, best)
     if shift == np.uint32(0):
