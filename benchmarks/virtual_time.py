@@ -53,10 +53,12 @@ MISSED, SPREAD = 30.0, 0.5
 
 
 class Call(NamedTuple):
-    """A call of an executor. shares: seconds of work that is divided evenly among the workers, or else of each task.
+    """A call of an executor.
 
-    moved  bytes that each worker sends after its share.
-    last   seconds of finishing parts, each by one worker.
+    divided  whether its work is divided evenly among the workers.
+    seconds  of the work, added up where it is divided, else of each task.
+    moved    bytes that each worker sends after its share.
+    last     seconds of finishing parts, each by one worker.
     """
 
     divided: bool

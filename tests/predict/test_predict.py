@@ -296,7 +296,7 @@ def test_predict__no_rows(forest: Forest) -> None:
     assert forest.predict(table()[:0].lazy()).collect().height == 0
 
 
-@pytest.mark.parametrize("rows", [1, TILE - 1, TILE, TILE + 1, 3 * TILE + 5])
+@pytest.mark.parametrize("rows", [1, TILE // 2, TILE // 2 + 1, TILE - 1, TILE, TILE + 1, 3 * TILE + 5])
 def test_predict__any_number_of_rows_threads_and_chunks(
     rows: int, forest: Forest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
