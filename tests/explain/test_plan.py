@@ -63,7 +63,7 @@ def test_plan_explanation__reads_and_writes_nothing(tmp_path: Path, monkeypatch:
     case.frame.write_parquet(tmp_path / "rows.parquet")
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    monkeypatch.setattr("bigforest.explain.job.write_rows", lambda *_: pytest.fail("the rows were read"))
+    monkeypatch.setattr("bigforest.explain.job.write_row_table", lambda *_: pytest.fail("the rows were read"))
     bf.plan_explanation(case.forest, tmp_path / "rows.parquet", parts=MAKERS, scratch=tmp_path / "work")
     assert not list((tmp_path / "work").iterdir())
 
@@ -71,7 +71,7 @@ def test_plan_explanation__reads_and_writes_nothing(tmp_path: Path, monkeypatch:
 def test_explain__is_refused_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     case = grown_case(200)
     small = bf.plan_explanation(case.forest, case.frame, parts="importance").smallest
-    monkeypatch.setattr("bigforest.explain.job.write_rows", lambda *_: pytest.fail("the rows were read"))
+    monkeypatch.setattr("bigforest.explain.job.write_row_table", lambda *_: pytest.fail("the rows were read"))
     with pytest.raises(ConfigError, match="the stage permutation needs at least"):
         case.forest.explain(case.frame, parts=["importance", "permutation"], memory=small)
 
