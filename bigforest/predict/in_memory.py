@@ -71,7 +71,7 @@ def apply_forest(forest: GrownForest, data: Any, rule: VoteRule, threads: int | 
     predictor, reader = forest.predictor(rule), forest.reader(rule)
     used = predictor.packed.used
     if isinstance(data, np.ndarray):
-        return predictor.leaves(reader.matrix(data, used), workers)
+        return predictor.leaves(reader.matrix(plain_array(data), used), workers)
     if is_sparse(data):
         rows = SparseRows(data)
         begins = range(0, max(1, rows.shape[0]), rows.at_once)

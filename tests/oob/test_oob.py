@@ -378,6 +378,10 @@ def test_report__in_several_files_of_rows_says_the_same(
         assert found.read_bytes() == expected.read_bytes()
     metric = "mse" if target == "x1" else "error"
     np.testing.assert_array_equal(row_scores(several, metric).score, row_scores(whole, metric).score)
+    oob_rows_path(several.directory, 3).rename(tmp_path / "last")
+    with pytest.raises(FormatError, match="has 768 rows, and the table has 900"):
+        _ = read_forest(tmp_path / "several").oob
+    (tmp_path / "last").rename(oob_rows_path(several.directory, 3))
     oob_rows_path(several.directory, 2).unlink()
     with pytest.raises(FormatError, match="lacks one of its files"):
         _ = read_forest(tmp_path / "several").oob

@@ -57,6 +57,9 @@ def test_apply__is_the_leaf_that_a_row_walks_to(tmp_path: Path, weights: tuple[f
     frame = pl.DataFrame(matrix, schema=["x0", "x1", "x2"])
     for same in (frame, frame.lazy(), frame.to_pandas(), frame.to_arrow()):
         assert forest.apply(same, threads=2).tolist() == expected
+    if not weights:
+        masked = np.ma.masked_array(np.nan_to_num(matrix), mask=np.isnan(matrix))
+        assert forest.apply(masked).tolist() == expected
     assert forest.apply(matrix, trees=[3, 1]).tolist() == [[row[1], row[3]] for row in expected]
     assert forest[-1].apply(matrix).tolist() == [row[3] for row in expected]
 
@@ -202,3 +205,6 @@ def test_errors_about_options_and_data__are_value_errors() -> None:
     with pytest.raises(DataError) as caught:
         forest.predict(odd, unseen="error")
     assert str(caught.value).startswith("'word' has levels that were not there in training")
+    odd[0, 0] = pd.NA
+    with pytest.raises(DataError, match="the feature 'a' of the array cannot be read"):
+        forest.predict(odd)

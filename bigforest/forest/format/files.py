@@ -316,6 +316,12 @@ def has_spread(path: Path) -> bool:
     return SPREAD in read_header(path, "oob-rows")[1].names
 
 
+def row_count(path: Path) -> int:
+    """Rows that a file says it has. Raises FormatError."""
+    with naming_faults(lambda what: _unreadable(path, what)):
+        return int(pq.read_metadata(readable(path)).num_rows)
+
+
 def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pa.Schema]:
     """The checks of `read_table` that need no rows: metadata, columns, and the forest it belongs to."""
     header, schema = read_header(path, kind)

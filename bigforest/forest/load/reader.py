@@ -147,8 +147,8 @@ class Reader:
 
     def _objects(self, column: NDArray[Any], place: int) -> NDArray[Any]:
         feature = self.spec.features[place]
-        values = [None if cell is None or cell != cell else cell for cell in column.tolist()]
         try:
+            values = [None if cell is None or cell != cell else cell for cell in column.tolist()]
             if feature.kind == "numeric":
                 return np.array([np.nan if cell is None else cell for cell in values], np.float64)
             return self._codes(pl.Series(feature.name, values, strict=True), place)
