@@ -124,7 +124,8 @@ def table_in_memory(data: Any) -> pl.DataFrame:
 
 def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
     """An array or a sparse matrix, of which slices of rows are arrays of numbers or objects. Raises DataError."""
-    return SparseRows(data) if is_sparse(data) else plain_array(data)
+    # An array without dimensions has no rows to slice; as one of one dimension it is refused for its shape.
+    return SparseRows(data) if is_sparse(data) else np.atleast_1d(plain_array(data))
 
 
 def _predict_matrix(

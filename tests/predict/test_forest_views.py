@@ -205,6 +205,9 @@ def test_errors_about_options_and_data__are_value_errors() -> None:
     with pytest.raises(DataError) as caught:
         forest.predict(odd, unseen="error")
     assert str(caught.value).startswith("'word' has levels that were not there in training")
+    for ask in (forest.predict, forest.predict_proba, forest.apply, forest.to_matrix):
+        with pytest.raises(DataError, match="it needs two dimensions"):
+            ask(np.array(1.0))
     odd[0, 0] = pd.NA
     with pytest.raises(DataError, match="the feature 'a' of the array cannot be read"):
         forest.predict(odd)
