@@ -102,6 +102,18 @@ def test_load_rows__refuses_every_flipped_byte_and_every_cut(tmp_path: Path) -> 
             read()
 
 
+def test_load_rows__refuses_what_is_not_all_there(tmp_path: Path) -> None:
+    columns = [0, 2, 0, 0, 1, 0]
+    blocks, _ = spread_of(columns, [[2, 3], [1, 4]], 5)
+    suffixes = [write_rows([(0, [0, 1], spread)], tmp_path, first) for first, spread in enumerate(blocks)]
+    rows = rows_of(tmp_path, 0, 0, suffixes)
+    kinds = [Matrix(kind, count) for kind, count in zip(KINDS, columns, strict=True)]
+    assert load_rows(rows, kinds, 100, 3)[1].size == 3
+    rows.paths[0].unlink()
+    with pytest.raises(FormatError, match="missing"):
+        load_rows(rows, kinds, 100, 3)
+
+
 def test_write_rows__to_an_object_store_gives_each_node_its_own_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,21 @@ def test_splits_in_scratch__that_are_damaged_are_refused(tmp_path: Path) -> None
             splits.load()
 
 
+def test_splits_in_scratch__of_two_attempts_at_the_same_time(tmp_path: Path) -> None:
+    tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
+    given = spec_of(3, ("no", "yes")), tmp_path, tmp_path, range(1)
+    with SplitKeeper(*given) as one, SplitKeeper(*given) as two:
+        for kept in (one, two):
+            assert [*kept.through(0, iter([tree]))] == [tree]
+    one.write_ballots()
+    [written] = (tmp_path / FOLDER).iterdir()
+    content = written.read_bytes()
+    two.write_ballots()
+    assert written.read_bytes() == content
+    for kept in (one, two):
+        np.testing.assert_array_equal(kept.splits[0].load()["threshold"], tree.threshold)
+
+
 def leaves_by_tree(directory: Path, rows: int) -> dict[int, tuple[Any, Any]]:
     """Rows out of bag of each tree, of a table of one chunk, and their leaves."""
     found: dict[int, tuple[Any, Any]] = {}

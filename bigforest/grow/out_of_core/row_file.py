@@ -251,9 +251,11 @@ def load_rows(
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
     """The rows of a node: read-only matrices [columns, rows] as `kinds` says, and items, numbered from 0.
 
-    most  rows of the node at most. Raises FormatError for a damaged file.
+    most  rows of the node at most. Raises FormatError for a damaged or missing file.
     """
     with downloads(rows.paths) as files, ExitStack() as stack:
+        if len(files) != len(rows.paths):  # removed: another worker was faster
+            raise FormatError(f"{rows.paths[0]}: this file, or one beside it, is missing; start the training again")
         sources = [stack.enter_context(RowSource(path, rows.number, block_rows)) for path in files]
         total = sum(source.rows for source in sources)
         if not 0 < total <= most:
