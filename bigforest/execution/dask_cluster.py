@@ -365,9 +365,11 @@ class _Run:
                 for number in pace.late() if last and not alone else ():
                     busy = self._workers_at([future for future, own in numbers.items() if own == number])
                     near = self._cluster.other_than(busy, quick)
-                    if near is not None:
-                        self.handed_on = True
-                        hand_out(number, near)
+                    if near is None:
+                        pace.begin(number)
+                        continue
+                    self.handed_on = True
+                    hand_out(number, near)
                 with ended.thread_condition:
                     ended.thread_condition.wait(_BETWEEN_LOOKS)
             future = next(ended)

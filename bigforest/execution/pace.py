@@ -18,7 +18,7 @@ class Pace:
         self._took: list[float] = []
 
     def begin(self, number: int) -> None:
-        """The task has been handed out."""
+        """The task has been handed out, or is late and has to be looked at again."""
         self._begun[number] = time.monotonic()
 
     def end(self, number: int) -> None:
@@ -28,7 +28,7 @@ class Pace:
             self._took.append(time.monotonic() - begun)
 
     def late(self) -> list[int]:
-        """The tasks that are late, when at least as many have ended as are left; each is given once."""
+        """The tasks that are late, when at least as many have ended as are left; each once, unless it begins again."""
         if len(self._took) < max(1, len(self._begun)):
             return []
         limit = time.monotonic() - max(LEAST_SECONDS, _TIMES * median(self._took))

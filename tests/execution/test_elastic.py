@@ -107,6 +107,24 @@ def test_cluster__a_slow_worker_holds_nothing_up(
     (tmp_path / "go on").touch()
 
 
+def test_cluster__a_late_task_waits_for_a_worker_that_is_free(
+    client: Client, two: None, impatient: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other_than, asked = Cluster.other_than, []
+
+    def none_at_first(self: Cluster, *given: Any) -> str | None:
+        asked.append(given)
+        return other_than(self, *given) if len(asked) > 1 else None
+
+    monkeypatch.setattr(Cluster, "other_than", none_at_first)
+    shared = (str(tmp_path / "go on"), min(client.run(os.getpid).values()))
+    found: dict[int, int] = {}
+    ClusterExecutor(Cluster(client), 1).run(_held_up, [(n,) for n in range(4)], found.__setitem__, shared)
+    assert found == {number: number for number in range(4)}
+    assert len(asked) > 1
+    (tmp_path / "go on").touch()
+
+
 def _full_in(places: tuple[int, ...], number: int) -> int:
     if os.getpid() in places:
         raise OSError(errno.ENOSPC, "No space left on device")
