@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -19,6 +21,7 @@ from bigforest.forest.load.groups import outline
 from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.shared import passed_leaves
 from bigforest.grow.shared.passed_leaves import SplitKeeper
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob import vote
@@ -193,6 +196,26 @@ def test_splits_in_scratch__of_two_attempts_at_the_same_time(tmp_path: Path) -> 
     assert written.read_bytes() == content
     for kept in (one, two):
         np.testing.assert_array_equal(kept.splits[0].load()["threshold"], tree.threshold)
+
+
+def test_cut_exactly__takes_twenty_bytes_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passed_leaves, "turn_thresholds", lambda *_: None)  # a threshold is the code itself
+    nodes = 1 << 20
+    below = np.arange(nodes, dtype=np.uint32)
+    threshold = np.where(below % 2 == 0, np.nan, below + 7.0)
+    with passed_leaves._Appending(tmp_path, "splits-4", passed_leaves._SPLITS) as out:
+        out.add({"feature": below % 3, "below": below, "threshold": threshold})
+    store: Any = SimpleNamespace(spec=spec_of(3, ("no", "yes")))
+    tracemalloc.start()
+    try:
+        found = passed_leaves.cut_exactly(store, {4: passed_leaves.SplitFiles(out.arrays, 1)})
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert most < 20 * nodes
+    cut = found[4].cut
+    assert cut is not None
+    np.testing.assert_array_equal(cut.load()["cut"], np.where(below % 2 == 0, below, below + 7))
 
 
 def leaves_by_tree(directory: Path, rows: int) -> dict[int, tuple[Any, Any]]:

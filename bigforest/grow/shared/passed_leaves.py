@@ -54,6 +54,8 @@ _SPLITS = {
     "term": "<i4",
     "weight": "<f8",
 }
+# Nodes whose cuts are looked at together.
+_STRETCH = 1 << 15
 # Bits of a link below the feature of a node (kernels/predict/flat_tree.py).
 _PLACE, _ONE = np.uint64(32), np.uint64(1)
 # The leaves of a run of blocks, chunk by chunk, see LeafChunk.
@@ -287,23 +289,30 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
     loaded = [own.arrays.load() for own in trees.values()]
     sizes = [own["feature"].size for own in loaded]
     words = np.zeros((sum(sizes), 2), np.uint64)
-    for own, first in zip(loaded, np.cumsum(sizes) - sizes, strict=True):
-        feature, threshold = own["feature"], own["threshold"]
-        here = words[first : first + feature.size]
-        here[:, 0] = threshold.view(np.uint64)
-        here[:, 1] = np.where(np.isnan(threshold), 0, feature.astype(np.uint64) << _PLACE | _ONE)
+    firsts = (np.cumsum(sizes) - sizes).tolist()
+    for own, first in zip(loaded, firsts, strict=True):
+        for some in _stretches(own["feature"].size):
+            feature, threshold = own["feature"][some], own["threshold"][some]
+            here = words[first:][some]
+            here[:, 0] = threshold.view(np.uint64)
+            here[:, 1] = np.where(np.isnan(threshold), 0, feature.astype(np.uint64) << _PLACE | _ONE)
     links = words.reshape(-1)
     thresholds = links.view(np.float64)
     layout = NodeLayout(thresholds, links, _PLACE, np.uint64(0), np.uint64(0))
     turn_thresholds(layout, np.arange(len(store.spec.features)), store, 1)
     found = {}
-    for (tree, kept), own, first in zip(trees.items(), loaded, np.cumsum(sizes) - sizes, strict=True):
-        codes = np.nan_to_num(thresholds[2 * first : 2 * (first + own["feature"].size) : 2])
-        cut = np.where(np.isnan(own["threshold"]), own["below"], codes).astype(np.uint32)
+    for (tree, kept), own, first in zip(trees.items(), loaded, firsts, strict=True):
         with _Appending(kept.arrays.folder, f"cut-{tree}", {"cut": "<u4"}) as out:
-            out.add({"cut": cut})
+            for some in _stretches(own["feature"].size):
+                codes, unknown = np.nan_to_num(thresholds[2 * first :: 2][some]), np.isnan(own["threshold"][some])
+                out.add({"cut": np.where(unknown, own["below"][some], codes).astype(np.uint32)})
         found[tree] = kept._replace(cut=out.arrays)
     return found
+
+
+def _stretches(nodes: int) -> Iterator[slice]:
+    """The nodes of a tree, some at a time."""
+    return (slice(first, min(first + _STRETCH, nodes)) for first in range(0, nodes, _STRETCH))
 
 
 def send_blocks(
