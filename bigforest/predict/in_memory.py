@@ -136,6 +136,7 @@ def _predict_matrix(
         raise ConfigError("an array has either sets or predictions; drop coverage or reject_above, or give a table")
     if rule.category is not None:
         raise ConfigError("an array has no column for coverage to go by; drop coverage_by, or give a table")
+    reader.check_shape(matrix.shape)  # of all rows, not of the first ones
     whole = matrix.outline() if isinstance(matrix, SparseRows) else matrix
     count = matrix.shape[0]
 

@@ -67,7 +67,7 @@ def test_fit_by_category__takes_categories_together_as_the_oracle(codes: list[in
 def test_fit_intervals__as_the_oracle(pairs: list[tuple[float, float]], coverage: str, others: list[float]) -> None:
     prediction, truth = (list(column) for column in zip(*pairs, strict=True)) if pairs else ([], [])
     if naive.bound(truth, coverage) is None:
-        with pytest.raises(ConfigError, match=rf"that takes {fewest_rows(float(coverage))}; lower coverage"):
+        with pytest.raises(ConfigError, match=rf"this needs {fewest_rows(float(coverage))}; lower coverage"):
             fit_intervals(np.array(prediction), np.array(truth), float(coverage))
         return
     values = [*others, *sorted(set(prediction))[:50]]

@@ -70,6 +70,14 @@ class Reader:
             blocks += self._blocks(inner, nested)
         return RowBatch(blocks)
 
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raise DataError for the shape of an array that does not have two dimensions and a column for each feature."""
+        if len(shape) != 2 or shape[1] != len(self.spec.features):
+            raise DataError(
+                f"the array has shape {shape}; the forest was trained on {len(self.spec.features)} features, "
+                "so it needs two dimensions and that many columns"
+            )
+
     def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> RowBatch:
         """The features `used` of an array [rows, features] whose columns are in the order of training.
 
@@ -79,11 +87,7 @@ class Reader:
         Raises DataError for another shape or type, and as `frame` does.
         """
         features = self.spec.features
-        if matrix.ndim != 2 or matrix.shape[1] != len(features):
-            raise DataError(
-                f"the array has shape {matrix.shape}; the forest was trained on {len(features)} features, "
-                "so it needs two dimensions and that many columns"
-            )
+        self.check_shape(matrix.shape)
         if matrix.dtype == object:
             return RowBatch.of([self._objects(matrix[:, place], int(place)) for place in used])
         if self._categories:
