@@ -43,6 +43,8 @@ _RACES = 2
 # Seconds for workers to appear, and for running tasks to end after an error.
 _PATIENCE = 60.0
 _BETWEEN_LOOKS = 0.2
+# Seconds between two looks for tasks that no worker does.
+_BETWEEN_SEARCHES = 2.0
 
 
 class Cluster:
@@ -281,6 +283,7 @@ class _Run:
         self.handed_on = False
         self._order = Order(self.name, slots, worker.versions_here())
         self._number = 0
+        self._near: dict[str, str] = {}
         packed = pickle.dumps(job.shared)
         self._shared = packed
         if len(packed) > _SMALL:
@@ -316,6 +319,8 @@ class _Run:
         where = {} if near is None else {"workers": [near], "allow_other_workers": True}
         with self._cluster.errors(f"handing out {_name(self._function)}"):
             key = f"{call.name}-{self._number}"
+            if near is not None:
+                self._near[key] = near
             return self._client.submit(call.function, *call.arguments, key=key, retries=RETRIES, pure=False, **where)
 
     def completed(
@@ -360,8 +365,14 @@ class _Run:
             return False
 
         last = fill()
+        search = time.monotonic() + _BETWEEN_SEARCHES
         while numbers:
             while not ended.has_ready():
+                if time.monotonic() > search:
+                    for future in self._stranded(numbers):
+                        hand_out(numbers.pop(future), None)
+                        self._cancel([future])
+                    search = time.monotonic() + _BETWEEN_SEARCHES
                 for number in pace.late() if last and not alone else ():
                     busy = self._workers_at([future for future, own in numbers.items() if own == number])
                     near = self._cluster.other_than(busy, quick)
@@ -417,8 +428,18 @@ class _Run:
                 self._cluster.races[address] += 1
                 if self._cluster.races[address] == _RACES:
                     self._cluster.trouble[address] = slow
-            with self._cluster.errors("dropping tasks"):
-                self._client.cancel(twins)
+            self._cancel(twins)
+
+    def _stranded(self, futures: Iterable[Any]) -> list[Any]:
+        """The tasks that no worker does. When all workers go at once, Dask lets a task wait for the worker that had
+        better do it, although others come."""
+        there = self._cluster.threads()
+        gone = [future for future in futures if self._near.get(future.key, "") not in ("", *there)] if there else []
+        return [future for future in gone if future.status == "pending" and not self._workers_at([future])]
+
+    def _cancel(self, futures: Sequence[Any]) -> None:
+        with self._cluster.errors("dropping tasks"):
+            self._client.cancel(futures)
 
     def _result(self, future: Any) -> Done:
         """The result of a task; raises its error."""

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -540,6 +542,22 @@ def test_reduce__a_task_is_done_where_it_was_done_before(
     assert others == [first] * 4
 
 
+def test_reduce__all_workers_die_at_once(client: Client, both_alive: None) -> None:
+    executor = ClusterExecutor(Cluster(client), 1)
+    pids = sorted(client.run(os.getpid).values())
+
+    found: list[int] = []
+    reduced = threading.Thread(
+        target=lambda: found.append(executor.reduce(_seven_later, [(3.0,), (3.0,)], max)), daemon=True
+    )
+    reduced.start()
+    time.sleep(1.0)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    reduced.join(240)
+    assert found == [7]
+
+
 def test_reduce_parts__each_part_is_finished_once_from_all_tasks(client: Client, both_alive: None) -> None:
     for executor in (ClusterExecutor(Cluster(client), 1), Threads(2)):
         found = executor.reduce_parts(
@@ -572,8 +590,8 @@ def _twice(_: str, pids: list[int], number: int) -> list[int]:
 
 
 def _finish_or_kill(place: str, pids: list[int], part: int) -> int:
-    if not Path(place).exists():
-        Path(place).touch()
+    with suppress(FileExistsError):
+        Path(place).touch(exist_ok=False)  # by one of them
         os.kill(next(pid for pid in pids if pid != os.getpid()), signal.SIGKILL)
     return part
 
