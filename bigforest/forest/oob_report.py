@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.html import facts_table, rows_table
-from bigforest.forest.format.files import check_file, has_spread, read_table, row_batches, row_count, with_rows
+from bigforest.forest.format.files import check_file, has_spread, read_table, row_batches, rows_in_file, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, SPREAD, confusion, metrics, oob_rows
 from bigforest.forest.oob_rows import oob_rows_files
@@ -52,7 +52,7 @@ class OobReport:
             columns = oob_rows(label, [SPREAD])
         for path in paths:
             check_file(path, "oob-rows", columns, identity)
-        rows = sum(map(row_count, paths))
+        rows = sum(map(rows_in_file, paths))
         if rows != spec.rows:  # files may be missing at the end, or be those of another run
             raise FormatError(f"{directory} has {rows} rows, and the table has {spec.rows}; the forest is damaged")
 

@@ -316,7 +316,7 @@ def has_spread(path: Path) -> bool:
     return SPREAD in read_header(path, "oob-rows")[1].names
 
 
-def row_count(path: Path) -> int:
+def rows_in_file(path: Path) -> int:
     """Rows that a file says it has. Raises FormatError."""
     with naming_faults(lambda what: _unreadable(path, what)):
         return int(pq.read_metadata(readable(path)).num_rows)
