@@ -139,25 +139,27 @@ def fit_sklearn(train: pl.DataFrame, regression: bool, options: Any, clock: Cloc
     return lambda frame: learner.predict(matrix(frame))
 
 
+def ydf_columns(frame: pl.DataFrame) -> dict[str, Any]:
+    """The features of a frame as YDF takes them: categories as text, empty where missing, numbers as float32."""
+    categories = texts(frame)
+    return {
+        name: frame[name].fill_null("").to_numpy().astype(str)
+        if name in categories
+        else frame[name].cast(pl.Float32).to_numpy()
+        for name in frame.columns
+        if name != TARGET
+    }
+
+
 def fit_ydf(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -> Predict:
     import ydf
 
     ydf.verbose(0)
 
-    def columns(frame: pl.DataFrame) -> dict[str, Any]:
-        categories = texts(frame)
-        return {
-            name: frame[name].fill_null("").to_numpy().astype(str)
-            if name in categories
-            else frame[name].cast(pl.Float32).to_numpy()
-            for name in frame.columns
-            if name != TARGET
-        }
-
     target = train[TARGET].to_numpy()
     semantic = ydf.Semantic.NUMERICAL if regression else ydf.Semantic.CATEGORICAL
     table = ydf.create_vertical_dataset(
-        columns(train) | {TARGET: target}, columns=[(TARGET, semantic)], include_all_columns=True, label=TARGET
+        ydf_columns(train) | {TARGET: target}, columns=[(TARGET, semantic)], include_all_columns=True, label=TARGET
     )
     learner = ydf.RandomForestLearner(
         label=TARGET,
@@ -173,7 +175,7 @@ def fit_ydf(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -
     model = clock.timed(lambda: learner.train(table), lambda forest, place: forest.save(str(place / "forest")))
 
     def predict(frame: pl.DataFrame) -> NDArray[Any]:
-        found = model.predict(columns(frame))
+        found = model.predict(ydf_columns(frame))
         if regression:
             return found
         labels = np.array([int(label) for label in model.label_classes()])

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from columns_fits import ordinal, texts
+from columns_fits import ordinal, texts, ydf_columns
 from datasets import TARGET
 from numpy.typing import NDArray
 
@@ -153,20 +153,10 @@ def ydf(folder: Path, options: argparse.Namespace, clock: Clock, oob: bool) -> N
 
     ydf.verbose(0)
 
-    def columns(frame: pl.DataFrame) -> dict[str, Any]:
-        categories = texts(frame)
-        return {
-            name: frame[name].fill_null("").to_numpy().astype(str)
-            if name in categories
-            else frame[name].cast(pl.Float32).to_numpy()
-            for name in frame.columns
-            if name != TARGET
-        }
-
     with clock.stage("read"):
         train = pl.read_parquet(folder / "train.parquet")
         table = ydf.create_vertical_dataset(
-            columns(train) | {TARGET: train[TARGET].cast(pl.Int64).to_numpy()},
+            ydf_columns(train) | {TARGET: train[TARGET].cast(pl.Int64).to_numpy()},
             columns=[(TARGET, ydf.Semantic.CATEGORICAL)],
             include_all_columns=True,
             label=TARGET,
@@ -187,7 +177,7 @@ def ydf(folder: Path, options: argparse.Namespace, clock: Clock, oob: bool) -> N
     with clock.stage("write"):
         model.save(str(folder / "out.ydf"))
     with clock.stage("predict"):
-        shares = model.predict(columns(pl.read_parquet(folder / "test.parquet")))
+        shares = model.predict(ydf_columns(pl.read_parquet(folder / "test.parquet")))
         labels = np.array([int(label) for label in model.label_classes()])
         _written(folder, labels[(shares > 0.5).astype(int) if shares.ndim == 1 else shares.argmax(axis=1)])
 
