@@ -23,11 +23,13 @@ class ProcessCache(Generic[Value]):
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
         """The value of a key; others wait while `make` makes it."""
         with self._lock:
-            value = self._values.pop(key) if key in self._values else make()
-            while len(self._values) >= self._most:
-                del self._values[next(iter(self._values))]
-            self._values[key] = value
-            return value
+            if key in self._values:
+                self._values[key] = self._values.pop(key)
+            else:
+                while len(self._values) >= self._most:  # before: a value may fill most of the memory
+                    del self._values[next(iter(self._values))]
+                self._values[key] = make()
+            return self._values[key]
 
     def forget(self, key: Hashable) -> None:
         """Drop a value, if it is there."""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.common.errors import FormatError
-from bigforest.forest.format.files import row_batches
+from bigforest.forest.format.files import decoding, row_batches
+from bigforest.storage.parquet_footer import row_groups
 
 ROWS_OF_FILE = 1 << 18
 
@@ -22,12 +23,29 @@ def oob_rows_path(directory: Path, number: int) -> Path:
 
 
 def oob_rows_files(directory: Path) -> list[Path]:
-    """The files of a forest that are there, in order. Raises FormatError where one is missing among them."""
+    """The files of a forest that are there, in order.
+
+    Raises FormatError where one is missing among them, or where rows do not ascend from file to file, as footers say.
+    """
     there = {path.name for path in (directory / "oob").glob("rows-*.parquet")}
     files = [oob_rows_path(directory, number) for number in range(len(there) + 1)]
     if {path.name for path in files[1:]} != there:
         raise FormatError(f"{directory / 'oob'} lacks one of its files rows-*.parquet; the forest is damaged")
+    highest = -1
+    for path in files if len(files) > 1 else []:
+        first, last = _row_bounds(path)
+        if first <= highest:
+            raise FormatError(f"{path} has rows that come before those of the file before it; the forest is damaged")
+        highest = last
     return files
+
+
+def _row_bounds(path: Path) -> tuple[int, int]:
+    """The lowest and the highest row number of a file. Raises FormatError."""
+    with decoding(path):
+        chunks = [chunk for group in row_groups(path) for chunk in group if chunk.name == "row"]
+        bounds = [int.from_bytes(bound, "little") for chunk in chunks for bound in (chunk.low, chunk.high) if bound]
+        return min(bounds), max(bounds)
 
 
 def oob_row_batches(directory: Path, names: list[str] | None = None) -> Iterator[Any]:

@@ -382,7 +382,14 @@ def test_report__in_several_files_of_rows_says_the_same(
     with pytest.raises(FormatError, match="has 768 rows, and the table has 900"):
         _ = read_forest(tmp_path / "several").oob
     (tmp_path / "last").rename(oob_rows_path(several.directory, 3))
-    oob_rows_path(several.directory, 2).unlink()
+    first, second = oob_rows_path(several.directory, 1), oob_rows_path(several.directory, 2)
+    for path, to in ((first, tmp_path / "first"), (second, first), (tmp_path / "first", second)):
+        path.rename(to)
+    swapped = read_forest(tmp_path / "several")
+    for read in (lambda: swapped.oob, lambda: row_scores(swapped, metric)):
+        with pytest.raises(FormatError, match=r"rows-0000002.* rows that come before those of the file before it"):
+            read()
+    second.unlink()
     with pytest.raises(FormatError, match="lacks one of its files"):
         _ = read_forest(tmp_path / "several").oob
 
