@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import fcntl
 import os
 import platform
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -22,8 +24,11 @@ import pytest
 from bigforest.kernels.compiler import cache, jit
 from bigforest.kernels.compiler.parts import PartDispatcher
 
-# Two kernels, which are compiled in a moment; what they give, and how often the cache served each.
+# Two kernels, which are compiled in a moment; what they give, and how often the cache served each. What a test does
+# before or between is not part of the source, as that is part of the key.
 OWN = """
+import os
+exec(os.environ.get("BEFORE", ""))
 from bigforest.kernels.compiler.jit import kernel
 
 
@@ -37,6 +42,7 @@ def thrice(number):
     return number * 3
 
 
+exec(os.environ.get("BETWEEN", ""))
 print("begun", flush=True)
 print(twice(7), thrice(7), *(sum(one.stats.cache_hits.values()) for one in (twice, thrice)))
 """
@@ -57,14 +63,17 @@ cache.levels_of_host = lambda: tuple(os.environ["LEVELS"].split())
 )
 
 
-def begin(folder: Path, source: str = OWN, **settings: str) -> subprocess.Popen[str]:
-    """A fresh process that calls the kernels, with its cache in `folder`."""
+def begin(
+    folder: Path, source: str = OWN, first: Callable[[], object] | None = None, **settings: str
+) -> subprocess.Popen[str]:
+    """A fresh process that calls the kernels, with its cache in `folder`, after it has done `first`."""
     script = folder.with_name("own.py")
     if not script.exists() or script.read_text() != source:
         script.write_text(source)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "PYTHONWARNINGS": "ignore", **settings}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    return subprocess.Popen([sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, str(script)]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=first)
 
 
 def end(process: subprocess.Popen[str]) -> tuple[int, ...]:
@@ -73,9 +82,11 @@ def end(process: subprocess.Popen[str]) -> tuple[int, ...]:
     return tuple(map(int, out.removeprefix("begun").split()))
 
 
-def call(folder: Path, source: str = OWN, **settings: str) -> tuple[int, ...]:
+def call(
+    folder: Path, source: str = OWN, first: Callable[[], object] | None = None, **settings: str
+) -> tuple[int, ...]:
     """What the kernels give in a fresh process with its cache in `folder`, and how often the cache served each."""
-    return end(begin(folder, source, **settings))
+    return end(begin(folder, source, first, **settings))
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +156,23 @@ def test_cache__files_of_other_kernels_and_machines_are_not_loaded(kept: Path) -
     assert call(kept) == (*ANSWER, 0, 1)
 
 
+# What says which version it is.
+OTHERS = ("numba.__version__", "llvmlite.__version__", "numpy.__version__", "sys.version")
+
+
+@needs_compiler
+@pytest.mark.parametrize("other", OTHERS)
+def test_cache__kernels_of_other_versions_are_not_loaded(kept: Path, other: str) -> None:
+    before = f"import llvmlite, numba, numpy, sys; {other} = '9.9.9'"
+    [ours] = [path for path in kept.iterdir() if path.is_dir()]
+    assert call(kept, BEFORE=before) == (*ANSWER, 0, 0)
+    [theirs] = [path for path in kept.iterdir() if path.is_dir() and path != ours]
+    for name in ("twice", "thrice"):  # an update leaves files where those of the new version are looked for
+        shutil.copyfile(file_of(ours, name), file_of(theirs, name))
+    assert call(kept, BEFORE=before) == (*ANSWER, 0, 0)
+    assert call(kept, BEFORE=before) == call(kept) == (*ANSWER, 1, 1)
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with both kernels, compiled for levels of processors that every x86-64 runs."""
@@ -202,6 +230,8 @@ def test_shipped__kernels_of_other_sources_or_settings_are_not_read(shipped: Pat
     edited = SHIPPED.replace("number * 2", "number * 5")
     assert call(shipped.with_name("a"), edited, **settings) == (35, 21, 0, 0)
     assert call(shipped.with_name("b"), SHIPPED, NUMBA_OPT="1", **settings) == (*ANSWER, 0, 0)
+    before = "import numba; numba.__version__ = '9.9.9'"
+    assert call(shipped.with_name("c"), SHIPPED, BEFORE=before, **settings) == (*ANSWER, 0, 0)
 
 
 @needs_compiler
@@ -222,6 +252,64 @@ def test_cache__a_folder_that_is_a_file_is_passed_over(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     assert call(blocked)[:2] == ANSWER
+
+
+def obey_permissions() -> None:
+    """Take from the superuser the right to write what is read-only (PR_CAPBSET_DROP of CAP_DAC_OVERRIDE)."""
+    if os.getuid() == 0:
+        ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
+
+
+def fill_disk() -> None:
+    """Files may be made, but nothing can be written to them."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+
+@needs_compiler
+def test_cache__a_folder_that_cannot_be_written_is_passed_over(kept: Path) -> None:
+    own, home = kept.with_name("own"), kept.with_name("home")
+    own.mkdir(mode=0o555)
+    home.mkdir(mode=0o555)
+    settings = {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache")}
+    assert call(own, first=obey_permissions, **settings)[:2] == ANSWER
+    assert not list(own.iterdir())
+    assert not list(home.iterdir())
+
+
+@needs_compiler
+def test_cache__a_folder_that_becomes_read_only_is_read_and_costs_a_compilation(kept: Path) -> None:
+    [folder] = [path for path in kept.iterdir() if path.is_dir()]
+    file_of(folder, "twice").unlink()
+    before = sorted(folder.iterdir())
+    between = f"from bigforest.kernels.compiler import cache; cache.folders(); os.chmod({str(folder)!r}, 0o555)"
+    try:
+        assert call(kept, first=obey_permissions, BETWEEN=between) == (*ANSWER, 0, 1)
+    finally:
+        folder.chmod(0o755)
+    assert sorted(folder.iterdir()) == before
+
+
+@needs_compiler
+def test_cache__a_folder_that_is_full_or_vanishes_costs_a_compilation(kept: Path) -> None:
+    file_of(kept, "twice").unlink()
+    assert call(kept, first=fill_disk) == (*ANSWER, 0, 1)
+    assert not list(kept.rglob("*twice*"))
+    between = "from bigforest.kernels.compiler import cache; import shutil; cache.folders(); "
+    assert call(kept, BETWEEN=f"{between}shutil.rmtree({str(kept)!r})") == (*ANSWER, 0, 0)
+    assert not kept.exists()
+    assert call(kept) == (*ANSWER, 0, 0)  # it is made again
+    assert call(kept) == (*ANSWER, 1, 1)
+
+
+@needs_compiler
+def test_cache__what_is_no_file_costs_a_compilation(kept: Path) -> None:
+    twice, thrice = file_of(kept, "twice"), file_of(kept, "thrice")
+    for path in (twice, thrice):
+        path.unlink()
+    twice.mkdir()
+    thrice.symlink_to(kept / "nowhere")
+    assert call(kept) == (*ANSWER, 0, 0)
+    assert call(kept) == (*ANSWER, 0, 1)  # a link is replaced
 
 
 @needs_compiler

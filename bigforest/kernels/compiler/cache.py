@@ -47,6 +47,8 @@ _SETTINGS = (
     *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT"),
     *("LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS", "ENABLE_AVX"),
 )
+# Files of kernels and notes that this process has read or written.
+used: set[Path] = set()
 # Seconds to wait for another process that compiles the same kernel, and between two checks.
 PATIENCE = 300.0
 _BETWEEN_LOOKS = 0.05
@@ -158,6 +160,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
                 parts = pickle.loads(content[_CHECKSUM:])
                 found = compiler.CompileResult._rebuild(target_context, *parts)
                 if tuple(found.signature.args) == tuple(signature):
+                    used.add(path)
                     return found
         return None
 
@@ -173,6 +176,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
             try:
                 temporary.write_bytes(_checksum(key, content) + content)
                 temporary.replace(place)
+                used.add(place)
             finally:
                 temporary.unlink(missing_ok=True)
 
@@ -241,9 +245,14 @@ def is_noted(kind: str) -> bool:
 
 def note(kind: str) -> None:
     """Note that the kernels of this kind have been compiled, if the disk can be written."""
-    if not is_noted(kind):
-        with contextlib.suppress(OSError):
-            next(_notes(kind)).touch()
+    if config.DISABLE_JIT:
+        return
+    found = next(filter(Path.exists, _notes(kind)), None)
+    with contextlib.suppress(OSError):
+        if found is None:
+            found = next(_notes(kind))
+            found.touch()
+        used.add(found)
 
 
 def _notes(kind: str) -> Iterator[Path]:
