@@ -29,7 +29,6 @@ from .plot import plot
 from .predict import predict
 from .prune import prune
 from .report import report
-from .separator import reads_tables, with_separator
 from .shrink import shrink
 from .simulate import simulate
 from .train import train
@@ -68,7 +67,7 @@ for command in (
     images,
     simulate,
 ):
-    app.command(cls=GuardedCommand)(with_separator(command) if reads_tables(command) else command)
+    app.command(cls=GuardedCommand)(command)
 app.command("warm-up", cls=GuardedCommand)(warm_up)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
+from .groups import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from .show import Facts
 
 
+@grouped()
 def calibrate(
     forest: options.ForestFolder,
     data: options.Data,

@@ -1,4 +1,5 @@
-"""Groups of options that several commands share: each becomes one dictionary of what the user gave."""
+"""Options that several commands share: groups, each of which becomes one dictionary of what the user gave, and
+--separator."""
 
 from __future__ import annotations
 
@@ -9,6 +10,13 @@ from functools import wraps
 from typing import Annotated, Any, NamedTuple
 
 import typer
+
+from .options import COLUMNS
+
+# Parameters of commands that are tables.
+_TABLES = ("data", "validate")
+# A tab is hard to type.
+_MARKS = {"tab": "\t", "\\t": "\t"}
 
 
 class Choice(NamedTuple):
@@ -40,11 +48,31 @@ def chosen(group: Mapping[str, Choice], names: Iterable[str]) -> dict[str, Choic
     return {name: choice for name, choice in group.items() if name in wanted}
 
 
+def _mark(text: str | None) -> str | None:
+    """The one character that is meant."""
+    mark = None if text is None else _MARKS.get(text, text)
+    if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n\0'):
+        raise typer.BadParameter(f"it must be one character of ASCII, or tab, not {text!r}")
+    return mark
+
+
+_SEPARATOR = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHAR",
+        help="Separator of values in CSV files: one character, or tab. Default: found from the header.",
+        callback=_mark,
+        rich_help_panel=COLUMNS,
+    ),
+]
+
+
 def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of each group in the place of its parameter of that name.
+    """Give a command the options of each group in the place of its parameter of that name, and --separator if it reads
+    tables.
 
     The parameter receives a dictionary of the options that were given, and nothing of the others: what is left open is
-    for the API to choose.
+    for the API to choose. The separator holds for all tables of the command.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -59,15 +87,23 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
                 parameter.replace(name=name, annotation=choice.annotation, default=choice.default)
                 for name, choice in options.items()
             ]
+        if any(name in own for name in _TABLES):
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter("separator", keyword, default=None, annotation=_SEPARATOR))
 
         @wraps(command)
-        def run(context: typer.Context, **values: Any) -> None:
+        def run(context: typer.Context, *, separator: str | None = None, **values: Any) -> None:
             for group, options in groups.items():
                 values[group] = {
                     name: choice.read(value) if choice.read else value
                     for name, choice in options.items()
                     if _given(context, name, value := values.pop(name))
                 }
+            if separator is not None:
+                from bigforest.source import SeparatedPath
+
+                tables = [name for name in _TABLES if values.get(name) is not None]
+                values |= {name: SeparatedPath(values[name], separator) for name in tables}
             command(**values)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
+from .groups import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from .show import Facts
 
 
+@grouped()
 def plot(
     forest: options.ForestFolder,
     data: Annotated[

@@ -15,10 +15,8 @@ from bigforest.common.progress import watching
 from bigforest.encode.pipeline import encode
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import crew_of
-from bigforest.execution.resources import Resources
-from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.predict.files import is_prediction, write_predictions
-from bigforest.predict.forest import Forest, opened_forest, read_forest
+from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.score import FilePrediction
 from bigforest.predict.text_files import TEXT
 from bigforest.race.tune import tuned_forest
@@ -328,7 +326,11 @@ def train(
     ):
         if tune is not None:
             return tuned_forest(job, tune, place, resources, listener, overwrite=overwrite)
-        return _train(job, place, resume is not None, overwrite, resources, Clock(listener))
+        if resume is not None:
+            return resume_run(named_output(resume), job, resources, Clock(listener))
+        if out is None:
+            return train_temporary(job, resources, Clock(listener))
+        return train_new(job, as_path(out), resources, Clock(listener), overwrite=overwrite)
 
 
 def _table_of(data: Any, target: Any, options: dict[str, Any]) -> tuple[Any, str | None, dict[str, Any]]:
@@ -337,24 +339,6 @@ def _table_of(data: Any, target: Any, options: dict[str, Any]) -> tuple[Any, str
     data, names = with_columns_beside(data, beside)
     found = {name: names[name] for name in ("weight", "group") if name in options}
     return data, target_of(names["target"]), options_of(options | found)
-
-
-def _train(
-    job: TrainingJob, place: str | Path | None, resume: bool, overwrite: bool, resources: Resources, clock: Clock
-) -> Forest:
-    if place is not None:
-        if resume:
-            resume_run(as_path(place), job, resources, clock)
-            return read_forest(place)
-        trees = train_new(job, as_path(place), resources, clock, overwrite=overwrite)
-        return _with_trees(read_forest(place), trees)
-    home = TemporaryFolder(resources.scratch)
-    try:
-        directory, trees = train_temporary(job, home.path, resources, clock)
-        return _with_trees(read_forest(directory, holding=home), trees)
-    except BaseException:
-        home.remove()
-        raise
 
 
 @with_options
@@ -645,13 +629,6 @@ def plan_training(
         table = open_table(data, work, verify=False)
         settled = agreed(table, job) if isinstance(table, Store) else job.config
         return make_plan(table, data, job.target, job.exclude, settled, resources, home, machines)
-
-
-def _with_trees(forest: Forest, trees: FlatTrees | None) -> Forest:
-    """The forest, which need not read its trees where they are at hand."""
-    if trees is not None:
-        forest.take(trees)
-    return forest
 
 
 def default_output(data: str | Path, suffix: str) -> Path:

@@ -117,7 +117,9 @@ def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | lis
             ranks = keys.pop(name)[: maker.made]
             if maker.made:
                 dictionary.add(presort(ranks, dictionary.scale, dictionary.bins))
-            _end_feature(dictionary, gaps.pop(name).cut(ranks), maker, job, part)
+            dictionary.finish()
+            cut, missing = dictionary.codes(gaps.pop(name).cut(ranks)), dictionary.missing
+            part.end_feature(name, str(maker.dtype), cut, job.columns[name], missing=missing)
         return part.part()
 
 
@@ -154,26 +156,15 @@ def _encode_on_disk(index: int, maker: KeyMaker, job: EncodeJob) -> Part | list[
             presorted_on_disk(keys, dictionary.scale, dictionary.bins, dictionary, limits, here / path) as ranks,
         ):
             # Ranks come slice by slice, each right after its keys.
-            _end_feature(dictionary, ((piece, absent) for piece in ranks), maker, job, part)
+            dictionary.finish()
+            cut = dictionary.codes((piece, absent) for piece in ranks)
+            part.end_feature(maker.name, str(maker.dtype), cut, job.columns[maker.name], missing=missing)
         return part.part()
 
 
 def _dictionary(maker: KeyMaker, job: EncodeJob, part: PartWriter, *, missing: bool) -> DictionaryWriter:
     most = job.max_bins - missing if isinstance(job.max_bins, int) else job.max_bins
     return DictionaryWriter(maker.name, maker.scale(), new_bins(maker.made, most), part, missing=missing)
-
-
-def _end_feature(
-    dictionary: DictionaryWriter,
-    ranks: Iterator[tuple[Keys, Absent | None]],
-    maker: KeyMaker,
-    job: EncodeJob,
-    part: PartWriter,
-) -> None:
-    """Write a feature whose values are all known."""
-    dictionary.finish()
-    column, cells = job.columns[maker.name], dictionary.codes(ranks)
-    part.end_feature(maker.name, str(maker.dtype), cells, column, missing=dictionary.missing)
 
 
 def _slices_of_keys(maker: KeyMaker, job: EncodeJob) -> Iterator[tuple[Keys, Absent | None]]:

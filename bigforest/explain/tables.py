@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.common.html import facts_table, rows_table
-from bigforest.forest.format.files import METADATA_KEY, replace_file
+from bigforest.forest.format.files import METADATA_KEY
 from bigforest.storage.arrow import FAULTS
+from bigforest.storage.atomic import write_durably
 from bigforest.storage.paths import as_path, is_folder, is_remote, readable, remove_half_made_as
 
 KIND = "explanation"
@@ -88,21 +89,16 @@ class ExplanationFolder:
     def write_pieces(self, name: str, pieces: Iterable[pa.Table], options: str = "") -> None:
         """Write a table that comes in pieces, one at least."""
         mark = {METADATA_KEY: json.dumps(self._mark(name, options), sort_keys=True)}
-
-        def write(temporary: Path) -> None:
-            writer = None
-            try:
-                for piece in pieces:
-                    schema = piece.schema.with_metadata(mark)
-                    writer = writer or pq.ParquetWriter(temporary, schema, compression="zstd", compression_level=1)
-                    writer.write_table(piece.replace_schema_metadata(mark))
-            finally:
-                if writer is not None:
-                    writer.close()
-
         self.file(name).parent.mkdir(parents=True, exist_ok=True)
         remove_half_made_as(self.file(name))
-        replace_file(self.file(name), write)
+        with write_durably(self.file(name)) as temporary, ExitStack() as opened:
+            writer = None
+            for piece in pieces:
+                schema = piece.schema.with_metadata(mark)
+                if writer is None:
+                    made = pq.ParquetWriter(temporary, schema, compression="zstd", compression_level=1)
+                    writer = opened.enter_context(made)
+                writer.write_table(piece.replace_schema_metadata(mark))
 
     def file(self, name: str) -> Path:
         """The file of a table."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.common.errors import BigForestError, FormatError, StorageError
-from bigforest.storage.paths import write_atomically
+from bigforest.storage.atomic import write_durably
 from bigforest.storage.regular_files import read_json_text
 
 FILE = "race.json"
@@ -20,7 +20,7 @@ VERSION = 1
 
 def announce(folder: Path) -> None:
     """Mark an empty folder as that of a comparison, whose table is not encoded yet."""
-    with write_atomically(folder / FILE) as path:
+    with write_durably(folder / FILE) as path:
         path.write_text(json.dumps({"format": FORMAT, "version": VERSION}) + "\n", encoding="utf-8")
 
 
@@ -92,7 +92,7 @@ class RaceState:
         """Write race.json into the folder of the comparison."""
         entries = {"format": FORMAT, "version": VERSION, **json.loads(json.dumps(asdict(self), default=str))}
         text = json.dumps({**entries, "crc32": _crc(entries)}, indent=1)  # candidates keep their order
-        with write_atomically(folder / FILE) as path:
+        with write_durably(folder / FILE) as path:
             path.write_text(text + "\n", encoding="utf-8")
 
     @classmethod

@@ -17,7 +17,6 @@ from bigforest.common.errors import BigForestError, ConfigError, DataError, Outp
 from bigforest.common.events import Listener, Notice
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import replace_file
 from bigforest.forest.format.summary import write_run
 from bigforest.predict.forest import is_forest, read_forest
 from bigforest.race.candidates import Candidate, default_candidates, given_candidates
@@ -26,7 +25,7 @@ from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_l
 from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
 from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
 from bigforest.schema.config import TrainConfig
-from bigforest.storage.atomic import remove, sync_all
+from bigforest.storage.atomic import remove, sync_all, write_durably
 from bigforest.storage.paths import UNFINISHED, is_folder, is_remote, remove_half_made
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
@@ -318,7 +317,8 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
         sync_all(_forest_of(out, state.winner))
         _forest_of(out, state.winner).rename(out / WINNER)
     for table, name in ((candidate_table(state), "candidates"), (curve_table(state), "curve")):
-        replace_file(out / f"{name}.parquet", table.write_parquet)
+        with write_durably(out / f"{name}.parquet") as path:
+            table.write_parquet(path)
     remove(out / _FORESTS)
 
 

@@ -19,7 +19,16 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, OutputExistsError, StorageError, reason
 from bigforest.storage.owned_folders import Held, hold, remove_tree, sweep
-from bigforest.storage.paths import as_path, copy, free_bytes, is_folder, is_remote, local_workdir, remove_folder
+from bigforest.storage.paths import (
+    as_path,
+    copy,
+    free_bytes,
+    is_folder,
+    is_remote,
+    local_workdir,
+    remove_folder,
+    write_atomically,
+)
 
 # A name with such a suffix means another format than what is written: Parquet files, or folders.
 _OTHER_KINDS = (".csv", ".tsv", ".json", ".ndjson", ".jsonl", ".arrow", ".feather", ".ipc", ".xlsx")
@@ -229,6 +238,17 @@ def sync(path: Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+@contextmanager
+def write_durably(path: Path) -> Iterator[Path]:
+    """`write_atomically`, and the content is on the disk before the file has its name.
+
+    The name is there for good when the folder has been synced.
+    """
+    with write_atomically(path) as temporary:
+        yield temporary
+        sync(temporary)
 
 
 def sync_all(path: Path) -> None:

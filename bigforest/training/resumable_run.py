@@ -30,7 +30,17 @@ from bigforest.common.errors import (
     StorageError,
 )
 from bigforest.predict.forest import is_forest
-from bigforest.storage.atomic import check_output, disk_full, install, is_there, remove, sync, sync_all, sync_names
+from bigforest.storage.atomic import (
+    check_output,
+    disk_full,
+    install,
+    is_there,
+    remove,
+    sync,
+    sync_all,
+    sync_names,
+    write_durably,
+)
 from bigforest.storage.locks import Lock, is_lease, take_lock
 from bigforest.storage.paths import (
     UNFINISHED,
@@ -273,9 +283,8 @@ def _busy(out: Path) -> str:
 
 
 def _write_state(folder: Path, state: RunState) -> None:
-    with write_atomically(folder / _STATE) as temporary:
+    with write_durably(folder / _STATE) as temporary:
         temporary.write_text(state.to_json(), encoding="utf-8")
-        sync(temporary)
     sync(folder)
 
 

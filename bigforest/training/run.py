@@ -35,12 +35,12 @@ from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_residents
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
-from bigforest.predict.forest import is_forest, read_forest
+from bigforest.predict.forest import Forest, is_forest, read_forest
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.options import AUTO
 from bigforest.source import Source, open_source
-from bigforest.storage.atomic import disk_full, install, remove
+from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
 from bigforest.storage.paths import as_path, free_bytes, local_workdir, remove_half_made
 from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
@@ -65,26 +65,29 @@ class Clock:
         self._listener(event)
 
 
-def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: Clock) -> tuple[Path, FlatTrees | None]:
-    """Grow the forest in the folder `home`, which the caller removes; returns its directory, and its trees where
-    they are in memory."""
-    temporary = home / "temporary"
-    temporary.mkdir()
-    validation = _validation(task, temporary)
-    store, config = make_store(task, home / "table.store", temporary, resources, clock)
-    config = complete_config(store, config, resources, clock)
-    forest = home / "forest"
-    forest.mkdir()
-    origin = Origin(task.location, task.exclude, store.fingerprint)
-    trees = _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock, validation)
-    for folder in (home / "table.store", temporary):
-        remove(folder)
-    return forest, trees
+def train_temporary(task: TrainingJob, resources: Resources, clock: Clock) -> Forest:
+    """A forest in a temporary folder, which is removed with it."""
+    home = TemporaryFolder(resources.scratch)
+    try:
+        temporary, made, directory = (home.path / name for name in ("temporary", "table.store", "forest"))
+        temporary.mkdir()
+        validation = _validation(task, temporary)
+        store, config = make_store(task, made, temporary, resources, clock)
+        config = complete_config(store, config, resources, clock)
+        directory.mkdir()
+        origin = Origin(task.location, task.exclude, store.fingerprint)
+        own = replace(resources, scratch=temporary)
+        trees = _write_forest(store, config, origin, directory, own, clock, validation)
+        for folder in (made, temporary):
+            remove(folder)
+        return _opened(directory, trees, home)
+    except BaseException:
+        home.remove()
+        raise
 
 
-def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> FlatTrees | None:
-    """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted; returns its
-    trees where they are in memory."""
+def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> Forest:
+    """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted."""
     state = RunState(
         data=task.location,
         target=task.target,
@@ -98,10 +101,19 @@ def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, 
         versions=versions(),
     )
     with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _kept(run):
-        return _go_on(run, task, resources, clock)
+        trees = _go_on(run, task, resources, clock)
+    return _opened(out, trees)
 
 
-def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> None:
+def _opened(directory: Path, trees: FlatTrees | None, holding: object = None) -> Forest:
+    """The finished forest, which need not read its trees where they are in memory."""
+    forest = read_forest(directory, holding=holding)
+    if trees is not None:
+        forest.take(trees)
+    return forest
+
+
+def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> Forest:
     """Continue the unfinished run for `out`; or add trees to the finished forest there.
 
     task  what was given now. Its data, if any, must be the same table.
@@ -112,7 +124,7 @@ def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> 
     if run is None:
         run = _extend(out, task, resources, clock)
         if run is None:
-            return
+            return read_forest(out)
     with run:
         if not run.fresh:
             _check_options(run.out, run.state, task)
@@ -120,7 +132,8 @@ def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> 
         with _kept(run):
             if resources.scratch is not None:
                 run.move_work(resources.scratch)
-            _go_on(run, task, resources, clock)
+            trees = _go_on(run, task, resources, clock)
+    return _opened(out, trees)
 
 
 def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> ResumableRun | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -30,8 +30,8 @@ from bigforest.forest.format.schema import SPREAD
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec, json_object
 from bigforest.storage.arrow import FAULTS, naming_faults
-from bigforest.storage.atomic import sync
-from bigforest.storage.paths import local_path, readable, write_atomically
+from bigforest.storage.atomic import write_durably
+from bigforest.storage.paths import local_path, readable
 from bigforest.store.levels import Levels
 
 VERSION = 3
@@ -106,7 +106,7 @@ def write_tables(
         if name.split(".")[0] in names and (code != "DELTA_BINARY_PACKED" or name not in floats)
     }
 
-    def write(temporary: Path) -> None:
+    with write_durably(path) as temporary:
         with pq.ParquetWriter(
             temporary,
             schema.with_metadata({METADATA_KEY: json_object(entries)}),
@@ -120,8 +120,6 @@ def write_tables(
                 writer.write_table(table.replace_schema_metadata(writer.schema.metadata))
             writer.add_key_value_metadata({CHECKSUM_KEY: _BLANK})
         _seal(temporary)
-
-    replace_file(path, write)
 
 
 def _seal(path: Path) -> None:
@@ -219,16 +217,6 @@ def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
         for batch in open_parquet(path).iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
             batch.validate(full=True)
             yield batch
-
-
-def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a file under a temporary name beside `path`, then rename it; nothing is left if it fails.
-
-    The content is on the disk when this returns, before the name is, which follows when its folder is synced.
-    """
-    with write_atomically(path) as temporary:
-        write(temporary)
-        sync(temporary)
 
 
 def file_kind(path: Path) -> str | None:
