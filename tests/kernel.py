@@ -23,7 +23,7 @@ from bigforest.kernels.scan.categorical_missing import (
 from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
-from bigforest.kernels.tree.grow import grow, grow_mixed
+from bigforest.kernels.tree.grow import grow
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
@@ -52,7 +52,7 @@ def check_kernel(
     expected = grow_naively(table, weights, config, 0, split)
     dictionaries, codes = encoded(data.values, width, gaps)
     with np.errstate(over="ignore"):
-        found = grow(*kernel_arguments(data, weights, config, codes), dictionary_of(dictionaries, config))
+        found, _ = grow(*kernel_arguments(data, weights, config, codes), None, dictionary_of(dictionaries, config))
     tree = in_values(found, dictionaries, config)
     for number, node in enumerate(expected):
         assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
@@ -84,7 +84,7 @@ def check_mixed_kernel(
     call = kernel_arguments(data, weights, config, codes)
     mixed = make_categorical_missing(kind, most, call[2].size, max(data.classes, 1))
     with np.errstate(over="ignore"):
-        found, subsets = grow_mixed(*call, mixed, dictionary_of(dictionaries, config))
+        found, subsets = grow(*call, mixed, dictionary_of(dictionaries, config))
     assert (mixed.levels.tally == 0).all()
     assert found.feature.size == len(expected) == subsets.size.size
     ends = np.cumsum(subsets.size)

@@ -21,7 +21,7 @@ from bigforest.kernels.oblique.search import make_oblique
 from bigforest.kernels.scan.impurity import GINI, entropy_table
 from bigforest.kernels.scan.target import ClassTarget
 from bigforest.kernels.tree.builder import Roots, Rules
-from bigforest.kernels.tree.grow import grow_oblique
+from bigforest.kernels.tree.grow import grow
 from bigforest.schema.config import TrainConfig
 from tests.grown import check_large_tree, check_tree
 from tests.kernels.test_exact_large import Column, Draw, bits, clumped, floats, skewed, table, ties, words
@@ -138,7 +138,7 @@ def test_grow_oblique__values_kept_and_looked_up(classes: int) -> None:
         family = make_oblique(sparse, means, codes, values_of(offsets, low, wide), 6000)
         target = ClassTarget(classes, entropy_table())
         root = Roots.one(items.size, np.uint64(classes))
-        nodes, pool = grow_oblique(codes, by_rows(codes), items.copy(), target, root, rules, family)
+        nodes, pool = grow(codes, by_rows(codes), items.copy(), target, root, rules, family)
         oblique = nodes.feature == -2
         used = int(pool.used[0])
         grown.append([*nodes, pool.size, pool.threshold[oblique], pool.feature[:used], pool.weight[:used]])

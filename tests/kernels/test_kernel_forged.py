@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, NUMBER, make_categorical_missing
 from bigforest.kernels.tree.bags import draw_strata
-from bigforest.kernels.tree.grow import grow, grow_mixed
+from bigforest.kernels.tree.grow import grow
 from bigforest.schema.config import TrainConfig
 from tests.kernel import WIDTHS, encoded, kernel_arguments
 from tests.strategies import Data, configs, mixed_tables, weights
@@ -72,10 +72,7 @@ def test_grow_mixed__codes_that_change(data: Data, config: TrainConfig, width: i
     _, _, *call = kernel_arguments(data, bag, config, codes)
     mixed = make_categorical_missing(kind, most, call[0].size, max(data.classes, 1))
     with np.errstate(all="ignore"):
-        if draw.draw(st.booleans()):
-            grow_mixed(changing, by_row, *call, mixed)
-        else:
-            grow(changing, by_row, *call)
+        grow(changing, by_row, *call, mixed if draw.draw(st.booleans()) else None)
 
 
 @pytest.mark.skipif(COMPILED, reason="compiled kernels do not check bounds")

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.shared.feature_kinds import Grown
 from bigforest.grow.shared.tree_arrays import Ends
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.storage.array_file import read_arrays, write_arrays
 from bigforest.store.store import Dictionaries
+
+# Trees on features, or a part of one, and further data of their nodes where features are not plain numbers.
+Grown = tuple[CodeTree, Subsets | None]
 
 # Next to the file of a subtree: the values between which its thresholds are.
 _ENDS = ".ends"

@@ -28,9 +28,7 @@ from bigforest.grow.out_of_core.row_file import BlockRows, NodeRows
 from bigforest.grow.out_of_core.row_nodes import RowNodes, Stood
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.upper_tree import GrowContext, UpperTree
-from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.out_of_core.blocks import (
-    BlockValues,
     Steps,
     collect_rows,
     count_rows,
@@ -40,8 +38,6 @@ from bigforest.kernels.out_of_core.blocks import (
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.store.store import Store
 
-# The cells of a block: matrices of three types, and where in them each feature is.
-Cells = Codes | BlockValues
 # The own data of a tree, and bool [columns], the columns known to be constant in it.
 TreeOwn = tuple[Any, NDArray[np.bool_]]
 

@@ -1,4 +1,4 @@
-"""Kinds of features for the kernels, and growing on features in memory."""
+"""Kinds of features for the kernels."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.layout import Codes, RowMajorCodes
-from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, NUMBER, Subsets, make_categorical_missing
-from bigforest.kernels.scan.random_split import CodeDictionary
-from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
-from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
-from bigforest.kernels.tree.grow import grow, grow_mixed
+from bigforest.kernels.scan.categorical_missing import (
+    CATEGORY,
+    MISSING,
+    NUMBER,
+    CategoricalMissing,
+    make_categorical_missing,
+)
 from bigforest.store.store import Store
 
 
@@ -45,23 +46,6 @@ class Features(NamedTuple):
         """Codes of the largest category; 0 without one."""
         return max((self.codes[place] for place in np.flatnonzero(self.kinds == CATEGORY)), default=0)
 
-
-# Trees, or a part of one, and further data of their nodes if features are not plain.
-Grown = tuple[CodeTree, Subsets | None]
-
-
-def grow_on_features(
-    codes: Codes,
-    by_row: RowMajorCodes,
-    items: NDArray[np.uint64],
-    target: ClassTarget | RegressionTarget,
-    roots: Roots,
-    rules: Rules,
-    features: Features,
-    dictionary: CodeDictionary | None = None,
-) -> Grown:
-    """Grow trees, or the part below a node, in memory; the arguments are those of kernels/tree/grow.py grow."""
-    if features.plain:
-        return grow(codes, by_row, items, target, roots, rules, dictionary), None
-    mixed = make_categorical_missing(features.kinds, features.largest, roots.max_rows, target.number)
-    return grow_mixed(codes, by_row, items, target, roots, rules, mixed, dictionary)
+    def mixed(self, rows: int, classes: int) -> CategoricalMissing | None:
+        """What kernels need to grow on this many rows besides codes; None where all are plain."""
+        return None if self.plain else make_categorical_missing(self.kinds, self.largest, rows, classes)

@@ -28,12 +28,6 @@ def empty_rows(codes: Codes) -> RowMajorCodes:
     return RowMajorCodes(r8, r16, r32, CACHE_BYTES // width if width >= _WIDE_BYTES else 0)
 
 
-def no_rows() -> RowMajorCodes:
-    """RowMajorCodes with reach 0, for kernels that are to read by columns."""
-    r8, r16, r32 = (np.empty((0, 0), kind) for kind in (np.uint8, np.uint16, np.uint32))
-    return RowMajorCodes(r8, r16, r32, 0)
-
-
 def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> None:
     """Copy the rows from `start` to before `stop`; half a nanosecond per cell."""
     matrices: tuple[NDArray[Any], ...] = codes[:3]

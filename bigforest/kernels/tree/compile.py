@@ -16,7 +16,7 @@ from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.subspace.columns import Subspace
 from bigforest.kernels.subspace.split import smallest_subspace
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
-from bigforest.kernels.tree.grow import grow, grow_mixed, grow_oblique
+from bigforest.kernels.tree.grow import grow
 
 
 class Needs(NamedTuple):
@@ -37,7 +37,7 @@ class Needs(NamedTuple):
 
 
 def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets | None]:
-    """Compile, or load from the cache, the kernels of `grow`, `grow_mixed` or `grow_oblique`; returns their tree."""
+    """Compile, or load from the cache, the kernels of `grow`; returns what it does."""
     codes = Codes(
         u8=np.zeros((1, 2), np.uint8),
         u16=np.zeros((0, 2), np.uint16),
@@ -55,11 +55,10 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
     roots = Roots.one(items.size, np.uint64(0))
     rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
     with np.errstate(over="ignore"):
+        kind: Any = None
         if needs.family is not None:
             oblique = needs.family is Oblique
-            family = smallest(codes, items.size) if oblique else smallest_subspace(codes.place.shape[0], items.size)
-            return grow_oblique(codes, by_rows(codes), items, target, roots, rules, family)
-        if needs.mixed:
-            mixed = make_categorical_missing(np.array([CATEGORY], np.uint8), 1, items.size, 2)
-            return grow_mixed(codes, by_rows(codes), items, target, roots, rules, mixed, random)
-        return grow(codes, by_rows(codes), items, target, roots, rules, random), None
+            kind = smallest(codes, items.size) if oblique else smallest_subspace(codes.place.shape[0], items.size)
+        elif needs.mixed:
+            kind = make_categorical_missing(np.array([CATEGORY], np.uint8), 1, items.size, 2)
+        return grow(codes, by_rows(codes), items, target, roots, rules, kind, random)

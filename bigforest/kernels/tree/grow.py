@@ -29,14 +29,13 @@ from bigforest.kernels.common.rng import LEFT, RIGHT, mix
 from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.oblique.search import (
-    DirectionExtras,
     Oblique,
     find_direction,
     look_nearby,
     make_direction_extras,
     split_by_direction,
 )
-from bigforest.kernels.scan.categorical_missing import UNSEEN, CategoricalMissing, Subsets, make_subsets, split_mixed
+from bigforest.kernels.scan.categorical_missing import UNSEEN, CategoricalMissing, make_subsets, split_mixed
 from bigforest.kernels.scan.features import FeatureDraw, find_feature, make_feature_draw, split_by_feature
 from bigforest.kernels.scan.present_classes import PresentClasses, make_present_classes
 from bigforest.kernels.scan.random_split import CodeDictionary
@@ -217,59 +216,20 @@ def grow(
     target: ClassTarget | RegressionTarget,
     roots: Roots,
     rules: Rules,
+    kind: Oblique | Subspace | CategoricalMissing | None = None,
     dictionary: CodeDictionary | None = None,
-) -> CodeTree:
-    """Grow trees of splits on features, or the part of one below a node, on the rows of `items`; return them in codes.
+) -> tuple[CodeTree, Any]:
+    """Grow trees, or the part of one below a node, on the rows of `items`; return them in codes.
 
     codes Codes; by_row RowMajorCodes of the same; items uint64 [n >= 1] (see kernels/common/node_scan.py; for numbers
-    with class 0), those of each tree reordered in place. The weight of a tree must be below 2**31. dictionary: for
-    random splits; None for the best.
+    with class 0), those of each tree reordered in place. The weight of a tree must be below 2**31.
+
+    kind        None for splits on features that are plain numbers, CategoricalMissing where some are not, else that of
+                oblique splits; scratch, not for two calls at once.
+    dictionary  for random splits on features; None for the best.
+
+    With the trees come the DirectionExtras of oblique splits, or the Subsets of categories and missing values, or None.
     """
-    return _grow(codes, by_row, items, target, roots, rules, None, dictionary)[0]
-
-
-def grow_mixed(
-    codes: Codes,
-    by_row: RowMajorCodes,
-    items: NDArray[np.uint64],
-    target: ClassTarget | RegressionTarget,
-    roots: Roots,
-    rules: Rules,
-    mixed: CategoricalMissing,
-    dictionary: CodeDictionary | None = None,
-) -> tuple[CodeTree, Subsets]:
-    """Grow trees of splits on features of which some are categories or have missing values, like `grow`.
-
-    mixed  the kinds of features, and scratch: not for two calls at once.
-    """
-    return _grow(codes, by_row, items, target, roots, rules, mixed, dictionary)
-
-
-def grow_oblique(
-    codes: Codes,
-    by_row: RowMajorCodes,
-    items: NDArray[np.uint64],
-    target: ClassTarget | RegressionTarget,
-    roots: Roots,
-    rules: Rules,
-    family: Oblique | Subspace,
-) -> tuple[CodeTree, DirectionExtras]:
-    """Grow trees of oblique splits, like `grow`; `family` says which and is scratch. The pool has their terms."""
-    return _grow(codes, by_row, items, target, roots, rules, family, None)
-
-
-def _grow(
-    codes: Codes,
-    by_row: RowMajorCodes,
-    items: NDArray[np.uint64],
-    target: ClassTarget | RegressionTarget,
-    roots: Roots,
-    rules: Rules,
-    kind: Oblique | Subspace | CategoricalMissing | None,
-    dictionary: CodeDictionary | None,
-) -> tuple[CodeTree, Any]:
-    """The trees, and the DirectionExtras of oblique splits, or the Subsets of categories and missing values, or
-    None."""
     value, table, classes = target.value, target.table, target.number
     features = codes.place.shape[0]
     scratch = make_grow_scratch(codes, roots.max_rows, classes, value is not None)

@@ -14,11 +14,12 @@ from bigforest.grow.families.axis.random_search import OWN_VALUE, dictionary_of
 from bigforest.grow.families.family import Family, TreeCall, some_names
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.feature_kinds import Features, grow_on_features
+from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import PassMemory, TreeMemory, code_bytes, target_bytes
 from bigforest.grow.shared.row_cache import RowCache
 from bigforest.grow.shared.tree_arrays import drawn_of_trees, tree_arrays
 from bigforest.kernels.scan.random_split import CodeDictionary
+from bigforest.kernels.tree.grow import grow
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler, distinct_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -86,8 +87,9 @@ class AxisFamily(Family):
     def grow(self, call: TreeCall, shared: FeatureInputs) -> TreeArrays:
         """See Family."""
         store, config = call.sampler.store, call.sampler.config
-        arguments = (call.items, call.target, call.roots, call.rules)
-        nodes, subsets = grow_on_features(store.codes, call.by_row, *arguments, shared.features, shared.random)
+        mixed = shared.features.mixed(call.roots.max_rows, call.target.number)
+        trees = (call.items, call.target, call.roots, call.rules)
+        nodes, subsets = grow(store.codes, call.by_row, *trees, mixed, shared.random)
         scale = (store.spec.target.offset, store.spec.target.step)
         known = None if shared.random is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
         criterion = criterion_of(config)

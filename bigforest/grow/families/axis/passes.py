@@ -14,6 +14,7 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.axis.random_search import RandomSearch, own_codes
 from bigforest.grow.out_of_core.assemble import (
+    Grown,
     join_pieces,
     look_up_thresholds,
     numbers_in_tree,
@@ -28,11 +29,11 @@ from bigforest.grow.out_of_core.probes import CODES
 from bigforest.grow.out_of_core.row_file import Matrix, NodeRows, load_rows
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, TreeOwn
-from bigforest.grow.shared.feature_kinds import Grown, grow_on_features
 from bigforest.grow.shared.tree_arrays import Ends, drawn_thresholds, tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.tree.builder import Roots
+from bigforest.kernels.tree.grow import grow
 from bigforest.store.blocks import BlockReader
 from bigforest.store.store import Store
 
@@ -78,9 +79,8 @@ class FeatureTable(TableView):
         codes, dictionary = (codes, None) if ranked is None else (ranked.codes, ranked.dictionary)
         target = context.target(values[0][0] if values else None)
         roots = Roots.one(items.size, subtree_task.key, subtree_task.depth, subtree_task.constant)
-        nodes, subsets = grow_on_features(
-            codes, by_rows(codes), items, target, roots, context.rules, context.features, dictionary
-        )
+        mixed = context.features.mixed(roots.max_rows, target.number)
+        nodes, subsets = grow(codes, by_rows(codes), items, target, roots, context.rules, mixed, dictionary)
         write_subtree(path, (nodes if ranked is None else ranked.known_again(nodes), subsets))
         return nodes.feature.size
 

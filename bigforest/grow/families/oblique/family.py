@@ -20,7 +20,7 @@ from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.memory import code_bytes
 from bigforest.grow.shared.tree_arrays import tree_arrays
-from bigforest.kernels.tree.grow import grow_oblique
+from bigforest.kernels.tree.grow import grow
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -50,7 +50,7 @@ class ProjectionFamily(Family):
         """See Family; shared has `scratch`, which gives what the kernels need for a tree."""
         store = call.sampler.store
         scratch = shared.scratch(store, call.by_row, call.items, call.first)
-        nodes, pool = grow_oblique(store.codes, call.by_row, call.items, call.target, call.roots, call.rules, scratch)
+        nodes, pool = grow(store.codes, call.by_row, call.items, call.target, call.roots, call.rules, scratch)
         return tree_arrays(nodes, store.dictionaries, criterion_of(call.sampler.config), pool)
 
     @abstractmethod

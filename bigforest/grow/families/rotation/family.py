@@ -97,7 +97,7 @@ class RotationFamily(ProjectionFamily):
         store, config = call.sampler.store, call.sampler.config
         axes = self.tree_axes(call.sampler, call.first, shared)
         codes, dictionaries = rotate(store, axes, (call.items >> np.uint64(32)).astype(np.intp))
-        nodes = grow(codes, by_rows(codes), call.items, call.target, call.roots, call.rules)
+        nodes, _ = grow(codes, by_rows(codes), call.items, call.target, call.roots, call.rules)
         return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config)), axes)
 
     def projection_table(

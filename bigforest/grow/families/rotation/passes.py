@@ -155,7 +155,7 @@ class RotationTable(ProjectionTable):
         """See ProjectionTable."""
         fit = (np.zeros_like(column) if own.lost[axis] else column for axis, column in enumerate(columns))
         codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
-        nodes = grow(codes, by_rows(codes), *subtree)
+        nodes, _ = grow(codes, by_rows(codes), *subtree)
         size = np.zeros(nodes.feature.size, np.uint32)
         pool = DirectionExtras(np.empty(size.size), size, np.zeros(0, np.int32), np.zeros(0), np.zeros(1, np.uint64))
         return nodes, with_thresholds(nodes, dictionaries, pool)

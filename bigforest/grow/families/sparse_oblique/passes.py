@@ -47,7 +47,7 @@ from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.kernels.out_of_core.draws import begin_directions, draw_direction, draw_order, offered_differences
 from bigforest.kernels.scan.features import make_feature_draw
 from bigforest.kernels.tree.builder import CodeTree
-from bigforest.kernels.tree.grow import grow_oblique
+from bigforest.kernels.tree.grow import grow
 from bigforest.sampling.bags import Sampler
 from bigforest.store.store import Dictionaries, Store
 
@@ -237,7 +237,7 @@ class SparseObliqueTable(ProjectionTable):
         if self.draws.of_tree:
             _put_own(own, int(self.draws.sparse.columns), oblique.means)
             project_differences(codes, by_row, values, items, oblique.means, oblique.value[0])
-        nodes, pool = grow_oblique(codes, by_row, *subtree, oblique)
+        nodes, pool = grow(codes, by_row, *subtree, oblique)
         high = [self.ends(feature, low[start:stop]) for feature, (start, stop) in enumerate(pairwise(offsets.tolist()))]
         return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
 

@@ -27,7 +27,7 @@ from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
 from bigforest.kernels.subspace.columns import Subspace, SubspaceColumns, make_subspace
 from bigforest.kernels.tree.builder import CodeTree
-from bigforest.kernels.tree.grow import grow_oblique
+from bigforest.kernels.tree.grow import grow
 from bigforest.schema.config import TrainConfig
 
 
@@ -126,7 +126,7 @@ class SubspaceTable(ProjectionTable):
         rows = subtree.items.size
         space = with_cells(empty_space(self.scratch.seen, own.feature), columns, rows)
         subspace = self.scratch.of(space, own, subtree.target.number, rows)
-        return grow_oblique(_no_codes(own.feature.size), NO_ROWS, *subtree, subspace)
+        return grow(_no_codes(own.feature.size), NO_ROWS, *subtree, subspace)
 
     def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
         """See TableView: by perceptrons, a task for each tree, or several where there are few."""
