@@ -22,7 +22,7 @@ from bigforest.forest.grown import GrownForest
 from bigforest.forest.load import tree_votes
 from bigforest.predict.html import html_of
 from bigforest.schema.labels import label_type
-from bigforest.schema.options import check_lambda
+from bigforest.schema.options import check_amount
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
@@ -578,7 +578,7 @@ class Forest(GrownForest):
         ConfigError
             Unless it is a finite number, 0 or more.
         """
-        check_lambda("amount", amount)
+        check_amount(amount)
         found = Shrinkage(float(amount))
         return Forest(self.directory, self._header, self._parts, found, self._holding, shrunk=True)
 

@@ -127,7 +127,7 @@ def is_lambda(value: object) -> bool:
     return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
-def check_lambda(name: str, value: object) -> None:
-    """Raise ConfigError unless the argument `name` is a lambda."""
+def check_amount(value: object) -> None:
+    """Raise ConfigError unless the argument `amount` is a lambda."""
     if not is_lambda(value):
-        raise ConfigError(f"{name} must be a finite number of rows, 0 or more, not {shown(value)}")
+        raise ConfigError(f"amount must be a finite number of rows, 0 or more, not {shown(value)}")

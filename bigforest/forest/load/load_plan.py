@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.memory_estimate import MemoryEstimate
 from bigforest.forest.format.parts import PIECE_BYTES, piece_rows
 
 # Bytes of a node while it is loaded, of a mixed leaf per class (its counts and its ballot), and of a term of an oblique
@@ -66,89 +64,34 @@ def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: in
     return [*groups, range(begin, sizes.size)]
 
 
-def cuts(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[list[range]]:
-    """Several ways to `cut`, from single entries to as many together as `most` bytes, at least the largest, allow."""
-    largest = int(sizes.max())
-    found: dict[int, list[range]] = {}
-    for bound in np.linspace(largest, max(largest, min(int(sizes.sum()), most)), _CHOICES):
-        groups = cut(sizes, first, int(bound), trees)
-        found.setdefault(len(groups), groups)
-    return list(found.values())
-
-
 def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
     """Bytes of the largest group."""
     return max(int(sizes[group.start : group.stop].sum()) for group in groups)
 
 
-class LoadPlan(NamedTuple):
-    """How to bring rows and trees together: each range of `rows` rows before one group of entries after the other."""
-
-    groups: list[range]
-    rows: int
-    need: MemoryEstimate
-
-
-class Visit(NamedTuple):
-    """What rows and trees cost that are brought together, besides the trees.
-
-    stage      its name, for the estimate.
-    rows       rows of the table; classes, of its target.
-    fixed      bytes whatever is chosen.
-    row_bytes  bytes kept for each row of a range; ranges are multiples of `step` rows.
-    row_ns     time to bring a row before a group.
-    group_ns   time to load a group, besides its nodes.
-    one_keeps  whether rows are kept even where all trees are one group.
-    """
-
-    stage: str
-    rows: int
-    classes: int
-    fixed: int
-    row_bytes: int
-    step: int
-    row_ns: float
-    group_ns: float
-    one_keeps: bool
-
-
-def choose_load_plan(
-    sizes: NDArray[np.int64],
-    first: NDArray[np.int64],
-    visit: Visit,
-    room: int,
-    smallest: int,
-    most: int | None = None,
-    trees: int | None = None,
-) -> LoadPlan:
-    """The way that takes the least time and at most `room` bytes, which must hold the largest entry and a step of rows.
-
-    sizes, first  see `cut`.
-    smallest      the smallest budget that works.
-    most, trees   most bytes and trees of a group in any case; None for any number.
-    """
-    groups, rows = [range(sizes.size)], visit.rows
-    keeps = visit.one_keeps or int(sizes.sum()) > room
-    if keeps:
-        most = room if most is None else most
-        groups, rows = _quickest(sizes, first, visit, room, most, sizes.size if trees is None else trees)
-        keeps = visit.one_keeps or len(groups) > 1
-    memory = visit.fixed + group_bytes(sizes, groups) + (rows * visit.row_bytes if keeps else 0)
-    return LoadPlan(groups, rows, MemoryEstimate(visit.stage, memory, min(smallest, memory), passes=len(groups)))
-
-
-def _quickest(
-    sizes: NDArray[np.int64], first: NDArray[np.int64], visit: Visit, room: int, most: int, trees: int
+def choose_groups(
+    sizes: NDArray[np.int64], room: int, *, rows: int, classes: int, row_bytes: int, step: int, row_ns: float
 ) -> tuple[list[range], int]:
-    rows, step, row_bytes = visit.rows, visit.step, visit.row_bytes
-    node_ns = LOADING_NS + COUNT_NS * visit.classes
+    """The groups of entries, and the rows that are brought before one group after the other, that take the least time.
+
+    sizes      int64 [entries], bytes of each.
+    room       most bytes together, which hold the largest entry and a step of rows.
+    rows       of the table; classes: of its target.
+    row_bytes  kept for each row that is brought, unless all entries are one group; these rows are a multiple of `step`.
+    row_ns     time to bring a row before a group.
+    """
+    total, largest = int(sizes.sum()), int(sizes.max())
+    if total <= room:
+        return [range(sizes.size)], rows
+    most = max(largest, min(total, room - step * row_bytes))
     best: tuple[float, list[range], int] | None = None
-    for groups in cuts(sizes, first, min(most, room - step * row_bytes), trees):
+    for bound in np.linspace(largest, most, _CHOICES).astype(np.int64).tolist():
+        groups = cut(sizes, np.arange(sizes.size + 1), bound, sizes.size)
         left = room - group_bytes(sizes, groups)
         part = max(step, min(rows, left // row_bytes // step * step if left < rows * row_bytes else rows))
         loads = -(-rows // part) if len(groups) > 1 else 1
-        load = float(sizes.sum()) / NODE_BYTES * node_ns + len(groups) * visit.group_ns
-        time = loads * load + float(rows) * len(groups) * visit.row_ns
+        load = float(total) / NODE_BYTES * (LOADING_NS + COUNT_NS * classes)
+        time = loads * load + float(rows) * len(groups) * row_ns
         if best is None or time < best[0]:
             best = time, groups, part
     assert best is not None

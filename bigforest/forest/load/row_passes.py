@@ -16,7 +16,7 @@ from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import Trees
-from bigforest.forest.load.load_plan import LOADING_BYTES, Visit, choose_load_plan
+from bigforest.forest.load.load_plan import LOADING_BYTES, choose_groups, group_bytes
 from bigforest.forest.load.predictor import LEAF_CELLS, Answers, BetweenGroups, Predictor
 from bigforest.forest.load.row_batch import CHUNK_BYTES, RowBatch, tile_bytes
 
@@ -168,19 +168,12 @@ def plan_passes(
         room = max(resources.memory, smallest) - fixed
         batch = min(batch, max(fewest, room // _BATCH_SHARE // row_batch))
         batch = min(batch, (room - int(sizes.max()) - fewest * row_votes) // row_batch)
-    visit = Visit(
-        stage="predict",
-        rows=table_rows,
-        classes=shape.classes,
-        fixed=fixed + batch * row_batch,
-        row_bytes=row_votes,
-        step=fewest,
-        row_ns=_CELL_NS * shape.features,
-        group_ns=0.0,
-        one_keeps=False,
-    )
-    way = choose_load_plan(sizes, first, visit, room - batch * row_batch, smallest)
-    return AnswerPasses(np.empty(0, np.int64), way.groups, way.rows, batch, _not_loaded), way.need
+    left, row_ns = room - batch * row_batch, _CELL_NS * shape.features
+    costs = {"classes": shape.classes, "row_bytes": row_votes, "step": fewest}
+    groups, rows = choose_groups(sizes, left, rows=table_rows, row_ns=row_ns, **costs)
+    memory = fixed + batch * row_batch + group_bytes(sizes, groups) + (rows * row_votes if len(groups) > 1 else 0)
+    need = MemoryEstimate("predict", memory, min(smallest, memory), passes=len(groups))
+    return AnswerPasses(np.empty(0, np.int64), groups, rows, batch, _not_loaded), need
 
 
 def _not_loaded(entries: range) -> Predictor:
