@@ -37,9 +37,11 @@ from tables import markdown
 import bigforest
 from bigforest.common.events import silent
 from bigforest.common.memory_estimate import Shape
-from bigforest.execution import dask_cluster, pace
-from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
+from bigforest.execution import pace
+from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources, available_threads
+from bigforest.execution.task_run import TaskRun
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.projection import MEASURED, Machines, project_training
@@ -154,7 +156,7 @@ def traced() -> Iterator[list[Call]]:
     """The calls that are made meanwhile, with the seconds that tasks report."""
     calls: list[Call] = []
     taken: list[float] = []
-    result, ways = dask_cluster._Run._result, {name: getattr(ClusterExecutor, name) for name in WAYS}
+    result, ways = TaskRun.result, {name: getattr(ClusterExecutor, name) for name in WAYS}
 
     def noting(run: Any, future: Any) -> Any:
         done = result(run, future)
@@ -171,13 +173,13 @@ def traced() -> Iterator[list[Call]]:
 
         return call
 
-    dask_cluster._Run._result = noting  # type: ignore[method-assign]
+    TaskRun.result = noting  # type: ignore[method-assign]
     for name in WAYS:
         setattr(ClusterExecutor, name, way(name))
     try:
         yield calls
     finally:
-        dask_cluster._Run._result = result  # type: ignore[method-assign]
+        TaskRun.result = result  # type: ignore[method-assign]
         for name, kept in ways.items():
             setattr(ClusterExecutor, name, kept)
 

@@ -18,9 +18,9 @@ from bigforest.common.events import Listener, Stage, silent, stage
 from bigforest.common.memory_estimate import Extras
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import column_names
+from bigforest.execution.cluster import Cluster
 from bigforest.execution.compiling import announced
 from bigforest.execution.connect import cluster_of
-from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.grow.forest import compile_for
 from bigforest.grow.warm_up import kernels_of

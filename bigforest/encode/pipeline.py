@@ -170,5 +170,4 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
         def written(index: int, _: None) -> None:
             writer.written(ranges[index])
 
-        # One that writes late would change the time of a file that is in use.
-        executor.run(write_range, [(wanted,) for wanted in ranges], written, alone=True)
+        executor.run(write_range, [(wanted,) for wanted in ranges], written)

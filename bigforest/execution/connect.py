@@ -15,7 +15,7 @@ from typing import Any
 
 from bigforest.common.errors import ClusterError, ConfigError
 from bigforest.common.events import Listener, Notice, WorkersUsed, WorkerUse, silent
-from bigforest.execution.dask_cluster import Cluster
+from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.storage.paths import is_folder
 

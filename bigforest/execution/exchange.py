@@ -1,14 +1,16 @@
 """Workers exchange parts of their results directly, without the scheduler and the client.
 
 A task keeps a list of parts in its process (`keep`) and returns only their place. The task that finishes a part
-takes it from all processes (`merge_parts`), each of which then forgets it. A part whose process has gone is lost, and
-the client starts its tasks again.
+fetches it from all processes (`merge_parts`). These keep it until a task of a later run of the same client comes, so
+that another worker can finish it too when the first one is slow. A part whose process has gone is lost, and the client
+starts its tasks again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import pickle
+import secrets
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -16,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 Part = TypeVar("Part")
 
 # The operation of Dask's workers by which they request parts from each other.
-_OPERATION = "bigforest_take"
+_OPERATION = "bigforest_give"
 # Parts on their way to a task at once.
 _AT_ONCE = 4
 
@@ -30,31 +32,40 @@ class HeldParts(NamedTuple):
 
 
 class LostPart(Exception):
-    """A part is not where it was, in the worker of this address: its process has gone, or another attempt of the task
-    has taken it."""
+    """A part is not where it was, in the worker of this address: its process has gone."""
+
+
+class RunNumber(NamedTuple):
+    """The number of a run among those of a client, whose mark no other client has."""
+
+    client: str
+    number: int
 
 
 _LOCK = threading.Lock()
-_HELD: dict[str, dict[int, bytes]] = {}
+_HELD: dict[str, tuple[RunNumber, list[bytes]]] = {}
 
 
-def keep(key: str, parts: Sequence[Any]) -> HeldParts:
-    """Keep parts in this worker, packed, until they are taken. key: of no other task, nor of another attempt."""
+def keep(run: RunNumber, parts: Sequence[Any]) -> HeldParts:
+    """Keep parts in this worker, packed, until a later run of the client."""
     from distributed import get_worker
 
     here = get_worker()
-    here.handlers[_OPERATION] = _take_part
-    packed = {number: pickle.dumps(part) for number, part in enumerate(parts)}
+    here.handlers[_OPERATION] = _give_part
+    packed = [pickle.dumps(part) for part in parts]
+    key = secrets.token_hex(16)
     with _LOCK:
-        _HELD[key] = packed
-    return HeldParts(str(here.address), key, sum(map(len, packed.values())))
+        _HELD[key] = run, packed
+    return HeldParts(str(here.address), key, sum(map(len, packed)))
 
 
-def forget(run: str) -> None:
-    """Drop the remaining parts whose key begins with `run`."""
+def forget(run: RunNumber, *, earlier: bool = False) -> None:
+    """Drop the parts of a run, or those of all earlier ones of its client."""
     with _LOCK:
-        for key in [key for key in _HELD if key.startswith(run)]:
-            del _HELD[key]
+        same = [(key, own) for key, (own, _) in _HELD.items() if own.client == run.client]
+        for key, own in same:
+            if own < run if earlier else own == run:
+                del _HELD[key]
 
 
 def merge_parts(held: Sequence[HeldParts], number: int, merge: Callable[[Part, Part], Part]) -> Part:
@@ -80,14 +91,10 @@ def merge_parts(held: Sequence[HeldParts], number: int, merge: Callable[[Part, P
 def _own_part(key: str, number: int) -> bytes:
     """The packed part, which is empty where there is none."""
     with _LOCK:
-        parts = _HELD.get(key, {})
-        part = parts.pop(number, b"")
-        if key in _HELD and not parts:
-            del _HELD[key]
-        return part
+        return _HELD[key][1][number] if key in _HELD else b""
 
 
-def _take_part(key: str, number: int) -> dict[str, Any]:
+def _give_part(key: str, number: int) -> dict[str, Any]:
     """What a worker answers another."""
     from distributed.protocol import to_serialize
 

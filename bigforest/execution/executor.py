@@ -18,15 +18,11 @@ Part = TypeVar("Part")
 
 
 class TaskBatch(NamedTuple, Generic[Result]):
-    """The tasks of one call: `function(*shared, *arguments[i])` for every i.
-
-    alone  whether a task must not be given to a second worker because the first one is slow.
-    """
+    """The tasks of one call: `function(*shared, *arguments[i])` for every i."""
 
     function: Callable[..., Result]
     arguments: Sequence[tuple[Any, ...]]
     shared: tuple[Any, ...]
-    alone: bool = False
 
 
 class PartBatch(NamedTuple, Generic[Part, Result]):
@@ -64,17 +60,13 @@ class Executor(ABC):
         arguments: Sequence[tuple[Any, ...]],
         on_result: Callable[[int, Result], None],
         shared: tuple[Any, ...] = (),
-        *,
-        alone: bool = False,
     ) -> None:
         """Call `function(*shared, *arguments[i])` for every i, and `on_result(i, result)` after each.
 
         Results are delivered once each, in the order in which tasks end, in the calling thread, and are not kept. The
         first error ends it: no further task is started, and running ones end before it is raised.
-
-        alone  see TaskBatch
         """
-        self._each(TaskBatch(function, arguments, shared, alone), on_result)
+        self._each(TaskBatch(function, arguments, shared), on_result)
 
     def reduce(
         self,

@@ -13,7 +13,7 @@ from bigforest.common.sizes import parse_bytes
 from bigforest.storage.paths import is_folder
 
 if TYPE_CHECKING:
-    from bigforest.execution.dask_cluster import Cluster
+    from bigforest.execution.cluster import Cluster
     from bigforest.execution.executor import Executor
 
 # Limit per process, more than any machine has; systems allow some ten thousand.

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from bigforest.common.errors import BigForestError, ClusterError, DiskFullError, StorageError
 from bigforest.common.version import __version__
 from bigforest.execution import exchange
+from bigforest.execution.exchange import RunNumber
 from bigforest.execution.threads import run
 from bigforest.storage.atomic import disk_full
 from bigforest.storage.paths import as_path
@@ -28,7 +29,7 @@ _REMEMBERED = 256
 class Order(NamedTuple):
     """Sent with every task. run: its run; slots: concurrent calls in a process; versions: required versions."""
 
-    run: str
+    run: RunNumber
     slots: int
     versions: dict[str, str]
 
@@ -129,7 +130,7 @@ def hold_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> D
     this number of threads; the lists, merged entry by entry, stay here, and the result is where."""
 
     def work() -> exchange.HeldParts:
-        held = exchange.keep(f"{order.run}-{_unique()}", _reduced(order, packed, shared))
+        held = exchange.keep(order.run, _reduced(order, packed, shared))
         if _RUNNING.is_stopped(order.run):  # another worker has been faster, and nobody takes these
             exchange.forget(order.run)
         return held
@@ -181,6 +182,7 @@ def _done(order: Order, work: Callable[[], Any]) -> Done:
     wrong = version_error(order.versions, versions_here(), f"the worker {where}")
     if wrong is not None:
         return Done(None, wrong, {})
+    exchange.forget(order.run, earlier=True)
     begin = time.perf_counter()
     try:
         result, failure = work(), None
@@ -196,8 +198,10 @@ def _done(order: Order, work: Callable[[], Any]) -> Done:
 
 
 async def off_loop(packed: bytes) -> Any:
-    """Call the packed function in a thread, while the worker goes on to answer the scheduler."""
-    function, arguments = pickle.loads(packed)
+    """Call the packed function in a thread, while the worker goes on to answer the scheduler. Parts of the runs before
+    this one are forgotten."""
+    run, function, arguments = pickle.loads(packed)
+    exchange.forget(run, earlier=True)
     return await asyncio.to_thread(function, *arguments)
 
 
@@ -210,7 +214,7 @@ def describe_worker(dask_worker: Any) -> Facts:
     return Facts(versions_here(), dask_worker.state.nthreads, limit, bool(limit) and any(acts))
 
 
-def stop(run: str) -> int:
+def stop(run: RunNumber) -> int:
     """Start no further task of the run here; returns the number of running ones."""
     running = _RUNNING.stop(run)
     exchange.forget(run)  # what is kept from now on, hold_here forgets
@@ -234,8 +238,8 @@ class _Running:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._calls: dict[str, int] = {}
-        self._stopped: deque[str] = deque(maxlen=_REMEMBERED)
+        self._calls: dict[RunNumber, int] = {}
+        self._stopped: deque[RunNumber] = deque(maxlen=_REMEMBERED)
 
     @contextmanager
     def slot(self, order: Order) -> Iterator[None]:
@@ -255,11 +259,11 @@ class _Running:
                     del self._calls[order.run]
                 self._changed.notify_all()
 
-    def is_stopped(self, run: str) -> bool:
+    def is_stopped(self, run: RunNumber) -> bool:
         """Whether the run has been stopped."""
         return run in self._stopped
 
-    def stop(self, run: str) -> int:
+    def stop(self, run: RunNumber) -> int:
         with self._changed:
             if run not in self._stopped:
                 self._stopped.append(run)

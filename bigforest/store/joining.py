@@ -61,7 +61,11 @@ class JoinedFile:
 
 
 def write_range(wanted: FileRange) -> None:
-    """Task: write a range of a file that is there."""
+    """Task: write a range of a file that is there.
+
+    A worker that is slow, or was taken for dead, does not touch the file any more once another has written the range:
+    then pieces are removed, and whoever uses the file would find that its time has changed.
+    """
     with wanted.path.open("r+b") as out:
         out.seek(wanted.begin)
         for piece in wanted.pieces:
@@ -72,5 +76,8 @@ def write_range(wanted: FileRange) -> None:
                     found = content.read(min(left, COPY_BYTES))
                     if not found:
                         raise OSError(f"{piece.path} has become shorter")
+                    if not piece.path.exists():
+                        raise FileNotFoundError(f"{piece.path} is gone: another worker has written {wanted.path}")
                     out.write(found)
+                    out.flush()
                     left -= len(found)

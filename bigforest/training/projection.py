@@ -16,7 +16,8 @@ import numpy as np
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.memory_estimate import Shape
 from bigforest.common.sizes import parse_link
-from bigforest.execution.dask_cluster import Cluster, share_out
+from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import share_out
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size

@@ -29,6 +29,7 @@ from bigforest.common.errors import (
     OutputExistsError,
     StorageError,
 )
+from bigforest.forest.votes.leaf_files import FOLDER as LEAVES
 from bigforest.predict.forest import is_forest
 from bigforest.storage.atomic import (
     check_output,
@@ -146,6 +147,8 @@ class ResumableRun:
             raise OutputExistsError(f"{self.out} was created by another process during the run; move it away")
         sync_names(self.forest)
         install(self.forest, self.place, self.folder / _REPLACED)
+        if not is_remote(self.place):
+            remove_leftovers(self.place)  # that came since; from now on workers look for the folder under its old name
         self.discard()
 
     def discard(self) -> None:
@@ -155,6 +158,12 @@ class ResumableRun:
             if work is not None:
                 _remove_work(as_path(work), self.state.mark)
         _remove_rest(self.folder)
+
+
+def remove_leftovers(forest: Path) -> None:
+    """Remove what was left in a forest by workers that were lost, or slower than those that took over their tasks."""
+    remove_half_made(forest)
+    remove(forest / LEAVES)
 
 
 def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) -> ResumableRun:

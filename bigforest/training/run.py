@@ -29,7 +29,6 @@ from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.forest.votes.leaf_files import FOLDER as LEAVES
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_residents
@@ -41,13 +40,13 @@ from bigforest.schema.config import TrainConfig
 from bigforest.schema.options import AUTO
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
-from bigforest.storage.paths import as_path, free_bytes, local_workdir, remove_half_made
+from bigforest.storage.paths import as_path, free_bytes, local_workdir
 from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
 from bigforest.training.choose import complete_config
 from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.job import TrainingJob, make_store
-from bigforest.training.resumable_run import ResumableRun, begin, go_on, reopen
+from bigforest.training.resumable_run import ResumableRun, begin, go_on, remove_leftovers, reopen
 from bigforest.training.run_state import RunState, versions
 from bigforest.training.weighing import grow_forest
 
@@ -304,9 +303,7 @@ def _write_forest(
         trees = trees if resources.memory is None else None
         write_validation(directory, validation, shrinkage, resources, clock)
     store.check_unchanged()
-    # Left by workers of a cluster that were lost, or slower than those that took over their tasks.
-    remove_half_made(directory)
-    remove(directory / LEAVES)
+    remove_leftovers(directory)
     write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin, shrinkage)
     return trees
 

@@ -27,9 +27,11 @@ from bigforest.common.events import Event, Notice, StageAdvanced, StageStarted, 
 from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution import arguments, pace, worker
-from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, _Run, share_out
+from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import ClusterExecutor, share_out
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
+from bigforest.execution.task_run import TaskRun
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
@@ -508,9 +510,9 @@ def test_run__a_task_that_fails_is_tried_again_and_reported(client: Client, tmp_
 def test_run__a_result_whose_worker_dies_before_it_is_taken(
     client: Client, both_alive: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take, taken = _Run._result, []
+    take, taken = TaskRun.result, []
 
-    def too_late(run: _Run, future: Any) -> Any:
+    def too_late(run: TaskRun, future: Any) -> Any:
         if not taken:
             [holders] = client.who_has([future]).values()
             [pid] = client.run(os.getpid, workers=list(holders)).values()
@@ -521,7 +523,7 @@ def test_run__a_result_whose_worker_dies_before_it_is_taken(
         taken.append(future.key)
         return take(run, future)
 
-    monkeypatch.setattr(_Run, "_result", too_late)
+    monkeypatch.setattr(TaskRun, "result", too_late)
     found: list[int] = []
     ClusterExecutor(Cluster(client), 1).run(_seven_later, [(1.0,)], lambda _, result: found.append(result))
     assert found == [7]

@@ -6,6 +6,7 @@ import errno
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from distributed import Client, LocalCluster
 import bigforest
 from bigforest.common.errors import DiskFullError
 from bigforest.common.events import Event, Notice, StageAdvanced, silent
-from bigforest.execution import connect, dask_cluster, pace
-from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
+from bigforest.execution import cluster as clusters
+from bigforest.execution import connect, exchange, pace
+from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.pace import Pace
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
@@ -61,7 +64,7 @@ def two(client: Client) -> None:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pace, "LEAST_SECONDS", 0.2)
-    monkeypatch.setattr(dask_cluster, "_RACES", 1)
+    monkeypatch.setattr(clusters, "_RACES", 1)
 
 
 def _held_up(place: str, slow: int, number: int) -> int:
@@ -105,6 +108,55 @@ def test_cluster__a_slow_worker_holds_nothing_up(
     assert "slower" in cluster.trouble[address]
     assert executor.size == 1  # it gets work last
     (tmp_path / "go on").touch()
+
+
+def _first_slow(place: str, pids: tuple[int, ...], part: int) -> int:
+    """What the first process that comes here does not finish before the other has taken over."""
+    with suppress(FileExistsError), Path(place).open("x") as file:
+        file.write(str(os.getpid()))
+    end = time.monotonic() + 120
+    while Path(place).read_text() == str(os.getpid()) and not Path(f"{place}-other").exists():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    return part
+
+
+def _counted(place: str, pids: tuple[int, ...], number: int) -> list[int]:
+    return [number, 10 * number]
+
+
+def test_reduce_parts__a_slow_owner_is_handed_on(client: Client, two: None, impatient: None, tmp_path: Path) -> None:
+    """The other finishes its part too, from the same counts."""
+    cluster = Cluster(client)
+    shared = (str(tmp_path / "slow"), tuple(client.run(os.getpid).values()))
+    arguments = [(number,) for number in range(4)]
+    executor = ClusterExecutor(cluster, 1)
+    assert executor.reduce_parts(_counted, arguments, max, _first_slow, [(), ()], shared) == [3, 30]
+    slow = (tmp_path / "slow").read_text()
+    (tmp_path / "slow-other").touch()
+    [trouble] = cluster.trouble
+    assert client.run(os.getpid, workers=[trouble]) == {trouble: int(slow)}
+
+
+def test_reduce_parts__workers_keep_parts_until_the_next_run(client: Client, two: None) -> None:
+    executor = ClusterExecutor(Cluster(client), 1)
+    for _ in range(2):
+        shared = ("", ())
+        assert executor.reduce_parts(_counted, [(1,), (2,)], max, _part, [(), ()], shared) == [2, 20]
+        assert [len(runs) for runs in client.run(_kept).values()] == [1, 1]
+    executor.run_on_all_workers(_kept)
+    assert executor.reduce(abs, [(-1,), (-2,)], max) == 2
+    executor.run(abs, [(-1,)], lambda *_: None)
+    executor.run_on_all_workers(_kept)
+    assert list(client.run(_kept).values()) == [[], []]
+
+
+def _part(place: str, pids: tuple[int, ...], part: int) -> int:
+    return part
+
+
+def _kept() -> list[Any]:
+    return [run for run, _ in exchange._HELD.values()]
 
 
 def test_cluster__a_late_task_waits_for_a_worker_that_is_free(

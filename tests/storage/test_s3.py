@@ -20,7 +20,7 @@ from distributed import Client, LocalCluster
 import bigforest
 from bigforest.common.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError, StorageError
 from bigforest.common.events import Event, StageAdvanced, silent
-from bigforest.execution.dask_cluster import Cluster
+from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan

@@ -43,3 +43,26 @@ def test_write_range__a_file_that_was_cut(tmp_path: Path) -> None:
     [wanted] = [*(joined := JoinedFile(tmp_path / "joined")).add(tmp_path / "short", 5), *joined.rest()]
     with pytest.raises(OSError, match="has become shorter"):
         write_range(wanted)
+
+
+def test_write_range__does_not_touch_what_another_worker_has_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that was slower goes on when the other has ended, and the pieces are removed."""
+    monkeypatch.setattr(joining, "COPY_BYTES", 4)
+    joined, piece = tmp_path / "joined", tmp_path / "piece"
+    piece.write_bytes(b"abcdefgh")
+    [wanted] = [*(parts := JoinedFile(joined)).add(piece, 8), *parts.rest()]
+    exists, asked = Path.exists, []
+
+    def other_ends(path: Path) -> bool:
+        asked.append(path)
+        if len(asked) == 2:
+            piece.unlink()
+            joined.write_bytes(b"in use")
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", other_ends)
+    with pytest.raises(FileNotFoundError, match="another worker has written"):
+        write_range(wanted)
+    assert joined.read_bytes() == b"in use"

@@ -21,6 +21,7 @@ from bigforest.forest.format import nodes as forest_nodes
 from bigforest.forest.format.nodes import part_path
 from bigforest.grow.forest import part_groups
 from bigforest.storage import owned_folders
+from bigforest.training import resumable_run
 from bigforest.training.run_state import RunState
 from tests.thorough import examples
 
@@ -468,3 +469,20 @@ def test_forest__of_other_files_does_not_mix(table: Path, tmp_path: Path) -> Non
     shutil.copy(tmp_path / "g/trees/part-0000000.parquet", folder / "forest/trees/part-0000000.parquet")
     with pytest.raises(bigforest.FormatError, match=r"belongs to another forest.*remove this file"):
         bigforest.train(resume=tmp_path / "f")
+
+
+def test_train__what_a_worker_writes_too_late_is_not_in_the_forest(
+    table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install = resumable_run.install
+
+    def after_another_worker(made: Path, place: Path, aside: Path) -> None:
+        for late in (made / "votes" / "part-0000000.ballots", made / "trees" / f".part-0000000.{'0' * 16}.tmp"):
+            late.parent.mkdir(exist_ok=True)
+            late.touch()
+        install(made, place, aside)
+
+    monkeypatch.setattr(resumable_run, "install", after_another_worker)
+    bigforest.train(table, "kind", out=tmp_path / "f", **OPTIONS)
+    assert files(tmp_path / "f") == expected
+    assert not (tmp_path / "f" / "votes").exists()

@@ -1,0 +1,158 @@
+"""The workers behind a client of Dask: which there are, what they can do and have done, and what is wrong with some."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import secrets
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bigforest.common.errors import BigForestError, ClusterError
+from bigforest.execution import worker
+from bigforest.execution.exchange import RunNumber
+from bigforest.execution.worker import Facts, Ledger
+from bigforest.storage.atomic import TemporaryFolder
+
+Result = TypeVar("Result")
+
+# Tasks that others have taken over from a worker before it gets work last: the first one of a new worker takes long.
+_RACES = 2
+# Seconds for workers to appear.
+_PATIENCE = 60.0
+
+
+class Cluster:
+    """The workers behind a client of Dask.
+
+    spent    what each of them has done so far.
+    trouble  what was wrong with some of them: they are slow, or their disk is full. They get work last.
+    races    how many tasks others have taken over from each.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.spent: Ledger = {}
+        self.trouble: dict[str, str] = {}
+        self.races: Counter[str] = Counter()
+        self._runs = RunNumber(secrets.token_hex(8), 0)
+
+    def check(self) -> list[str]:
+        """Raise ClusterError unless there are workers with the same versions; returns further notices."""
+        with self.errors("looking at the workers"):
+            try:
+                self.client.wait_for_workers(1, timeout=_PATIENCE)
+            except TimeoutError as error:
+                raise ClusterError(f"the scheduler has no workers after {_PATIENCE:.0f} s; start some") from error
+            facts = self._facts()
+        needed = worker.versions_here()
+        for address, found in facts.items():
+            wrong = worker.version_error(needed, found.versions, f"the worker {address}")
+            if wrong is not None:
+                raise wrong
+        watched = sorted(address for address, found in facts.items() if found.monitored)
+        if not watched:
+            return []
+        return [
+            f"Dask watches the memory of {_some(watched)} and counts mapped files as used, so it may pause or kill "
+            "workers for no reason; start workers with --memory-limit 0, and set memory instead"
+        ]
+
+    def new_run(self) -> RunNumber:
+        """The number of a run that begins now, when all earlier ones have ended."""
+        self._runs = self._runs._replace(number=self._runs.number + 1)
+        return self._runs
+
+    def threads(self) -> dict[str, int]:
+        """Threads of each worker there is now, except for those in trouble, unless all are."""
+        with self.errors("asking for the workers"):
+            workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        good = [address for address in workers if address not in self.trouble]
+        return {address: int(workers[address]["nthreads"]) for address in good or workers}
+
+    def check_folder(self, folder: Path, option: str) -> None:
+        """Raise ClusterError, naming the option to change, unless all workers see `folder` and may write there."""
+        question, answer, content = secrets.token_hex(8), secrets.token_hex(8), secrets.token_hex(16)
+        with TemporaryFolder(folder.resolve()) as here:
+            asked = here / question
+            asked.write_text(content, encoding="utf-8")
+            found = self.on_each(worker.look, str(asked), content, answer)
+            for address, wrong in found.items():
+                if wrong:
+                    raise ClusterError(
+                        f"the worker {address} cannot use the folder {folder} ({wrong}); give as {option} a folder on "
+                        "a disk that all machines share under the same path"
+                    )
+            if len(list(here.glob(f"{answer}-*"))) < len(found):
+                raise ClusterError(
+                    f"what workers write to {folder} is not visible here; give as {option} a folder on a disk that "
+                    "all machines share under the same path"
+                )
+
+    def note_lost(self, addresses: Collection[str]) -> None:
+        """What these workers held could not be had."""
+        gone = set(addresses) - {*self.threads(), *self.trouble} if addresses else ()
+        self.trouble |= dict.fromkeys(gone, "was lost, and what it had counted was counted again")
+
+    def note_slow(self, addresses: Iterable[str]) -> None:
+        """Others have taken over a task from each of these workers."""
+        for address in addresses:
+            self.races[address] += 1
+            if self.races[address] == _RACES:
+                self.trouble[address] = "is much slower than the others, which have taken over its tasks"
+
+    def other_than(self, busy: Collection[str], several: Iterable[str]) -> str | None:
+        """The first of several workers that is not among the busy ones, and of which no trouble is known."""
+        return next((one for one in several if one not in busy and one not in self.trouble), None)
+
+    def on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
+        """What the function returns in each worker; a worker that goes away meanwhile is left out."""
+        with self.errors(f"calling {function.__name__}"):
+            found = self.client.run(worker.off_loop, pickle.dumps((self._runs, function, arguments)), on_error="return")
+        return {address: result for address, result in found.items() if _is_result(address, result)}
+
+    def _facts(self) -> dict[str, Facts]:
+        try:
+            found = self.client.run(worker.describe_worker, on_error="return")
+        except ImportError as error:
+            raise ClusterError(f"a worker cannot load bigforest ({error}); install the same version there") from error
+        return {address: result for address, result in found.items() if _is_result(address, result)}
+
+    @contextlib.contextmanager
+    def errors(self, doing: str) -> Iterator[None]:
+        """Raise ClusterError if the connection to the scheduler is lost while the block runs."""
+        from concurrent.futures import CancelledError
+
+        from distributed.client import FutureCancelledError
+
+        try:
+            yield
+        except BigForestError:
+            raise
+        except (OSError, CancelledError, FutureCancelledError, TimeoutError, RuntimeError, ValueError) as error:
+            if self.client.status == "running" and not isinstance(error, OSError):
+                raise
+            raise ClusterError(
+                f"the connection to the scheduler was lost while {doing} ({type(error).__name__}: {error})"
+            ) from error
+
+
+def _is_result(address: str, result: Any) -> bool:
+    """Whether it is a result and no failure of the connection to a worker, which has gone away then."""
+    if isinstance(result, BigForestError):
+        raise result
+    if isinstance(result, ImportError):
+        raise ClusterError(
+            f"the worker {address} cannot load bigforest ({result}); install the same version there"
+        ) from result
+    if isinstance(result, OSError):
+        return False
+    if isinstance(result, Exception):
+        raise ClusterError(f"the worker {address} failed ({type(result).__name__}: {result})") from result
+    return True
+
+
+def _some(addresses: Sequence[str]) -> str:
+    return ", ".join(addresses[:3]) + (f" and {len(addresses) - 3} more" if len(addresses) > 3 else "")

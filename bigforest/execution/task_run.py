@@ -1,0 +1,296 @@
+"""The tasks of one call on a cluster: handed out a few at a time, and seen through, whatever happens to their workers.
+
+Arguments are packed here and unpacked in the workers, so that the scheduler, which unpacks what is not bytes, opens no
+files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from bigforest.common.errors import BigForestError, ClusterError, DiskFullError
+from bigforest.execution import worker
+from bigforest.execution.cluster import Cluster
+from bigforest.execution.exchange import HeldParts
+from bigforest.execution.executor import PartBatch, TaskBatch
+from bigforest.execution.pace import Pace
+from bigforest.execution.worker import Done, Order
+
+# Retries of a failing task, for instance because a disk did not answer.
+RETRIES = 2
+# Most bytes of shared data that each task carries itself: Dask prefers to run tasks where separate data is.
+_SMALL = 1 << 16
+# Seconds for running tasks to end after an error, and between two looks for what has ended.
+_PATIENCE = 60.0
+_BETWEEN_LOOKS = 0.2
+# Seconds between two looks for tasks that no worker does.
+_BETWEEN_SEARCHES = 2.0
+
+
+class Call(NamedTuple):
+    """A task to be handed out: a function of worker.py, its arguments, and the name of its kind."""
+
+    function: Callable[..., Done]
+    arguments: tuple[Any, ...]
+    name: str
+
+
+class TaskRun:
+    """Tasks of one call; a context manager, which leaves no task behind when its block fails.
+
+    handed_on  whether a task was handed to another worker while the first one was at it.
+    """
+
+    def __init__(self, cluster: Cluster, job: TaskBatch[Any], slots: int) -> None:
+        self._cluster = cluster
+        self._client = cluster.client
+        self._function = job.function
+        self._name = f"bigforest-{label(job.function)}-{secrets.token_hex(8)}"
+        self.handed_on = False
+        self._order = Order(cluster.new_run(), slots, worker.versions_here())
+        self._number = 0
+        self._near: dict[str, str] = {}
+        packed = pickle.dumps(job.shared)
+        self._shared = packed
+        if len(packed) > _SMALL:
+            self._shared = self.submit(Call(worker.unpack, (packed,), self._name), None)
+
+    def __enter__(self) -> TaskRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._wait_stopped()
+
+    def call(self, several: Sequence[tuple[Any, ...]]) -> Call:
+        """A task that makes some calls."""
+        packed = pickle.dumps((self._function, several))
+        return Call(worker.perform, (self._order, packed, self._shared), self._name)
+
+    def hold(self, several: Sequence[tuple[Any, ...]], merge: Callable[..., Any], threads: int) -> Call:
+        """A task that makes some calls on this number of threads and keeps what they give, merged."""
+        packed = pickle.dumps((self._function, merge, several, threads))
+        return Call(worker.hold_here, (self._order, packed, self._shared), self._name)
+
+    def finish(self, of_parts: PartBatch[Any, Any], numbers: Sequence[int], held: Sequence[HeldParts]) -> Call:
+        """A task that finishes some parts; see worker.finish_parts."""
+        own = {number: of_parts.own[number] for number in numbers}
+        packed = pickle.dumps((of_parts.finish, own, of_parts.merge, held))
+        name = f"bigforest-{label(of_parts.finish)}-{secrets.token_hex(8)}"
+        return Call(worker.finish_parts, (self._order, packed, self._shared), name)
+
+    def completed(
+        self, calls: Iterator[tuple[Call, str | None]], ahead: int, sizes: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """Results as tasks end, with their numbers; about `ahead` calls are on their way.
+
+        calls  the tasks, and the workers that had better do them
+        sizes  calls of each task; None for one each
+
+        A task that is late when no more are handed out is given to another worker too, and the first result counts; so
+        is one whose worker has a full disk.
+        """
+        tasks = _OnTheirWay(self, self._cluster, calls, ahead, sizes)
+        while tasks.fill():
+            tasks.wait()
+            number, done = tasks.take()
+            if done is not None:
+                tasks.fill()
+                yield number, done.result
+
+    def submit(self, call: Call, near: str | None) -> Any:
+        """The future of a task, which the worker `near` had better do."""
+        self._number += 1
+        where = {} if near is None else {"workers": [near], "allow_other_workers": True}
+        with self._cluster.errors(f"handing out {name_of(self._function)}"):
+            key = f"{call.name}-{self._number}"
+            if near is not None:
+                self._near[key] = near
+            return self._client.submit(call.function, *call.arguments, key=key, retries=RETRIES, pure=False, **where)
+
+    def workers_at(self, futures: Sequence[Any]) -> set[str]:
+        """The workers that are at some tasks, or have them in their queue."""
+        with self._cluster.errors("asking who does what"):
+            queues = self._client.processing()
+        keys = {future.key for future in futures}
+        return {address for address, queue in queues.items() if not keys.isdisjoint(queue)}
+
+    def stranded(self, futures: Iterable[Any]) -> list[Any]:
+        """The tasks that no worker does. When all workers go at once, Dask lets a task wait for the worker that had
+        better do it, although others come."""
+        there = self._cluster.threads()
+        gone = [future for future in futures if self._near.get(future.key, "") not in ("", *there)] if there else []
+        return [future for future in gone if future.status == "pending" and not self.workers_at([future])]
+
+    def cancel(self, futures: Sequence[Any]) -> None:
+        """Forget some tasks."""
+        with self._cluster.errors("dropping tasks"):
+            self._client.cancel(futures)
+
+    def result(self, future: Any) -> Done:
+        """The result of a task; raises its error."""
+        from distributed import KilledWorker
+
+        if future.status in ("lost", "pending"):  # it had ended, its worker died since, and it runs again
+            with self._cluster.errors(name_of(self._function)):
+                future.exception()  # waits
+        if future.status == "error":
+            error = future.exception()
+            if isinstance(error, KilledWorker):
+                raise ClusterError(
+                    f"the task {name_of(self._function)} has lost {error.allowed_failures + 1} workers, the last of "
+                    f"them {error.last_worker.address}; look for the reason in its log (often too little "
+                    "memory): lower memory, or give the workers more"
+                ) from error
+            if isinstance(error, BigForestError):
+                raise error
+            raise ClusterError(
+                f"the task {name_of(self._function)} failed {RETRIES + 1} times ({type(error).__name__}: {error})"
+            ) from error
+        if future.status != "finished":
+            raise ClusterError(f"the connection to the scheduler was lost during {name_of(self._function)}")
+        with self._cluster.errors(name_of(self._function)):
+            done: Done = future.result()
+        return done
+
+    def stop(self) -> bool:
+        """Start no further task, and forget the parts that workers keep; whether any tasks are still running."""
+        return any(self._cluster.on_each(worker.stop, self._order.run).values())
+
+    def _wait_stopped(self) -> None:
+        """Cancel queued tasks and wait for running ones, as far as the scheduler still answers."""
+        with contextlib.suppress(BigForestError):
+            deadline = time.monotonic() + _PATIENCE
+            while self.stop():
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(_BETWEEN_LOOKS)
+
+
+class _OnTheirWay:
+    """The tasks of a run that have been handed out and have not ended; see TaskRun.completed."""
+
+    def __init__(
+        self,
+        run: TaskRun,
+        cluster: Cluster,
+        calls: Iterator[tuple[Call, str | None]],
+        ahead: int,
+        sizes: Sequence[int] | None,
+    ) -> None:
+        from distributed import as_completed
+
+        self._run = run
+        self._cluster = cluster
+        self._following = enumerate(calls)
+        self._room = ahead
+        self._sizes = sizes
+        self._last = False  # whether all tasks are handed out
+        self._tasks: dict[int, Call] = {}
+        self._numbers: dict[Any, int] = {}  # of the task of each future: a task may have two
+        self._ended = as_completed(loop=cluster.client.loop)
+        self._pace = Pace()
+        self._quick: list[str] = []  # workers, in the order in which they ended tasks
+        self._search = time.monotonic() + _BETWEEN_SEARCHES
+
+    def fill(self) -> bool:
+        """Hand out tasks as long as there is room for more; returns whether any are on their way."""
+        while self._room > 0 and not self._last:
+            following = next(self._following, None)
+            if following is None:
+                self._last = True
+                break
+            number, (self._tasks[number], near) = following
+            self._room -= self._size(number)
+            self._pace.begin(number)
+            self._hand_out(number, near)
+        return bool(self._numbers)
+
+    def wait(self) -> None:
+        """Wait until one has ended, and meanwhile hand on those that nobody does, or that are late."""
+        while not self._ended.has_ready():
+            if time.monotonic() > self._search:
+                for future in self._run.stranded(self._numbers):
+                    self._hand_out(self._numbers.pop(future), None)
+                    self._run.cancel([future])
+                self._search = time.monotonic() + _BETWEEN_SEARCHES
+            for number in self._pace.late() if self._last else ():
+                self._hand_on(number)
+            with self._ended.thread_condition:
+                self._ended.thread_condition.wait(_BETWEEN_LOOKS)
+
+    def take(self) -> tuple[int, Done | None]:
+        """A task that has ended; None where its result does not count, or it is handed out again."""
+        future = next(self._ended)
+        number = self._numbers.pop(future, -1)
+        if number < 0:
+            return number, None  # another worker was faster
+        twins = [other for other, own in self._numbers.items() if own == number]
+        try:
+            done = self._run.result(future)
+        except BigForestError:
+            if not twins:
+                raise
+            return number, None
+        if isinstance(done.failure, DiskFullError) and self._without(number, done):
+            return number, None
+        if done.failure is not None:
+            raise done.failure
+        self._end(number, done, twins)
+        return number, done
+
+    def _hand_out(self, number: int, near: str | None) -> None:
+        future = self._run.submit(self._tasks[number], near)
+        self._numbers[future] = number
+        self._ended.add(future)
+
+    def _hand_on(self, number: int) -> None:
+        """Give a late task to another worker too, or look at it again later."""
+        busy = self._run.workers_at([future for future, own in self._numbers.items() if own == number])
+        near = self._cluster.other_than(busy, self._quick)
+        if near is None:
+            self._pace.begin(number)
+            return
+        self._run.handed_on = True
+        self._hand_out(number, near)
+
+    def _without(self, number: int, done: Done) -> bool:
+        """Give a task whose worker has a full disk to another, if there is one."""
+        self._cluster.trouble |= dict.fromkeys(done.ledger, f"has a full disk ({done.failure})")
+        near = self._cluster.other_than(done.ledger, self._cluster.threads())
+        if near is not None:
+            self._hand_out(number, near)
+        return near is not None
+
+    def _end(self, number: int, done: Done, twins: Sequence[Any]) -> None:
+        """Note a task that is done, and forget its twins, at which other workers still are."""
+        self._cluster.spent = worker.add_ledger(self._cluster.spent, done.ledger)
+        self._quick += done.ledger
+        self._pace.end(number)
+        self._room += self._size(number)
+        del self._tasks[number]
+        if twins:
+            self._cluster.note_slow(self._run.workers_at(twins))
+            self._run.cancel(twins)
+        for twin in twins:
+            del self._numbers[twin]
+
+    def _size(self, number: int) -> int:
+        return 1 if self._sizes is None else self._sizes[number]
+
+
+def label(function: Callable[..., Any]) -> str:
+    """The name of a kind of task, of words and hyphens alone: Dask's dashboard knows kinds by these."""
+    return name_of(function).replace("_", "-").removesuffix("-task")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a function, or of that which is made into another (worker.one_part)."""
+    named = function.args[0] if isinstance(function, partial) else function
+    return str(named.__name__)
