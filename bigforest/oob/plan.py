@@ -18,7 +18,8 @@ from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.load_plan import NODE_BYTES, loaded_tree_bytes, loading_bytes
-from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
+from bigforest.forest.load.router import CHUNK_BYTES
+from bigforest.forest.load.row_batch import tile_bytes
 from bigforest.forest.votes.ballots import file_bytes, loaded_bytes
 from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.forest.votes.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES

@@ -15,7 +15,7 @@ from bigforest.common.limits import Limits
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.load import row_batch
+from bigforest.forest.load import router
 from bigforest.forest.votes import leaf_files
 from bigforest.metrics.numbers import ExactSum, NumberSums
 from bigforest.oob import vote
@@ -109,7 +109,7 @@ def test_write_oob__any_budget_and_pieces_give_the_same_files(
     for number, (chunk, group, memory, narrow) in enumerate(
         [(1 << 20, 1 << 20, None, 1 << 24), (1, 16, None, 1 << 24), (500, 40, 10**9, 0)]
     ):
-        monkeypatch.setattr(row_batch, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(router, "CHUNK_BYTES", chunk)
         monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
         monkeypatch.setattr(vote, "_NARROW_CODES", narrow)
         home = tmp_path / str(number)

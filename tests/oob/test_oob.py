@@ -26,7 +26,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import check_parts, part_paths
-from bigforest.forest.load import groups, row_batch
+from bigforest.forest.load import groups, router
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.oob_rows import oob_rows_files, oob_rows_path
 from bigforest.forest.votes import leaf_files, thresholds_to_codes
@@ -165,7 +165,7 @@ def test_write_oob__does_not_depend_on_threads_chunks_groups_or_parts(
     for number, (threads, chunk, nodes, parts) in enumerate(
         [(1, 8 << 20, 1 << 20, []), (2, 1, 1, [1, 2, 4]), (3, 8 << 20, 25, [1, 3]), (2, 8 << 20, 1 << 20, [2])]
     ):
-        monkeypatch.setattr(row_batch, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(router, "CHUNK_BYTES", chunk)
         config = forest_in(tmp_path / f"f{number}", store, grown, parts)
         write(store, config, tmp_path / f"f{number}", threads, Limits(group_bytes=16 * nodes))
     for name in FILES:

@@ -25,7 +25,7 @@ from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.load import flat_tree, groups, predictor, row_batch, row_passes
+from bigforest.forest.load import flat_tree, groups, predictor, router, row_passes
 from bigforest.forest.load.flatten import pack
 from bigforest.forest.load.predictor import Predictor
 from bigforest.forest.load.row_batch import FeatureBlock, RowBatch
@@ -304,7 +304,7 @@ def test_predict__any_number_of_rows_threads_and_chunks(
     codes, shares = expected(trees(), rows_of(frame), "stochastic")
     monkeypatch.setattr(predictor, "SMALL", 0)
     for chunk in (1, 1 << 14, 8 << 20):
-        monkeypatch.setattr(row_batch, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(router, "CHUNK_BYTES", chunk)
         for threads in (1, 2, 3):
             found = forest.predict(frame, vote="stochastic", threads=threads)["prediction"]
             assert found.to_list() == labelled(codes)

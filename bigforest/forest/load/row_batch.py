@@ -20,9 +20,6 @@ MAX_NARROW_INTEGER = 2**24
 # Types of one byte that tiles keep.
 _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 
-# Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the core's own.
-CHUNK_BYTES = 8 << 20
-
 
 def tile_bytes(features: int) -> int:
     """Bytes of a tile of this many features, of the widest type."""

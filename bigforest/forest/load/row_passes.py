@@ -18,7 +18,8 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import Trees
 from bigforest.forest.load.load_plan import LOADING_BYTES, choose_groups, group_bytes
 from bigforest.forest.load.predictor import LEAF_CELLS, Answers, BetweenGroups, Predictor
-from bigforest.forest.load.row_batch import CHUNK_BYTES, RowBatch, tile_bytes
+from bigforest.forest.load.router import CHUNK_BYTES
+from bigforest.forest.load.row_batch import RowBatch, tile_bytes
 
 Batch = TypeVar("Batch")
 
