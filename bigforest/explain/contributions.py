@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bigforest.kernels.explain.contributions import Points, TreeEdges
     from bigforest.kernels.explain.shapley import ShapleyScratch
 
+# The part whose contributions are exact.
+SHAP = "shap"
 # Numbers in a file, and rows: files are cut by the forest alone, so that a run can be resumed with another budget.
 _PART_CELLS = 1 << 21
 _PART_ROWS = 1 << 16
@@ -49,29 +51,10 @@ class Contributed(NamedTuple):
     labels: tuple[Any, ...] | None
 
 
-def plan_path_contributions(job: ExplainJob) -> PartPlan:
-    """The plan of `contributions`."""
-    return _plan(job, "contributions", exact=False)
-
-
-def write_path_contributions(job: ExplainJob, plan: PartPlan) -> None:
-    """`contributions`: see `_write`."""
-    _write(job, plan, "contributions", exact=False)
-
-
-def plan_shap(job: ExplainJob) -> PartPlan:
-    """The plan of `shap`."""
-    return _plan(job, "shap", exact=True)
-
-
-def write_shap(job: ExplainJob, plan: PartPlan) -> None:
-    """`shap`: see `_write`. Raises ConfigError for oblique forests."""
-    _write(job, plan, "shap", exact=True)
-
-
-def _plan(job: ExplainJob, name: str, *, exact: bool) -> PartPlan:
+def plan_contributions(job: ExplainJob, name: str) -> PartPlan:
+    """The plan of `contributions`, or of `shap`, which are exact."""
     stock, rows = job.voting, job.described.rows
-    how = Contributed(exact, *chosen_classes(job))
+    how = Contributed(name == SHAP, *chosen_classes(job))
     width, step = _file_shape(job, how)
     plan = plan_sweep(name, stock, job.resources, 32 * step * (width + 8))
     own = row_nanoseconds(stock, how, len(job.described.used)) + _CELL_NS * (width + 8)
@@ -85,15 +68,18 @@ def _file_shape(job: ExplainJob, how: Contributed) -> tuple[int, int]:
     return width, max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / own)))
 
 
-def _write(job: ExplainJob, plan: PartPlan, name: str, *, exact: bool) -> None:
-    """A row per row and class: its number, the class, `base`, a column c_<feature> each, and `prediction`.
+def write_contributions(job: ExplainJob, plan: PartPlan, name: str) -> None:
+    """`contributions` or `shap`: a row per row and class: its number, the class, `base`, a column c_<feature> each, and
+    `prediction`.
 
     base        the prediction without features: the mean over the trees of the value of the root.
     prediction  the prediction: the sum of base and all contributions.
+
+    Raises ConfigError for exact ones of oblique forests.
     """
     stock, table = job.voting, job.table
-    how = Contributed(exact, *chosen_classes(job))
-    if exact:
+    how = Contributed(name == SHAP, *chosen_classes(job))
+    if how.exact:
         seconds = math.ceil(job.seconds(plan))
         job.listener(Notice(f"exact contributions of {table.rows} rows take about {seconds} s"))
     settings, (_, step) = repr(how), _file_shape(job, how)

@@ -25,6 +25,8 @@ from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep
 from bigforest.metrics.quantile_grid import quantile_grid
 
+# The part of local effects.
+EFFECTS = "effects"
 # Default number of rows of a sample, and of features.
 _SAMPLE = 1000
 _FEATURES = 10
@@ -66,32 +68,13 @@ class CurveSums(NamedTuple):
     own: NDArray[np.float64]
 
 
-def plan_dependence(job: ExplainJob) -> PartPlan:
-    """The plan of `dependence`."""
-    return _plan(job, "dependence", local=False)
-
-
-def write_dependence(job: ExplainJob, plan: PartPlan) -> None:
-    """`dependence` of single features, `dependence-pairs` of two, and `individual` curves."""
-    _write(job, plan, "dependence", local=False)
-
-
-def plan_effects(job: ExplainJob) -> PartPlan:
-    """The plan of `effects`."""
-    return _plan(job, "effects", local=True)
-
-
-def write_effects(job: ExplainJob, plan: PartPlan) -> None:
-    """`effects` of single features and `effects-pairs` of two, all of them numbers."""
-    _write(job, plan, "effects", local=True)
-
-
-def _plan(job: ExplainJob, name: str, *, local: bool) -> PartPlan:
-    """A plan for the most values that each feature may have."""
+def plan_dependence(job: ExplainJob, name: str) -> PartPlan:
+    """The plan of `dependence` or `effects`, for the most values that each feature may have."""
+    local = name == EFFECTS
     stock, chosen = job.voting, _chosen(job, local)
     classes = len(chosen_classes(job)[0])
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
-    points = [math.prod(_most_values(job, name, rows) for name in own) for own in chosen]
+    points = [math.prod(_most_values(job, feature, rows) for feature in own) for own in chosen]
     cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
     plan = plan_sweep(name, stock, job.resources, 8 * max(1, cells))
     looked = sum(2 ** len(own) for own in chosen) if local else sum(points)
@@ -112,7 +95,10 @@ def _piece_rows(points: int, classes: int) -> int:
     return max(1, min(_PIECE_ROWS, _PIECE_CELLS // (points * classes)))
 
 
-def _write(job: ExplainJob, plan: PartPlan, name: str, *, local: bool) -> None:
+def write_dependence(job: ExplainJob, plan: PartPlan, name: str) -> None:
+    """`dependence` of single features, `dependence-pairs` of two, and `individual` curves; or `effects` of single
+    features and `effects-pairs` of two, all of them numbers."""
+    local = name == EFFECTS
     how = Contributed(False, *chosen_classes(job))
     chosen, table = _chosen(job, local), job.table
     options = job.options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ from bigforest.common.events import silent
 from bigforest.common.memory_estimate import add_estimates
 from bigforest.common.run_plan import RunPlan, StagePlan
 from bigforest.execution.arguments import resources_of
-from bigforest.explain.contributions import plan_path_contributions, plan_shap, write_path_contributions, write_shap
-from bigforest.explain.dependence import plan_dependence, plan_effects, write_dependence, write_effects
+from bigforest.explain.contributions import plan_contributions, write_contributions
+from bigforest.explain.dependence import plan_dependence, write_dependence
 from bigforest.explain.filling import plan_filling, write_filling
 from bigforest.explain.importance import plan_importance, plan_unbiased, write_importance, write_unbiased
 from bigforest.explain.interactions import plan_interactions, write_interactions
@@ -56,11 +57,15 @@ MAKERS: dict[str, PartMaker] = {
     "permutation": PartMaker(plan_permutation, write_permutation, judged=True),
     "local": PartMaker(plan_local, write_local, judged=True),
     "strength": PartMaker(plan_strength, write_strength, judged=True),
-    "contributions": PartMaker(plan_path_contributions, write_path_contributions),
-    "shap": PartMaker(plan_shap, write_shap),
+    **{
+        name: PartMaker(partial(plan_contributions, name=name), partial(write_contributions, name=name))
+        for name in ("contributions", "shap")
+    },
     "interactions": PartMaker(plan_interactions, write_interactions),
-    "dependence": PartMaker(plan_dependence, write_dependence),
-    "effects": PartMaker(plan_effects, write_effects),
+    **{
+        name: PartMaker(partial(plan_dependence, name=name), partial(write_dependence, name=name))
+        for name in ("dependence", "effects")
+    },
     "proximities": PartMaker(plan_proximities, write_proximities, judged=True),
     "filling": PartMaker(plan_filling, write_filling, judged=True),
     "trees": PartMaker(plan_trees, write_trees),

@@ -33,11 +33,6 @@ from bigforest.training.trial_trees import (
 )
 
 
-def most_axes(config: TrainConfig) -> TrainConfig:
-    """The configuration that needs most memory among those that may be chosen: axes from all features."""
-    return replace(config, axes_from=())
-
-
 def choose_axes(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
     """The configuration with the names of the features that axes are made from; none for all."""
     names = [feature.name for feature in store.spec.features]

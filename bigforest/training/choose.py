@@ -1,16 +1,19 @@
-"""Options that are chosen by trial trees between encoding and growing: which, and the estimate of choosing."""
+"""Options that are chosen by trial trees between encoding and growing."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 from bigforest.common.events import Listener
-from bigforest.common.memory_estimate import MemoryEstimate, Shape
+from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-from bigforest.training.axes_choice import choose_axes, most_axes, subset_sizes
+from bigforest.training.axes_choice import choose_axes, subset_sizes
 from bigforest.training.number_defaults import choose_rule, is_open, most_chosen
-from bigforest.training.trial_trees import trial_estimate, visits_of
+from bigforest.training.trial_trees import TREES, row_count
 
 # Cost of the two rules for regression, in scans of all features: half of them, and all.
 _RULES = 1.5
@@ -25,7 +28,7 @@ def most_of(config: TrainConfig, features: int, rows: int) -> TrainConfig:
     """The configuration that needs most memory among those that may be chosen."""
     if is_open(config, features, rows):
         config = most_chosen(config)
-    return most_axes(config) if config.chooses_axes else config
+    return replace(config, axes_from=()) if config.chooses_axes else config
 
 
 def complete_config(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
@@ -39,13 +42,8 @@ def complete_config(store: Store, config: TrainConfig, resources: Resources, lis
     return choose_axes(store, config, resources, listener) if config.chooses_axes else config
 
 
-def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """What choosing needs, see common/memory_estimate.py."""
-    del config
-    return trial_estimate(shape, resources)
-
-
 def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
     """How often trial trees look at a feature of a row, about."""
     ways = 1 + len(subset_sizes(shape.features)) if config.chooses_axes else _RULES
-    return visits_of(shape, ways)
+    rows = row_count(shape.rows, shape.features)
+    return ways * TREES * rows * math.log2(max(rows, 2)) * shape.features

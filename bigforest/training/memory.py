@@ -20,7 +20,8 @@ from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.source.spool import read_estimate
 from bigforest.store.store import Store
-from bigforest.training.choose import choose_estimate, chooses, most_of
+from bigforest.training.choose import chooses, most_of
+from bigforest.training.trial_trees import choose_estimate
 
 # What the stages need, in the order in which they run.
 _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (

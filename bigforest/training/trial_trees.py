@@ -219,16 +219,11 @@ def row_count(rows: int, features: int) -> int:
     return min(rows, max(share, min(_ROWS, _CELLS // features)))
 
 
-def trial_estimate(shape: Shape, resources: Resources) -> MemoryEstimate:
+def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """What choosing needs, see common/memory_estimate.py."""
+    del config
     rows = row_count(shape.rows, shape.features)
     own = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     own += _ERROR_BYTES * rows * shape.classes
     needed = BASE_BYTES + own * (1 if resources.memory is not None else resources.executor().size)
     return MemoryEstimate("choose", needed, BASE_BYTES + own)
-
-
-def visits_of(shape: Shape, ways: float) -> float:
-    """About how often trial trees read a feature of a row; ways: number of settings."""
-    rows = row_count(shape.rows, shape.features)
-    return ways * TREES * rows * math.log2(max(rows, 2)) * shape.features
