@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +15,7 @@ from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
+from bigforest.storage.matrix_file import MatrixFile
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.neighbors import LeafRows, Shares
@@ -34,31 +33,13 @@ _MEET_NS = 5.0
 class LeafFiles(NamedTuple):
     """The files of kernels/explain/neighbors.py LeafRows: [trees, rows], the rows those that are kept."""
 
-    folder: Path
-    trees: int
-    rows: int
-
-    def make(self) -> None:
-        """Make the files, empty."""
-        for name, width in _WIDTHS.items():
-            (self.folder / name).touch()
-            os.truncate(self.folder / name, self.trees * self.rows * width)
-
-    def put(self, name: str, tree: int, values: NDArray[Any]) -> None:
-        """Write the data of a tree; it may be shorter than the number of rows."""
-        data = values.astype(f"u{_WIDTHS[name]}", copy=False).data.cast("B")
-        with (self.folder / name).open("r+b", buffering=0) as file:
-            file.seek(tree * self.rows * _WIDTHS[name])
-            while data:
-                data = data[file.write(data) :]
-
-    def get(self, name: str) -> NDArray[Any]:
-        """All of a file."""
-        path = self.folder / name
-        return np.asarray(np.memmap(path, f"u{_WIDTHS[name]}", "r", shape=(self.trees, self.rows)))
+    leaf: MatrixFile
+    bag: MatrixFile
+    members: MatrixFile
 
 
-_WIDTHS = {"leaf": 4, "bag": 2, "members": 4}
+# Types of the files.
+_KINDS = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
 
 
 def plan_proximities(job: ExplainJob) -> PartPlan:
@@ -69,7 +50,7 @@ def plan_proximities(job: ExplainJob) -> PartPlan:
 def plan_near(job: ExplainJob, part: str, asked: int) -> PartPlan:
     """The plan of listing the rows of all leaves, and of finding the nearest of some rows."""
     rows, stock = job.described.rows, job.stock
-    scratch = stock.tree_count * rows * sum(_WIDTHS.values())
+    scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _KINDS.values())
     plan = plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, scratch=scratch)
     listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
     # A leaf has as many rows of the bag as there are in the mean.
@@ -131,8 +112,9 @@ def leaf_rows(
 ) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
     """The files, where the leaves of each tree begin, and where the rows of each leaf begin."""
     stock, rows = job.stock, judged.table.kept().size
-    files = LeafFiles(job.work, stock.tree_count, rows)
-    files.make()
+    files = LeafFiles(*(MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _KINDS.items()))
+    for file in files:
+        file.make()
     starts: dict[int, NDArray[np.uint32]] = {}
     groups = plan.groups
     with stage("leaves", stock.tree_count, "trees", job.listener) as progress:
@@ -156,9 +138,9 @@ def list_leaves(stock: TreeStock, judged: JudgedRows, files: LeafFiles, entries:
         bag = judged.bags.bag(tree.number)
         inside = np.flatnonzero(bag)
         order = inside[np.argsort(leaf[inside], kind="stable")]
-        files.put("leaf", tree.number, leaf)
-        files.put("bag", tree.number, bag)
-        files.put("members", tree.number, order)
+        files.leaf.put(tree.number, leaf)
+        files.bag.put(tree.number, bag)
+        files.members.put(tree.number, order)
         starts.append(np.searchsorted(leaf[order], np.arange(nodes.size + 1)).astype(np.uint32))
     return starts
 
@@ -193,7 +175,7 @@ def leaf_scratch(
 
     kept, weight = judged.table.kept(), judged.table.weight()
     own = None if weight is None else np.ascontiguousarray(weight[kept])
-    known: LeafRows = LeafRows(files.get("leaf"), files.get("bag"), files.get("members"), begin, start, own)
+    known: LeafRows = LeafRows(files.leaf.mapped(), files.bag.mapped(), files.members.mapped(), begin, start, own)
     return known, Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))
 
 

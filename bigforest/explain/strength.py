@@ -16,8 +16,6 @@ of the forest / (mean over the trees of the root of their MSE)^2, and the bound 
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,42 +29,17 @@ from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
+from bigforest.storage.matrix_file import MatrixFile
 
-# In place of the vote of a tree with the row in its bag.
+# In place of the vote of a tree with the row in its bag; a regression has nan.
 _SEEN = 65_535
+# Type of a vote, of numbers and of classes.
+_VOTES = ("<f8", "<u2")
 # Votes that are read together: sums are over such pieces of rows, so the order of tasks does not matter.
 _PIECE_CELLS = 1 << 23
 _PIECE_ROWS = 1 << 16
 # Nanoseconds on one thread of a vote that is added up, at each number of trees. Measured.
 _VOTE_NS = 15.0
-
-
-class VoteFile(NamedTuple):
-    """The vote of each tree on each kept row: uint16 [trees, rows], _SEEN for rows in its bag; for regression float64,
-    nan."""
-
-    path: Path
-    trees: int
-    rows: int
-    classes: bool
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Of a vote."""
-        return np.dtype(np.uint16 if self.classes else np.float64)
-
-    def put(self, tree: int, votes: NDArray[Any]) -> None:
-        """Write those of a tree."""
-        with self.path.open("r+b", buffering=0) as file:
-            file.seek(tree * self.rows * self.dtype.itemsize)
-            data = votes.astype(self.dtype, copy=False).data.cast("B")
-            while data:
-                data = data[file.write(data) :]
-
-    def get(self, begin: int, end: int) -> NDArray[Any]:
-        """Those of all trees on rows `begin` to before `end`, [trees, rows]."""
-        mapped = np.memmap(self.path, self.dtype, "r", shape=(self.trees, self.rows))
-        return np.array(mapped[:, begin:end])
 
 
 class Sums(NamedTuple):
@@ -86,8 +59,7 @@ class Sums(NamedTuple):
 def plan_strength(job: ExplainJob) -> PartPlan:
     """The plan of `strength`: rows are routed once, and votes are added up for each number of trees."""
     rows, stock = job.described.rows, job.stock
-    width = VoteFile(job.work, stock.tree_count, rows, job.described.classes).dtype.itemsize
-    scratch = stock.tree_count * rows * width
+    scratch = stock.tree_count * rows * np.dtype(_VOTES[job.described.classes]).itemsize
     plan = plan_groups("strength", stock, job.resources, ROW_BYTES * rows, scratch=scratch)
     votes = rows * sum(milestones(stock.tree_count)) * _VOTE_NS
     walk = stock.walk_nanoseconds(job.unseen_share * rows)
@@ -102,9 +74,8 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
         return
     judged, stock = job.judged, job.stock
     rows = judged.table.kept().size
-    votes = VoteFile(job.work / "votes", stock.tree_count, rows, judged.table.classes)
-    votes.path.touch()
-    os.truncate(votes.path, votes.trees * rows * votes.dtype.itemsize)
+    votes = MatrixFile(job.work / "votes", stock.tree_count, rows, _VOTES[judged.table.classes])
+    votes.make()
     groups = plan.groups
     steps = milestones(stock.tree_count)
     step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // stock.tree_count))
@@ -132,27 +103,27 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
     job.folder.write("strength-classes", pl.concat(tables), settings)
 
 
-def cast_votes(stock: TreeStock, judged: JudgedRows, votes: VoteFile, entries: range) -> None:
+def cast_votes(stock: TreeStock, judged: JudgedRows, votes: MatrixFile, entries: range) -> None:
     """Task: write the votes of the trees of some entries on their out-of-bag rows."""
     kept = judged.table.kept()
     for tree in load_trees(stock, judged.table, entries):
         unseen = judged.unseen(tree.number)
         leaves = leaf_positions(tree, judged.table.values(), unseen) - np.uint32(tree.begin)
-        own = np.full(kept.size, _SEEN if votes.classes else np.nan, votes.dtype)
-        says = tree.answer.argmax(axis=1) if votes.classes else tree.answer[:, 0]
+        own = np.full(kept.size, _SEEN if judged.table.classes else np.nan, votes.kind)
+        says = tree.answer.argmax(axis=1) if judged.table.classes else tree.answer[:, 0]
         own[np.searchsorted(kept, unseen)] = says[leaves]
         votes.put(tree.number, own)
 
 
-def sum_votes(judged: JudgedRows, votes: VoteFile, steps: list[int], width: int, begin: int, end: int) -> Sums:
+def sum_votes(judged: JudgedRows, votes: MatrixFile, steps: list[int], width: int, begin: int, end: int) -> Sums:
     """Task: the sums over some of the kept rows."""
     table = judged.table
     kept = table.kept()[begin:end]
-    cast, truth, every = votes.get(begin, end), table.target()[kept], table.weight()
+    cast, truth, every = np.array(votes.mapped()[:, begin:end]), table.target()[kept], table.weight()
     weight = np.ones(kept.size) if every is None else every[kept]
-    shapes = ((len(steps), width), (4, len(steps), width), (3, len(steps), votes.trees, width))
+    shapes = ((len(steps), width), (4, len(steps), width), (3, len(steps), votes.rows, width))
     sums = Sums(np.zeros(shapes[0], np.int64), np.zeros(shapes[1]), np.zeros(shapes[2]))
-    add = _add_classes if votes.classes else _add_numbers
+    add = _add_classes if table.classes else _add_numbers
     add(sums, cast, truth, weight, steps)
     return sums
 
