@@ -158,7 +158,7 @@ class Meter:
 def watch_passes() -> list[dict[str, float]]:
     """The list to which every pass from now on adds a row."""
     from bigforest.execution.executor import Executor
-    from bigforest.grow.out_of_core import levels as level
+    from bigforest.grow.out_of_core.table import TableView
 
     rows: list[dict[str, float]] = []
     reduce_parts = Executor.reduce_parts
@@ -166,7 +166,7 @@ def watch_passes() -> list[dict[str, float]]:
     def measured(executor: Any, function: Any, *arguments: Any) -> Any:
         before = wire_bytes()
         found = reduce_parts(executor, function, *arguments)
-        if function is level.answer:
+        if function is TableView.answer:
             rows.append({"pass": len(rows) + 1, **_figures(arguments[-1][1], wire_bytes() - before)})
         return found
 

@@ -28,6 +28,7 @@ from bigforest.grow import memory
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core import levels as level
 from bigforest.grow.out_of_core.memory import limits_for
+from bigforest.grow.out_of_core.table import TableView
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -57,7 +58,7 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
             begin = time.process_time()
             result = job.function(*arguments)
             spent[job.function.__name__] += time.process_time() - begin
-            if job.function is level.answer:
+            if job.function is TableView.answer:
                 asked["trees"] += len(result)
                 asked["bytes"] += sum(reply.counts.nbytes for reply in result)
             return result

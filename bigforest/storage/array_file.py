@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -84,6 +84,12 @@ class ArrayFile(NamedTuple):
         """The file, open for `block`."""
         with local_path(self.path).open("rb", buffering=0) as file:
             yield file
+
+    def each(self) -> Generator[list[NDArray[Any]]]:
+        """The arrays of one block after the other, see `block`."""
+        with self.reading() as file:
+            for number in range(self.blocks):
+                yield self.block(file, number)
 
     def block(self, file: FileIO, number: int) -> list[NDArray[Any]]:
         """The arrays of a block, in their order. Raises FormatError where they are damaged."""

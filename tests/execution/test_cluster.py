@@ -339,7 +339,7 @@ PRINCIPAL = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True}
             *((task, {}) for task in ("answer", "score", "grow-subtree")),
             *((task, {}) for task in ("spill", "write-assemblies")),
             *((task, MEANS) for task in ("decode-blocks", "answer", "score")),
-            *((task, PRINCIPAL) for task in ("sample", "grow-subtree")),
+            *((task, PRINCIPAL) for task in ("sum-moments", "grow-subtree")),
             *((task, PERCEPTRONS) for task in ("score", "learn")),
         ],
         quick=2,

@@ -131,7 +131,7 @@ def test_feature_scale__in_pieces_is_the_same(tmp_path: Path, normalize: str) ->
         assert feature_scale(store, normalize, most).tolist() == whole.tolist()
 
 
-@pytest.mark.parametrize("pattern", ["values-*.bin", "rows-*.bin", "standing-*.bin", "subtree-*.bin"])
+@pytest.mark.parametrize("pattern", ["values-*.4", "rows-*.bin", "standing-*.bin", "subtree-*.bin"])
 @pytest.mark.parametrize("place", [3, 500, -1])
 def test_scratch__refuses_a_flipped_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, place: int

@@ -13,16 +13,19 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.grow.out_of_core.row_file import BlockRows, Matrix, NodeRows, RowSource, load_rows, rows_of, write_rows
+from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of, writing_rows
+from bigforest.grow.out_of_core.row_nodes import Stood
 from bigforest.storage.paths import is_remote
 from tests.thorough import examples
 
 KINDS = ("<i8", "<u4", "<f4", "<f8", "<u2", "<u1")
+# The cells of a block, and its rows by node.
+Block = tuple[list[NDArray[np.generic]], Stood]
 
 
 def spread_of(
     columns: list[int], sizes: list[list[int]], seed: int
-) -> tuple[list[BlockRows], list[list[tuple[list[NDArray[np.generic]], NDArray[np.uint64]]]]]:
+) -> tuple[list[Block], list[list[tuple[list[NDArray[np.generic]], NDArray[np.uint64]]]]]:
     """Blocks with some rows of each node, and by block and node the cells and tags."""
     random = np.random.default_rng(seed)
     blocks, expected = [], []
@@ -35,10 +38,17 @@ def spread_of(
         tags = random.integers(0, 2**32, total, np.uint64)
         end = np.cumsum(of_block).astype(np.uint64)
         begin = end - np.array(of_block, np.uint64)
-        blocks.append(BlockRows(tuple(cells), row << np.uint64(32) | tags, begin, end))
+        blocks.append((cells, (row << np.uint64(32) | tags, begin, end)))
         ranges = [slice(int(first), int(stop)) for first, stop in zip(begin, end, strict=True)]
         expected.append([([matrix[:, row[here]] for matrix in cells], tags[here]) for here in ranges])
     return blocks, expected
+
+
+def write(path: Path, entries: list[int], blocks: list[Block]) -> Path:
+    with writing_rows(path, entries) as add:
+        for block in blocks:
+            add(*block)
+    return path
 
 
 @given(
@@ -59,37 +69,36 @@ def test_load_rows__gives_what_was_written_node_by_node(
     cuts = np.linspace(0, len(blocks), min(runs, len(blocks)) + 1).astype(int)  # no run is without blocks
     with TemporaryDirectory() as name:
         folder = Path(name)
-        suffixes = [
-            write_rows([(7, entries, spread) for spread in blocks[first:stop]], folder, int(first))
-            for first, stop in pairwise(cuts.tolist())
+        files = [
+            write(folder / f"rows-{first}.bin", entries, blocks[first:stop]) for first, stop in pairwise(cuts.tolist())
         ]
-        kinds = [Matrix(kind, count) for kind, count in zip(KINDS, columns, strict=True)]
+        kinds = [*zip(KINDS, columns, strict=True)]
         for number, entry in enumerate(entries):
             total = sum(of_block[entry] for of_block in sizes)
-            rows = rows_of(folder, 7, number, suffixes)
+            rows = rows_of(files, number)
             if total == 0:
                 with pytest.raises(FormatError, match="damaged"):  # no node is without rows
-                    load_rows(rows, kinds, 100, 10**6)
+                    load_rows(rows, kinds, 10**6)
                 continue
-            found, items = load_rows(rows, kinds, 100, total)
+            found, items = load_rows(rows, kinds, total)
             for place, matrix in enumerate(found):
                 assert np.array_equal(matrix, np.hstack([block[entry][0][place] for block in expected]))
             tags = np.concatenate([block[entry][1] for block in expected])
             assert items.tolist() == [at << 32 | tag for at, tag in enumerate(tags.tolist())]
             with pytest.raises(FormatError, match="damaged"):
-                load_rows(rows, kinds, 100, total - 1)
+                load_rows(rows, kinds, total - 1)
 
 
 def test_load_rows__refuses_every_flipped_byte_and_every_cut(tmp_path: Path) -> None:
     columns = [1, 2, 0, 1, 1, 3]
     blocks, _ = spread_of(columns, [[2, 0, 3], [1, 4, 0]], 5)
-    [path] = rows_of(tmp_path, 0, 0, [write_rows([(0, [0, 1, 2], spread) for spread in blocks], tmp_path, 0)]).paths
-    kinds = [Matrix(kind, count) for kind, count in zip(KINDS, columns, strict=True)]
+    path = write(tmp_path / "rows.bin", [0, 1, 2], blocks)
+    kinds = [*zip(KINDS, columns, strict=True)]
     whole = path.read_bytes()
 
     def read() -> None:
         for number in range(3):
-            load_rows(NodeRows([path], number), kinds, 100, 100)
+            load_rows(NodeRows([path], number), kinds, 100)
 
     read()
     for place in range(len(whole)):
@@ -105,28 +114,28 @@ def test_load_rows__refuses_every_flipped_byte_and_every_cut(tmp_path: Path) -> 
 def test_load_rows__refuses_what_is_not_all_there(tmp_path: Path) -> None:
     columns = [0, 2, 0, 0, 1, 0]
     blocks, _ = spread_of(columns, [[2, 3], [1, 4]], 5)
-    suffixes = [write_rows([(0, [0, 1], spread)], tmp_path, first) for first, spread in enumerate(blocks)]
-    rows = rows_of(tmp_path, 0, 0, suffixes)
-    kinds = [Matrix(kind, count) for kind, count in zip(KINDS, columns, strict=True)]
-    assert load_rows(rows, kinds, 100, 3)[1].size == 3
+    files = [write(tmp_path / f"rows-{first}.bin", [0, 1], [block]) for first, block in enumerate(blocks)]
+    rows = rows_of(files, 0)
+    kinds = [*zip(KINDS, columns, strict=True)]
+    assert load_rows(rows, kinds, 3)[1].size == 3
     rows.paths[0].unlink()
     with pytest.raises(FormatError, match="missing"):
-        load_rows(rows, kinds, 100, 3)
+        load_rows(rows, kinds, 3)
 
 
-def test_write_rows__to_an_object_store_gives_each_node_its_own_file(
+def test_writing_rows__to_an_object_store_gives_each_node_its_own_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = [0, 2, 0, 0, 1, 0]
     blocks, expected = spread_of(columns, [[2, 3], [0, 4]], 5)
     assert not is_remote(tmp_path)
     monkeypatch.setattr("bigforest.grow.out_of_core.row_file.is_remote", lambda _: True)
-    suffix = write_rows([(0, [0, 1], spread) for spread in blocks], tmp_path, 0)
+    path = write(tmp_path / "rows.bin", [0, 1], blocks)
     assert len(list(tmp_path.iterdir())) == 2
-    kinds = [Matrix(kind, count) for kind, count in zip(KINDS, columns, strict=True)]
+    kinds = [*zip(KINDS, columns, strict=True)]
     for number in range(2):
-        rows = rows_of(tmp_path, 0, number, [suffix])
-        with RowSource(rows.paths[0], 0, 100) as source:
-            assert source.rows == [2, 7][number]
-        found, _ = load_rows(rows, kinds, 100, 100)
+        rows = rows_of([path], number)
+        assert rows.number == 0
+        found, items = load_rows(rows, kinds, 100)
+        assert items.size == [2, 7][number]
         assert np.array_equal(found[1], np.hstack([block[number][0][1] for block in expected]))

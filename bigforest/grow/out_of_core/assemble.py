@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,18 @@ from numpy.typing import NDArray
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.shared.tree_arrays import Ends
 from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.storage.array_file import read_arrays, write_arrays
 from bigforest.store.store import Dictionaries
 
-# Trees on features, or a part of one, and further data of their nodes where features are not plain numbers.
-Grown = tuple[CodeTree, Subsets | None]
-
 # Next to the file of a subtree: the values between which its thresholds are.
 _ENDS = ".ends"
 # Values that are looked up at a time.
 _LOOKED_UP = 1 << 16
-# The arrays of a CodeTree, and those of Subsets but the last; `sums` is empty of classes, and Subsets without any.
-_TYPES = {
+# The arrays of a CodeTree, and of Subsets and DirectionExtras those that nodes have; others are empty.
+_NODES = {
     "feature": "<i4",
     "right": "<u4",
     "depth": "<u4",
@@ -33,25 +31,33 @@ _TYPES = {
     "right_code": "<u4",
     "counts": "<u4",
     "sums": "<i8",
-    "missing": "<u1",
-    "size": "<u4",
-    "level": "<u4",
 }
+_SUBSETS = {"missing": "<u1", "size": "<u4", "level": "<u4"}
+_DIRECTIONS = {"threshold": "<f8", "terms": "<u4", "term": "<i4", "weight": "<f8"}
+_TYPES = _NODES | _SUBSETS | _DIRECTIONS
 _END_TYPES = {"below": "<f8", "above": "<f8"}
 
+# Nodes, and their further data.
+Subtree = tuple[CodeTree, Subsets | DirectionExtras | None]
 
-def write_subtree(path: Path, grown: Grown) -> None:
+
+def write_subtree(path: Path, nodes: CodeTree, extras: Subsets | DirectionExtras | None) -> None:
     """Keep a finished subtree in a file of its own (storage/array_file.py)."""
-    nodes, subsets = grown
-    given = (*nodes, *((None, None, None) if subsets is None else subsets[:3]))
+    subsets = extras[:-1] if isinstance(extras, Subsets) else [None] * len(_SUBSETS)
+    directions = extras[:-1] if isinstance(extras, DirectionExtras) else [None] * len(_DIRECTIONS)
+    given = (*nodes, *subsets, *directions)
     write_arrays(path, _TYPES, *(np.empty(0) if array is None else array for array in given))
 
 
-def read_subtree(path: Path) -> Grown:
+def read_subtree(path: Path) -> Subtree:
     """Inverse of `write_subtree`. Raises FormatError for a damaged file."""
-    feature, right, depth, left_code, right_code, counts, sums, missing, size, level = read_arrays(path, _TYPES)
-    nodes = CodeTree(feature, right, depth, left_code, right_code, counts, sums if sums.size else None)
-    return nodes, Subsets(missing, size, level, np.array([level.size], np.uint64)) if missing.size else None
+    *nodes, sums, missing, size, level, threshold, terms, term, weight = read_arrays(path, _TYPES)
+    extras: Subsets | DirectionExtras | None = None
+    if missing.size:
+        extras = Subsets(missing, size, level, np.array([level.size], np.uint64))
+    elif threshold.size:
+        extras = DirectionExtras(threshold, terms, term, weight, np.array([term.size], np.uint64))
+    return CodeTree._make((*nodes, sums if sums.size else None)), extras
 
 
 def look_up_thresholds(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
@@ -99,21 +105,24 @@ def remove_subtree(path: Path) -> None:
 
 
 def join_pieces(
-    upper: TreeArrays, order: Sequence[int], subtrees: Mapping[int, int], below: Callable[[int], TreeArrays]
+    upper: TreeArrays,
+    order: Sequence[int],
+    numbers: NDArray[np.int64],
+    subtrees: Collection[int],
+    below: Callable[[int, int], TreeArrays],
 ) -> Iterator[TreeArrays]:
     """The nodes of a tree in preorder, in pieces, from its upper part and, for a small node, from `below`.
 
-    order     entries of the nodes of the upper part
-    subtrees  number of nodes of the subtree of each small node, by entry
+    order     entries of the nodes of the upper part, and their `numbers` in the tree
+    subtrees  entries of small nodes; `below` takes one, and its number
     """
-    numbers = numbers_in_tree(order, subtrees)
     left, right = _renumbered(upper.left, upper, numbers), _renumbered(upper.right, upper, numbers)
     upper = upper._replace(left=left, right=right)
     begin = 0
     for place, entry in enumerate(order):
         if entry in subtrees:
             yield upper.rows(begin, place)
-            nodes = below(entry)
+            nodes = below(entry, int(numbers[place]))
             inner, offset = nodes.feature != LEAF, np.uint32(numbers[place])
             yield nodes._replace(
                 left=np.where(inner, nodes.left + offset, np.uint32(0)),
@@ -124,7 +133,7 @@ def join_pieces(
 
 
 def numbers_in_tree(order: Sequence[int], subtrees: Mapping[int, int]) -> NDArray[np.int64]:
-    """Number of each node of the upper part in the whole tree; see join_pieces."""
+    """Number of each node of the upper part in the whole tree; subtrees: nodes of each by entry."""
     sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
     found: NDArray[np.int64] = np.cumsum(sizes) - sizes
     return found

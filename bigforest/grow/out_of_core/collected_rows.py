@@ -17,78 +17,64 @@ _CELLS = 1 << 20
 
 
 class CollectedRows(NamedTuple):
-    """Rows that were collected.
+    """The rows of some Collects, one Collect after the other.
 
     value   [n], uint32 codes or float64 projections
     tag     uint32 [n], class << 16 | multiplicity
     number  int64 [n], their regression targets, from the node's centre and by weight; empty for classes
+    ends    uint64 [collects], where the rows of each end
     """
 
     value: NDArray[Any]
     tag: NDArray[np.uint32]
     number: NDArray[np.int64]
+    ends: NDArray[np.uint64]
 
     @classmethod
     def empty(cls, kind: ColumnKind, rows: int, numbers: bool) -> CollectedRows:
-        """Room for some rows."""
-        return cls(np.empty(rows, kind.dtype), np.empty(rows, np.uint32), np.empty(rows if numbers else 0, np.int64))
+        """Room for some rows of no Collect."""
+        room = np.empty(rows, kind.dtype), np.empty(rows, np.uint32), np.empty(rows if numbers else 0, np.int64)
+        return cls(*room, np.empty(0, np.uint64))
 
-    def sorted(self) -> CollectedRows:
-        """The same by ascending values."""
-        if self.value.dtype == np.uint32 and not self.number.size:  # integers are sorted faster than they are ranked
-            key = np.sort((self.value.astype(np.uint64) << np.uint64(32)) | self.tag)
-            return CollectedRows((key >> np.uint64(32)).astype(np.uint32), key.astype(np.uint32), self.number)
-        order = np.argsort(self.value, kind="stable")
-        number = self.number[order] if self.number.size else self.number
-        return CollectedRows(self.value[order], self.tag[order], number)
-
-
-class Runs(NamedTuple):
-    """The rows of some Collects, one Collect after the other: those of Collect c are before ends[c], int64."""
-
-    rows: CollectedRows
-    ends: NDArray[np.int64]
-
-    @classmethod
-    def copied(cls, rows: CollectedRows, ends: NDArray[np.uint64]) -> Runs:
+    def copied(self, ends: NDArray[np.uint64]) -> CollectedRows:
         """A copy of what kernels have written up to the last of `ends`."""
-        return cls(CollectedRows._make(array[: int(ends[-1])].copy() for array in rows), ends.astype(np.int64))
+        return CollectedRows._make([*(array[: int(ends[-1])].copy() for array in self[:3]), ends])
 
-    def of(self, number: int) -> CollectedRows:
-        """The rows of one Collect."""
-        here = slice(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
-        return CollectedRows._make(array[here] for array in self.rows)
+    def each(self) -> Iterator[CollectedRows]:
+        """The rows of one Collect after the other, by ascending values."""
+        begin = 0
+        for end in self.ends.tolist():
+            value, tag, number = self.value[begin:end], self.tag[begin:end], self.number[begin:end]
+            if value.dtype == np.uint32 and not number.size:  # integers are sorted faster than they are ranked
+                key = np.sort((value.astype(np.uint64) << np.uint64(32)) | tag)
+                value, tag = (key >> np.uint64(32)).astype(np.uint32), key.astype(np.uint32)
+            else:
+                order = np.argsort(value, kind="stable")
+                value, tag, number = value[order], tag[order], number[order] if number.size else number
+            yield CollectedRows(value, tag, number, np.array([end - begin], np.uint64))
+            begin = end
 
 
-def gathered(pieces: Sequence[Runs]) -> Runs:
-    """The rows of all pieces, one at least. A Collect has few rows in a block, so all are handled together."""
+def joined(pieces: Sequence[CollectedRows]) -> CollectedRows:
+    """The rows of all pieces, one at least, of the same Collects.
+
+    A Collect has few rows in a block, so all are handled together. Memory: 12 bytes a row, and one array twice.
+    """
     ends = np.stack([piece.ends for piece in pieces])
-    sizes = np.diff(ends, axis=1, prepend=0)
-    stops = np.cumsum(sizes.sum(axis=0))
-    begins = stops - sizes.sum(axis=0) + np.cumsum(sizes, axis=0) - sizes
-    several = list(zip(*(piece.rows for piece in pieces), strict=True))
-    arrays = [np.empty(sum(array.size for array in own), own[0].dtype) for own in several]
-    for number, (begin, size) in enumerate(zip(begins, sizes, strict=True)):
-        place = np.arange(ends[number, -1]) + np.repeat(begin - ends[number] + size, size)
-        for out, own in zip(arrays, several, strict=True):
-            if out.size:
-                out[place] = own[number]
-    return Runs(CollectedRows(*arrays), stops)
-
-
-def each_collect(several: Sequence[Runs]) -> Iterator[CollectedRows]:
-    """The rows of one Collect after the other, those of all runs together."""
-    for number in range(several[0].ends.size if several else 0):
-        arrays = zip(*(runs.of(number) for runs in several), strict=True)
-        yield CollectedRows._make(np.concatenate(own) for own in arrays)
+    sizes = np.diff(ends, axis=1, prepend=np.uint64(0))
+    numbers = np.broadcast_to(np.arange(sizes.shape[1], dtype=np.uint32), sizes.shape)
+    order = np.argsort(np.repeat(numbers.reshape(-1), sizes.reshape(-1).astype(np.int64)), kind="stable")
+    arrays = (np.concatenate(own) for own in zip(*(piece[:3] for piece in pieces), strict=True))
+    return CollectedRows._make([*(own[order] if own.size else own for own in arrays), ends.sum(axis=0)])
 
 
 def boundaries(rows: CollectedRows, stats: NodeStats) -> Iterator[tuple[NDArray[Any], Counts]]:
-    """The distinct values of collected rows in ascending pieces, and the statistics of the rows up to each.
+    """The distinct values of the rows of a Collect, which are sorted, in pieces, and the statistics of the rows up to
+    each.
 
     Yields values [n] and totals [n, parts] of all rows up to and with that value.
     """
-    value, tag, number = rows.sorted()
+    value, tag, number, _ = rows
     first = np.append(True, value[1:] != value[:-1])[: value.size]
     starts = np.append(np.flatnonzero(first), value.size)
     step = max(1, _CELLS // stats.parts)

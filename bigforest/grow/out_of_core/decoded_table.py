@@ -1,14 +1,12 @@
 """The values of a table by blocks, in scratch, for passes that project.
 
 Values are looked up by code, and a dictionary may be larger than memory. So they are looked up once per forest, a
-feature and a range of its dictionary at a time, in sweeps over the codes. A file holds one run of blocks:
+feature and a range of its dictionary at a time, in sweeps over the codes. A run of blocks has a file for each type of
+values, little-endian, in C order; checksums of each column of each block are kept in memory:
 
-    float32 [columns, rows of the run]  features whose values are all float32
-    float64 [columns, rows of the run]  the others
-    uint8   [columns, rows of the run]  those whose values are all whole numbers below 256
-    uint32 [features, blocks]           CRC-32 of each feature in each block
-
-little-endian, each in C order.
+    .4  float32 [columns, rows of the run]  features whose values are all float32
+    .8  float64 [columns, rows of the run]  the others
+    .1  uint8   [columns, rows of the run]  those whose values are all whole numbers below 256
 """
 
 from __future__ import annotations
@@ -16,22 +14,23 @@ from __future__ import annotations
 import secrets
 import zlib
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from io import FileIO
+from operator import or_
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
-from bigforest.grow.out_of_core.probes import Spans
-from bigforest.grow.out_of_core.row_file import Matrix
+from bigforest.grow.out_of_core.probes import PROJECTIONS, Spans
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.kernels.columns.decoded import is_float32
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.out_of_core.blocks import BlockValues
+from bigforest.storage.array_file import damaged
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_path, write_atomically
 from bigforest.store.blocks import BlockReader, ColumnFile, MatrixReader
@@ -40,30 +39,24 @@ from bigforest.store.store import Store
 
 # Values of a byte.
 _BYTE = 256
-# The matrices of BlockValues by the bytes of a value, in their order.
-_TYPES = {4: "<f4", 8: "<f8", 1: "<u1"}
+# The types of the matrices of BlockValues by the bytes of a value, in their order.
+_TYPES = {np.dtype(kind).itemsize: np.dtype(kind) for kind in PROJECTIONS.cells}
+# In place of a checksum that was verified in this process: verifying in each pass took an eighth of growing.
+_VERIFIED = -1
 
 
 class DecodedTable(NamedTuple):
     """The values of a table.
 
-    runs     runs of blocks, and the file of each by its first block
+    runs     by runs of blocks the path of their files, without the type, and int64 [features, blocks], the CRC-32 of
+             each column of each block
     place    uint32 [features, 2], see kernels/out_of_core/blocks.py BlockValues
     spans    smallest and largest value of each feature
-    checked  bool [features, blocks of the table], whose checksums were verified in this process: verifying in
-             each pass took an eighth of growing
     """
 
-    runs: list[range]
-    files: dict[int, Path]
+    runs: dict[range, tuple[Path, NDArray[np.int64]]]
     place: NDArray[np.uint32]
     spans: Spans
-    checked: NDArray[np.bool_]
-
-    @property
-    def matrices(self) -> list[Matrix]:
-        """The matrices of BlockValues."""
-        return [Matrix(kind, int((self.place[:, 0] == width).sum())) for width, kind in _TYPES.items()]
 
 
 def sweeps(shape: Shape, limits: MemoryLimits) -> int:
@@ -74,7 +67,7 @@ def sweeps(shape: Shape, limits: MemoryLimits) -> int:
 def decode_table(
     store: Store, ranges: Sequence[tuple[range]], folder: Path, executor: Executor, most: int
 ) -> DecodedTable:
-    """Write the values of the table into `folder`, a file for each of the runs of blocks `ranges`.
+    """Write the values of the table into `folder`, files for each of the runs of blocks `ranges`.
 
     most  float64 of a dictionary that a task may hold.
     """
@@ -83,44 +76,48 @@ def decode_table(
     slot = np.sum([(width == each) * np.cumsum(width == each) for each in _TYPES], axis=0) - 1
     place = np.stack([width, slot], axis=1).astype(np.uint32)
     ends = np.array([store.low(feature)[[0, -1]] for feature in features])
-    files: dict[int, Path] = {}
-
-    def keep(index: int, path: Path) -> None:
-        files[ranges[index][0].start] = path
-
-    executor.run(decode_blocks, ranges, keep, (store, place, folder, most))
-    spans = Spans(ends[:, 0].copy(), ends[:, 1].copy())
-    checked = np.zeros((len(place), ranges[-1][0].stop), np.bool_)
-    return DecodedTable([blocks for (blocks,) in ranges], files, place, spans, checked)
+    runs = executor.reduce(decode_blocks, ranges, or_, (store, place, folder, most))
+    ordered = dict(sorted(runs.items(), key=lambda run: run[0].start))
+    return DecodedTable(ordered, place, Spans(ends[:, 0].copy(), ends[:, 1].copy()))
 
 
-def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: int, blocks: range) -> Path:
-    """Task: write the values of the rows of some blocks, a file of `decode_table`; returns its path."""
-    path = folder / f"values-{blocks.start}-{secrets.token_hex(8)}.bin"
-    layout = _Layout.of(store, place, blocks)
-    crc = np.zeros((len(place), len(blocks)), "<u4")
+def decode_blocks(
+    store: Store, place: NDArray[np.uint32], folder: Path, most: int, blocks: range
+) -> dict[range, tuple[Path, NDArray[np.int64]]]:
+    """Task: write the values of the rows of some blocks; see DecodedTable.runs."""
+    path = folder / f"values-{blocks.start}-{secrets.token_hex(8)}"
+    rows = _rows(store, blocks)
+    crc = np.zeros((len(place), len(blocks)), np.int64)
     store.fetch(range(len(place)), blocks)
-    with (
-        BlockReader(store.folder, store.spec, store.block_rows, store.place, False) as reader,
-        write_atomically(path) as temporary,
-        temporary.open("w+b", buffering=0) as file,
-    ):
-        for feature in range(len(place)):
-            low, kind = store.low(feature), layout.kind(feature)
-            step = most * VALUE_TYPE.itemsize // np.dtype(kind).itemsize
+    with ExitStack() as stack:
+        reader = BlockReader(store.folder, store.spec, store.block_rows, store.place, False)
+        stack.enter_context(reader)
+        files: dict[int, FileIO] = {}
+        for width in np.unique(place[:, 0]).tolist():
+            temporary = stack.enter_context(write_atomically(path.with_suffix(f".{width}")))
+            files[width] = stack.enter_context(temporary.open("w+b", buffering=0))
+        for feature, (width, slot) in enumerate(place.tolist()):
+            low, file = store.low(feature), files[width]
+            step = most * VALUE_TYPE.itemsize // width
             for first in range(0, low.size, step):
-                held = np.array(low[first : first + step], kind)  # copied: a map would be read at random
+                held = np.array(low[first : first + step], _TYPES[width])  # copied: a map would be read at random
                 for number, block in enumerate(blocks):
                     codes = reader.read(block, [feature], block + 1 if block + 1 in blocks else None)
-                    values = np.empty(reader.size(block), kind)
+                    values = np.empty(reader.size(block), held.dtype)
+                    offset = width * (slot * rows + number * store.block_rows)
                     if first:
-                        _read(file, layout.offset(feature, block), values)
+                        file.seek(offset)
+                        file.readinto(values.data.cast("B"))
                     _look_up(column_of(codes, feature)[: values.size], held, first, low.size, values)
-                    _write(file, layout.offset(feature, block), values)
-                    if first + held.size == low.size:
-                        crc[feature, number] = zlib.crc32(values.data)
-        _write(file, layout.size, crc)
-    return path
+                    file.seek(offset)
+                    write_whole(file, values)
+                    crc[feature, number] = zlib.crc32(values.data)
+    return {blocks: (path, crc)}
+
+
+def _rows(store: Store, blocks: range) -> int:
+    """Rows of a run of blocks."""
+    return min(blocks.stop * store.block_rows, store.rows) - blocks.start * store.block_rows
 
 
 def _look_up(codes: NDArray[Any], held: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
@@ -132,54 +129,18 @@ def _look_up(codes: NDArray[Any], held: NDArray[Any], first: int, size: int, val
     values[inside] = held[codes[inside] - np.int64(first)]
 
 
-class _Layout(NamedTuple):
-    """Where the values of a run of blocks are in their file."""
-
-    place: NDArray[np.uint32]
-    blocks: range
-    block_rows: int
-    rows: int
-
-    @classmethod
-    def of(cls, store: Store, place: NDArray[np.uint32], blocks: range) -> _Layout:
-        rows = min(blocks.stop * store.block_rows, store.rows) - blocks.start * store.block_rows
-        return cls(place, blocks, store.block_rows, rows)
-
-    def kind(self, feature: int) -> str:
-        return _TYPES[int(self.place[feature, 0])]
-
-    def offset(self, feature: int, block: int) -> int:
-        width, slot = (int(number) for number in self.place[feature])
-        earlier = list(_TYPES)[: list(_TYPES).index(width)]
-        before = self.rows * sum(each * int((self.place[:, 0] == each).sum()) for each in earlier)
-        return before + width * (slot * self.rows + (block - self.blocks.start) * self.block_rows)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all values."""
-        return self.rows * int(self.place[:, 0].sum(dtype=np.int64))
-
-
 class ValueReader(MatrixReader):
     """The values of a run of blocks."""
 
     def __init__(self, store: Store, decoded: DecodedTable, blocks: range) -> None:
-        """Raises FormatError for a damaged file."""
-        layout = _Layout.of(store, decoded.place, blocks)
-        self._path = decoded.files[blocks.start]
-        here = local_path(self._path)
-        self._crc = np.zeros((len(decoded.place), len(blocks)), "<u4")
-        with here.open("rb", buffering=0) as file:
-            if _read(file, layout.size, self._crc) != self._crc.nbytes:
-                raise FormatError(f"{self._path}: the file is damaged; start the training again")
-        self._checked = decoded.checked
-        files, start = {}, 0
-        for kind, columns in decoded.matrices:
-            dtype = np.dtype(kind)
-            own = (here, start, dtype, columns, layout.rows, store.block_rows)
-            files[dtype.itemsize] = ColumnFile(*own, again=True)
-            start += columns * layout.rows * dtype.itemsize
-        super().__init__(files, decoded.place, blocks, layout.rows, store.block_rows)
+        self._path, self._crc = decoded.runs[blocks]
+        rows, widths = _rows(store, blocks), decoded.place[:, 0].tolist()
+        files = {}
+        for width, kind in _TYPES.items():
+            path = self._path.with_suffix(f".{width}")
+            here, columns = (local_path(path), widths.count(width)) if width in widths else (path, 0)
+            files[width] = ColumnFile(here, 0, kind, columns, rows, store.block_rows, again=True)
+        super().__init__(files, decoded.place, blocks, rows, store.block_rows)
 
     def read(self, block: int, features: Iterable[int], following: int | None = None) -> BlockValues:
         """The values of `features` in a block; other features, and rows after the block's last, have any. See `column`.
@@ -187,25 +148,25 @@ class ValueReader(MatrixReader):
         Raises FormatError for a damaged file.
         """
         for feature in features:
-            column = self.column(feature, block, following)
-            if not self._checked[feature, block]:
-                if zlib.crc32(column.data) != self._crc[feature, block - self._first]:
-                    raise FormatError(f"{self._path}: the checksum differs; start the training again")
-                self._checked[feature, block] = True
-        f32, f64, u8 = self.matrices()
-        return BlockValues(f32, f64, u8, self._place)
+            column, known = self.column(feature, block, following), self._crc[feature]
+            if known[block - self._first] != _VERIFIED:
+                if zlib.crc32(column.data) != known[block - self._first]:
+                    raise damaged(self._path)
+                known[block - self._first] = _VERIFIED
+        return BlockValues._make([*self.matrices(), self._place])
 
 
 def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
     """The column of a feature in a block."""
-    return column_at(cells[:3], cells.place[feature])
-
-
-def column_at(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> NDArray[Any]:
-    """The column of this place: bytes of a value, and row of the matrix of these."""
-    width, slot = place.tolist()
-    found: NDArray[Any] = next(matrix for matrix in matrices if matrix.itemsize == width)[slot]
+    width, slot = cells.place[feature].tolist()
+    found: NDArray[Any] = next(matrix for matrix in cells[:3] if matrix.itemsize == width)[slot]
     return found
+
+
+def columns_of(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> list[NDArray[Any]]:
+    """The columns of matrices that hold, of each width, those of these places in their order."""
+    rows = {matrix.itemsize: iter(matrix) for matrix in matrices}
+    return [next(rows[width]) for width in place[:, 0].tolist()]
 
 
 def places(width: int, columns: int) -> NDArray[np.uint32]:
@@ -218,13 +179,3 @@ def _width_of(low: NDArray[np.float64]) -> int:
     if low.size <= _BYTE and 0.0 <= low[0] <= low[-1] < _BYTE and not np.signbit(low[0]) and (low == low.round()).all():
         return 1
     return 4 if is_float32(low) else 8
-
-
-def _read(file: FileIO, offset: int, array: NDArray[Any]) -> int:
-    file.seek(offset)
-    return file.readinto(array.data.cast("B"))
-
-
-def _write(file: FileIO, offset: int, array: NDArray[Any]) -> None:
-    file.seek(offset)
-    write_whole(file, array)

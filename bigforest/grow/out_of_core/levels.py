@@ -66,17 +66,12 @@ def _ask(
     searches = [(number, [tops[at].search(entry) for entry in entries]) for number, (at, entries) in enumerate(chosen)]
     release_freed()
     scored = executor.reduce_parts(
-        answer, ranges, SplitResponse.merged, score_responses, searches, (table, requests, folder)
+        TableView.answer, ranges, SplitResponse.merged, score_responses, searches, (table, requests, folder)
     )
     for (at, entries), found in zip(chosen, scored, strict=True):
         tops[at].sent(found.below, found.above, found.row_nodes)
         for entry, search in zip(entries, found.searches, strict=True):
             tops[at].settle(entry, search, table.search)
-
-
-def answer(table: TableView, requests: list[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
-    """Task: see TableView."""
-    return table.answer(requests, folder, blocks)
 
 
 def score_responses(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from bigforest.grow.out_of_core.assemble import remove_subtree
 from bigforest.grow.out_of_core.levels import split_large
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats, total_of
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all, request
-from bigforest.grow.out_of_core.row_file import NodeRows, rows_of, write_rows
+from bigforest.grow.out_of_core.row_file import NodeRows, rows_of
 from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, subtree_path
 from bigforest.grow.out_of_core.upper_tree import UpperTree, root_key
 from bigforest.grow.shared.passed_leaves import SplitFiles, SplitKeeper, write_left_out
@@ -53,24 +53,23 @@ def grow_by_passes(
         for tree, total, own in zip(trees, totals, owns, strict=True)
     ]
     split_large(table, tops, folder, ranges, executor)
-    requests = [request(top, []) for top in tops]
-    small = [top.small() for top in tops]
-    spilled = executor.reduce(spill, ranges, merged_spills, (table, requests, small, folder))
-    for top, response in zip(tops, spilled.responses, strict=True):
+    requests = [request(top, [], top.small()) for top in tops]
+    written = executor.reduce(spill, ranges, merged_all, (table, requests, folder))
+    for top, response in zip(tops, written, strict=True):
         top.sent(response.below, response.above, {})
-    sizes = _grow_all(table, tops, spilled, folder, executor)
+    sizes = _grow_all(table, tops, written, folder, executor)
     files = {subtree_path(folder, tree, entry): nodes for tree, own in sizes.items() for entry, nodes in own.items()}
     table.finish(files, executor)
     assemblies = {top.tree: TreeAssembly(top, sizes[top.tree], folder) for top in tops}
 
     splits: dict[int, SplitFiles] = {}
 
-    def end(index: int, written: dict[int, SplitFiles]) -> None:
+    def end(index: int, kept: dict[int, SplitFiles]) -> None:
         for tree in parts[index]:
             for entry in sizes[tree]:
                 remove_subtree(assemblies[tree].subtree(entry))
-        splits.update(written)
-        if not written:
+        splits.update(kept)
+        if not kept:
             on_trees(len(parts[index]))
 
     own = [([assemblies[tree] for tree in part],) for part in parts]
@@ -78,14 +77,6 @@ def grow_by_passes(
     if splits:
         room = table.context.limits.nodes
         write_left_out(table, parts, splits, directory, folder, ranges, room, executor, on_trees)
-
-
-class Spilled(NamedTuple):
-    """The result of a spill: responses with what went left and right, and the suffixes of the files written, by the
-    first block of each run of blocks."""
-
-    responses: list[SplitResponse]
-    suffixes: dict[int, str]
 
 
 def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks: range) -> Counts:
@@ -100,22 +91,9 @@ def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks:
     return totals
 
 
-def spill(
-    table: TableView, requests: list[SplitRequest], small: list[list[int]], folder: Path, blocks: range
-) -> Spilled:
-    """Task: write the rows of the `small` nodes (entries of each request's top) of some blocks into `folder`.
-
-    requests  one per tree, without probes.
-    """
-    responses = [asked.no_response() for asked in requests]
-    rows = ((requests[at].tree, small[at], spread) for at, spread in table.spread(requests, blocks, responses))
-    suffix = write_rows(rows, folder, blocks.start)
-    return Spilled(responses, {blocks.start: suffix})
-
-
-def merged_spills(one: Spilled, two: Spilled) -> Spilled:
-    """The result of both."""
-    return Spilled(merged_all(one.responses, two.responses), one.suffixes | two.suffixes)
+def spill(table: TableView, requests: list[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
+    """Task: write the rows of small nodes, see TableView.answer; by name another task, for those who watch."""
+    return table.answer(requests, folder, blocks)
 
 
 def grow_subtree_task(
@@ -150,16 +128,16 @@ def write_assemblies(
 
 
 def _grow_all(
-    table: TableView, tops: Sequence[UpperTree], spilled: Spilled, folder: Path, executor: Executor
+    table: TableView, tops: Sequence[UpperTree], written: Sequence[SplitResponse], folder: Path, executor: Executor
 ) -> dict[int, dict[int, int]]:
     """Grow the subtrees below all small nodes, tree by tree, large ones first; gives their sizes by tree and entry."""
-    suffixes = [suffix for _, suffix in sorted(spilled.suffixes.items())]
     tasks = []
-    for top in tops:
+    for top, response in zip(tops, written, strict=True):
+        files = [path for _, path in sorted(response.row_nodes.items())]
         own = [
             (
                 SubtreeTask(top.tree, entry, int(top.stats.rows(node.total)), node.key, node.depth, node.constant),
-                rows_of(folder, top.tree, number, suffixes),
+                rows_of(files, number),
                 subtree_path(folder, top.tree, entry),
             )
             for number, entry in enumerate(top.small())

@@ -26,15 +26,16 @@ _NO_EDGE = np.empty(0)
 
 
 class ColumnKind(NamedTuple):
-    """The type of a column, and its smallest and largest possible value."""
+    """The type of a column, its smallest and largest possible value, and the types of the cells of a block."""
 
     dtype: Any
     least: float
     greatest: float
+    cells: tuple[str, str, str]
 
 
-CODES = ColumnKind(np.uint32, 0, 0xFFFFFFFF)
-PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf)
+CODES = ColumnKind(np.uint32, 0, 0xFFFFFFFF, ("<u1", "<u2", "<u4"))
+PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf, ("<f4", "<f8", "<u1"))
 
 
 class Spans(NamedTuple):

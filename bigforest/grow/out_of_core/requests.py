@@ -5,14 +5,14 @@ Responses of runs of blocks are added up in integers, so the division of the blo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.collected_rows import Runs, each_collect
+from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.probes import (
     CODES,
@@ -26,7 +26,7 @@ from bigforest.grow.out_of_core.probes import (
     StepSums,
     terms_of,
 )
-from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.grow.out_of_core.upper_tree import UpperNode, UpperTree
 from bigforest.grow.shared.packed_counts import PackedCounts, packed_counts, unpacked_counts
 from bigforest.kernels.common.layout import Terms
 from bigforest.kernels.out_of_core.blocks import Probes, Splits, Summands
@@ -42,6 +42,8 @@ class SplitRequest(NamedTuple):
     asked     the directions that counts and collects are about. `ways` and `asked` are None where they are features
     wanted    bool, the wanted buckets of all collects
     sums      nodes that want sums, and of which features
+    small     after the last splits: nodes whose rows are written, with all columns that the tree grows on. None
+              before; then the nodes of rows are kept for the next pass
     """
 
     tree: int
@@ -56,6 +58,7 @@ class SplitRequest(NamedTuple):
     collects: Probes
     wanted: NDArray[np.bool_]
     sums: Summands
+    small: list[int] | None
 
     def no_response(self) -> SplitResponse:
         """The response of no blocks."""
@@ -73,8 +76,11 @@ class SplitRequest(NamedTuple):
             row_nodes={},
         )
 
-    def features(self) -> set[int]:
-        """The features, of the table as trees see it (table.py TableView.view), that are needed to answer."""
+    def features(self) -> set[int] | None:
+        """The features, of the table as trees see it (table.py TableView.view), that are needed to answer; None for
+        all."""
+        if self.small is not None:
+            return None
         if self.ways is None or self.asked is None:
             parts: list[NDArray[Any]] = [self.counts.column, self.collects.column, self.splits.column]
         else:
@@ -88,7 +94,8 @@ class SplitRequest(NamedTuple):
 
     def answers(self, response: SplitResponse) -> Callable[[Probe], Answer]:
         """The answer to each probe, in the order of the probes."""
-        found, sums = each_collect(response.found), iter(np.split(response.sums, self.sums.start[1:-1]))
+        found = joined(response.found).each() if response.found else iter(())
+        sums = iter(np.split(response.sums, self.sums.start[1:-1]))
         places = self.counts.offset, self.counts.buckets
         counted = iter(zip(*places, response.low, response.high, response.mark, strict=True))
         parts = self.stats.parts
@@ -111,14 +118,15 @@ class SplitResponse(NamedTuple):
     found           the rows that were collected, of each task
     sums            int64 [sums.feature, classes]
     below, above    of the newest splits
-    row_nodes        files of the new nodes of rows, for UpperTree.sent; empty if there were no splits
+    row_nodes       by the first block, files of the new nodes of rows, for UpperTree.sent, none without splits; or of
+                    the rows of small nodes
     """
 
     counts: NDArray[Any]
     low: NDArray[Any]
     high: NDArray[Any]
     mark: NDArray[np.int64]
-    found: list[Runs]
+    found: list[CollectedRows]
     sums: NDArray[np.int64]
     below: NDArray[Any]
     above: NDArray[Any]
@@ -164,20 +172,37 @@ def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[int, list[i
     return chosen
 
 
-def request(top: UpperTree, entries: Sequence[int]) -> SplitRequest:
-    """The request of the nodes `entries` of a tree."""
-    splits, ways = top.splits()
+def request(top: UpperTree, entries: Sequence[int], small: list[int] | None = None) -> SplitRequest:
+    """The request of the nodes `entries` of a tree; small: see SplitRequest."""
+    split = [(entry, top.nodes[entry]) for entry in top.newest]
     probes = [(entry, top.centre(entry), probe) for entry in entries for probe in top.pending(entry)]
-    tree = (top.tree, len(top.nodes), splits, None if ways is None else terms_of(ways), top.row_nodes)
-    return SplitRequest(*tree, top.stats, top.own, *_asked(probes, top.kind))
+    tree = (top.tree, len(top.nodes), *_splits(split, top.kind), top.row_nodes, top.stats, top.own)
+    return SplitRequest(*tree, *_asked(probes, top.kind), small)
 
 
-def root_request(tree: int, stats: NodeStats, own: Any, probes: Iterable[Probe]) -> SplitRequest:
+def root_request(tree: int, stats: NodeStats, own: Any, *probes: Probe) -> SplitRequest:
     """The request about the bag of a tree that splits on directions, before it grows."""
-    none = np.zeros(0, np.uint32)
-    splits = Splits(none, none, np.zeros(0), none, none, *(np.zeros(0, kind) for kind in ("u1", "u8", "u1")))
     asked = _asked([(0, 0, probe) for probe in probes], PROJECTIONS)
-    return SplitRequest(tree, 1, splits, terms_of([]), {}, stats, own, *asked)
+    return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, stats, own, *asked, None))
+
+
+def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[Splits, Terms | None]:
+    """The splits of some nodes, given with their entries, and their directions; None for features."""
+    nodes = [node for _, node in split]
+    cuts = [node.cut for node in nodes if node.cut is not None]
+    lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]
+    sizes = np.array([listed.size for listed in lists], np.uint64)
+    splits = Splits(
+        node=np.array([entry for entry, _ in split], np.uint32),
+        column=np.array([cut.feature if kind == CODES else at for at, cut in enumerate(cuts)], np.uint32),
+        cut=np.array([cut.code for cut in cuts], kind.dtype),
+        left=np.array([node.left for node in nodes], np.uint32),
+        right=np.array([node.right for node in nodes], np.uint32),
+        way=np.array([cut.way for cut in cuts], np.uint8),
+        start=np.cumsum(sizes, dtype=np.uint64) - sizes,
+        listed=np.concatenate([*lists, np.empty(0, np.uint8)]),
+    )
+    return splits, None if kind == CODES else terms_of([cut.direction for cut in cuts if cut.direction is not None])
 
 
 def _asked(

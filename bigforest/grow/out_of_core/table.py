@@ -19,15 +19,17 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.out_of_core.collected_rows import CollectedRows, Runs, gathered
+from bigforest.grow.out_of_core.assemble import Subtree, join_pieces, numbers_in_tree, read_subtree, write_subtree
+from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import ColumnKind
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse
-from bigforest.grow.out_of_core.row_file import BlockRows, NodeRows
-from bigforest.grow.out_of_core.row_nodes import RowNodes, Stood
+from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
+from bigforest.grow.out_of_core.row_nodes import Stood, row_nodes
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.upper_tree import GrowContext, UpperTree
+from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import (
     Steps,
     collect_rows,
@@ -35,6 +37,9 @@ from bigforest.kernels.out_of_core.blocks import (
     route_rows,
     sum_rows,
 )
+from bigforest.kernels.scan.categorical_missing import Subsets
+from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
+from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.store.store import Store
 
@@ -58,6 +63,15 @@ class SubtreeTask(NamedTuple):
     key: np.uint64
     depth: int
     constant: NDArray[np.bool_]
+
+
+class SubtreeScratch(NamedTuple):
+    """Inputs of growing a subtree, besides the columns of its rows; see kernels/tree/grow.py."""
+
+    items: NDArray[np.uint64]
+    target: ClassTarget | RegressionTarget
+    roots: Roots
+    rules: Rules
 
 
 class TreeAssembly(NamedTuple):
@@ -125,92 +139,140 @@ class TableView(ABC):
         return
 
     @abstractmethod
-    def grow(self, own: Any, subtree_task: SubtreeTask, rows: NodeRows, path: Path) -> int:
-        """Grow the subtree below a small node from its rows into the file `path`; gives its nodes."""
+    def place(self, own: Any) -> NDArray[np.uint32]:
+        """Where the columns that a tree grows on are in its cells, uint32 [columns, 2]: bytes of a cell, and row of the
+        matrix of these."""
+
+    @abstractmethod
+    def grow_below(self, own: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+        """The subtree below a small node; cells: the matrices of its rows, in the order of their columns."""
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
         """Run the steps that are cheaper for many subtrees together; sizes: number of nodes of each by its file."""
         return
 
     @abstractmethod
+    def extras(self, top: UpperTree) -> Subsets | DirectionExtras | None:
+        """Further data of the nodes of the upper part of a tree."""
+
+    @abstractmethod
+    def finished(self, top: UpperTree, subtree: Subtree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
+        """Nodes of a tree, which have these numbers, in the form of forests; path: the file of a subtree."""
+
+    # What is the same for all families.
+
+    def grow(self, own: Any, subtree_task: SubtreeTask, rows: NodeRows, path: Path) -> int:
+        """Grow the subtree below a small node from its rows into the file `path`; gives its nodes."""
+        widths, numbers = self.place(own)[:, 0].tolist(), self.context.stats.numbers
+        kinds = [(kind, widths.count(np.dtype(kind).itemsize)) for kind in self.kind.cells]
+        cells, items = load_rows(rows, [("<i8", 1), *kinds] if numbers else kinds, subtree_task.rows)
+        target = self.context.target(cells.pop(0)[0] if numbers else None)
+        roots = Roots.one(items.size, subtree_task.key, subtree_task.depth, subtree_task.constant)
+        subtree = self.grow_below(own, cells, SubtreeScratch(items, target, roots, self.context.rules))
+        write_subtree(path, *subtree)
+        return subtree[0].feature.size
+
     def pieces(self, assembly: TreeAssembly) -> Iterator[TreeArrays]:
         """The nodes of a tree in preorder, in pieces. Memory: one subtree."""
+        top, sizes = assembly.top, assembly.sizes
+        order = list(top.preorder())
+        numbers = numbers_in_tree(order, sizes)
+
+        def below(entry: int, first: int) -> TreeArrays:
+            path = assembly.subtree(entry)
+            return self.finished(top, read_subtree(path), path, first + np.arange(sizes[entry]))
+
+        upper = self.finished(top, (top.skeleton(), self.extras(top)), None, numbers)
+        return join_pieces(upper, order, numbers, sizes, below)
 
     def answer(self, requests: Sequence[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
-        """The responses of some blocks to the requests; the new nodes of rows are written into `folder`."""
+        """Task: the responses of some blocks to the requests. The new nodes of rows, and rows of small nodes, are
+        written into `folder`."""
         read = np.empty(BLOCK_ROWS, self.kind.dtype)
         most = max((asked.max_probes() for asked in requests), default=0)
         stats = self.context.stats
         found = CollectedRows.empty(self.kind, most * BLOCK_ROWS + 1, stats.numbers)
         numbers = found.number if stats.numbers else None
-        pieces: list[list[Runs]] = [[] for _ in requests]
         responses = [asked.no_response() for asked in requests]
-        for at, cells, stood, value in self.route(requests, blocks, responses, folder):
-            asked, response = requests[at], responses[at]
-            rows = (cells, asked.asked, *stood, value)
-            counted = (response.counts, response.low, response.high, response.mark)
-            count_rows(*rows, asked.counts, np.uint64(stats.parts), stats.weighted, read, *counted)
-            if asked.collects.node.size:
-                ends = np.empty(asked.collects.node.size, np.uint64)
-                collect_rows(*rows, asked.collects, asked.wanted, read, found.value, found.tag, numbers, ends)
-                pieces[at].append(Runs.copied(found, ends))
-            if asked.sums.node.size:
-                sum_rows(cells, *stood, asked.sums, self.steps, response.sums)
-        return [
-            response._replace(found=[gathered(of_blocks)] if of_blocks else [])
-            for response, of_blocks in zip(responses, pieces, strict=True)
-        ]
-
-    def spread(
-        self, requests: Sequence[SplitRequest], blocks: range, responses: Sequence[SplitResponse]
-    ) -> Iterator[tuple[int, BlockRows]]:
-        """For every block and request, without probes, its number, and the rows of the block with all columns that
-        trees grow on; responses record what went left and right."""
-        for at, cells, stood, value in self.route(requests, blocks, responses, None):
-            yield at, BlockRows(cells[:3] if value is None else (value[np.newaxis], *cells[:3]), *stood)
+        with ExitStack() as stack:
+            files = [self._file_of(*part, blocks.start, folder) for part in zip(requests, responses, strict=True)]
+            sinks = [
+                stack.enter_context(writing_rows(path, asked.small)) if path is not None and asked.small else None
+                for asked, path in zip(requests, files, strict=True)
+            ]
+            for at, cells, stood, value in self.route(requests, blocks, responses, files):
+                asked, response, sink = requests[at], responses[at], sinks[at]
+                rows = (cells, asked.asked, *stood, value)
+                counted = (response.counts, response.low, response.high, response.mark)
+                count_rows(*rows, asked.counts, np.uint64(stats.parts), stats.weighted, read, *counted)
+                if asked.collects.node.size:
+                    ends = np.empty(asked.collects.node.size, np.uint64)
+                    collect_rows(*rows, asked.collects, asked.wanted, read, *found[:2], numbers, ends)
+                    response.found.append(found.copied(ends))
+                if asked.sums.node.size:
+                    sum_rows(cells, *stood, asked.sums, self.steps, response.sums)
+                if sink is not None:
+                    sink([*([] if value is None else [value[np.newaxis]]), *self._columns(asked.own, cells)], stood)
+        return [response._replace(found=[joined(response.found)] if response.found else []) for response in responses]
 
     def route(
         self,
         requests: Sequence[SplitRequest],
         blocks: range,
         responses: Sequence[SplitResponse],
-        folder: Path | None,
+        files: Sequence[Path | None],
     ) -> Iterator[tuple[int, Any, Stood, NDArray[np.int64] | None]]:
         """For every block and request, the request's number, the block's cells as its tree sees them, its rows sorted
         by the nodes they fall into, and their regression targets; None for classes.
 
-        responses  record what went left and right, and the new nodes of rows.
-        folder   for the files of nodes of rows; None to drop these, if whole rows are needed.
+        responses  record what went left and right.
+        files      for the new nodes of rows of a request, unless small nodes follow.
         """
         store, numbers = self.store, self.context.stats.numbers
         items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
         read = np.empty(BLOCK_ROWS, self.kind.dtype)
-        columns = [None if folder is None else asked.features() for asked in requests]
-        needed: Sequence[int] = range(len(store.spec.features))
-        if folder is not None:
-            needed = sorted(self.needed(set().union(*(asked.features() for asked in requests))))
+        columns = [asked.features() for asked in requests]
+        some = [own for own in columns if own is not None]
+        every = range(len(store.spec.features))
+        needed = sorted(self.needed(set().union(*some))) if len(some) == len(columns) else every
         again = any(asked.row_nodes for asked in requests)
         with ExitStack() as stack:
             reader = stack.enter_context(self.reader(blocks, needed, again))
-            parts = zip(requests, responses, strict=True)
-            rows = [stack.enter_context(self._rows_of(*part, blocks.start, folder)) for part in parts]
+            rows = [
+                stack.enter_context(
+                    row_nodes(self.sampler, asked.tree, asked.row_nodes.get(blocks.start), None if asked.small else out)
+                )
+                for asked, out in zip(requests, files, strict=True)
+            ]
             for block in blocks:
                 store.check_unchanged()
                 cells = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
                 start = block * store.block_rows
                 target = store.labels(start, min(start + store.block_rows, store.rows))
                 for at, (asked, response) in enumerate(zip(requests, responses, strict=True)):
-                    stood = rows[at].take(block, target.size, None if numbers else target, asked.nodes, items)
+                    take, keep = rows[at]
+                    stood = take(block, target.size, None if numbers else target, asked.nodes, items)
                     here, begin, end = stood
                     seen = self.view(asked.own, cells, target.size, columns[at])
                     ends = (begin, end, response.below, response.above)
                     route_rows(seen, asked.ways, here, spare, read, asked.splits, *ends)
-                    rows[at].keep(*stood)
+                    keep(*stood)
                     yield at, seen, stood, target if numbers else None
 
-    def _rows_of(self, asked: SplitRequest, response: SplitResponse, first: int, folder: Path | None) -> RowNodes:
-        """The nodes of the rows of a tree in the blocks from `first` on."""
-        if folder is not None and asked.splits.node.size:
-            response.row_nodes[first] = folder / f"standing-{asked.tree}-{first}-{secrets.token_hex(8)}.bin"
-        before, after = asked.row_nodes.get(first), response.row_nodes.get(first)
-        return RowNodes(self.sampler, asked.tree, before, after)
+    def _file_of(self, asked: SplitRequest, response: SplitResponse, first: int, folder: Path) -> Path | None:
+        """The file that the blocks from `first` on write for a request: the rows of small nodes, or the new nodes of
+        rows, if there are any."""
+        if not (asked.splits.node.size if asked.small is None else asked.small):
+            return None
+        kind = "standing" if asked.small is None else "rows"
+        response.row_nodes[first] = folder / f"{kind}-{asked.tree}-{first}-{secrets.token_hex(8)}.bin"
+        return response.row_nodes[first]
+
+    def _columns(self, own: Any, cells: Cells) -> Iterator[NDArray[Any]]:
+        """Of each of the matrices of a block the columns that a tree grows on."""
+        place = self.place(own)
+        for matrix in cells[:3]:
+            slots = place[place[:, 0] == matrix.itemsize, 1]
+            own_columns = matrix if slots.size == len(matrix) else matrix[slots]
+            own_columns.flags.writeable = False  # as they are read: with other flags kernels would be compiled again
+            yield own_columns

@@ -17,7 +17,7 @@ from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.shared.criteria import Criterion
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.common.layout import OBLIQUE
-from bigforest.kernels.out_of_core.blocks import AFTER_ALL, MISSING_RIGHT, Splits
+from bigforest.kernels.out_of_core.blocks import AFTER_ALL, MISSING_RIGHT
 from bigforest.kernels.out_of_core.draws import child_keys
 from bigforest.kernels.scan.categorical_missing import UNSEEN, Subsets
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
@@ -115,6 +115,7 @@ class UpperTree:
     kind      of the columns that it splits on.
     own       the own data of the tree, see table.py TableView.
     nodes     parents before their children, the root first.
+    newest    entries of the newest splits, through which no rows were routed yet.
     row_nodes  the nodes of its rows, without the newest splits: a file (row_nodes.py) by the first block of each run of
               blocks, none before the first splits.
     """
@@ -138,7 +139,7 @@ class UpperTree:
         self._ground = context
         self.nodes: list[UpperNode] = []
         self.row_nodes: dict[int, Path] = {}
-        self._newest: list[int] = []
+        self.newest: list[int] = []
         self._add(key, 0, total, constant, start)
 
     def searching(self) -> list[int]:
@@ -173,7 +174,7 @@ class UpperTree:
             node.state = LEAF
             return
         node.state = SPLIT
-        self._newest.append(entry)
+        self.newest.append(entry)
         key_l, key_r = child_keys(node.key)
         node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant, start)
         node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant, start)
@@ -182,37 +183,16 @@ class UpperTree:
         """The centre of the targets of a node, see NodeStats."""
         return self.stats.centre(self.nodes[entry].total)
 
-    def splits(self) -> tuple[Splits, list[Direction] | None]:
-        """The newest splits, through which no rows were routed yet, and their directions, by number; None for
-        features."""
-        nodes = [self.nodes[entry] for entry in self._newest]
-        cuts = [node.cut for node in nodes if node.cut is not None]
-        directions = [cut.direction for cut in cuts if cut.direction is not None]
-        on_features = self.kind == CODES
-        lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]
-        sizes = np.array([listed.size for listed in lists], np.uint64)
-        splits = Splits(
-            node=np.array(self._newest, np.uint32),
-            column=np.array([cut.feature if on_features else at for at, cut in enumerate(cuts)], np.uint32),
-            cut=np.array([cut.code for cut in cuts], self.kind.dtype),
-            left=np.array([node.left for node in nodes], np.uint32),
-            right=np.array([node.right for node in nodes], np.uint32),
-            way=np.array([cut.way for cut in cuts], np.uint8),
-            start=np.cumsum(sizes, dtype=np.uint64) - sizes,
-            listed=np.concatenate([*lists, np.empty(0, np.uint8)]),
-        )
-        return splits, None if on_features else directions
-
     def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> None:
         """Rows have been sent down the newest splits (blocks.py route_rows), and now stand in these files."""
-        if not self._newest:
+        if not self.newest:
             return
-        for entry, left, right in zip(self._newest, below.tolist(), above.tolist(), strict=True):
+        for entry, left, right in zip(self.newest, below.tolist(), above.tolist(), strict=True):
             node = self.nodes[entry]
             if node.cut is not None and node.cut.listed is None:
                 alone = node.cut.way == MISSING_RIGHT and right == AFTER_ALL
                 node.below, node.above = left, 0 if alone else right
-        self._newest = []
+        self.newest = []
         for path in self.row_nodes.values():
             path.unlink(missing_ok=True)
         self.row_nodes = dict(row_nodes)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from operator import or_
 from pathlib import Path
@@ -337,21 +337,14 @@ def send_blocks(
 
 def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range) -> int:
     """Task: write the leaves of a part that were found in these runs of blocks; gives how many trees it has."""
-    found = (ArrayFile.of(_piece(run, part), _FOUND) for run in runs)
+    found = (LeafChunk(*own) for run in runs for own in ArrayFile.of(_piece(run, part), _FOUND).each())
     classes = max(1, len(store.spec.target.classes))
-    write_leaves(leaves_path(directory, part.start), part, store.rows, classes, _chunks_of(found))
+    write_leaves(leaves_path(directory, part.start), part, store.rows, classes, found)
     return len(part)
 
 
 def _piece(run: Path, part: range) -> Path:
     return run.with_name(f"{run.name}-{part.start}.bin")
-
-
-def _chunks_of(files: Iterable[ArrayFile]) -> Iterator[LeafChunk]:
-    for own in files:
-        with own.reading() as file:
-            for number in range(own.blocks):
-                yield LeafChunk(*own.block(file, number))
 
 
 def _by_values(table: BlockTable) -> bool:

@@ -3,8 +3,9 @@ with all in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,26 +14,19 @@ from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.axis.random_search import RandomSearch, own_codes
-from bigforest.grow.out_of_core.assemble import (
-    Grown,
-    join_pieces,
-    look_up_thresholds,
-    numbers_in_tree,
-    read_ends,
-    read_subtree,
-    write_subtree,
-)
+from bigforest.grow.out_of_core.assemble import Subtree, look_up_thresholds, read_ends
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.levels import block_ranges
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import CODES
-from bigforest.grow.out_of_core.row_file import Matrix, NodeRows, load_rows
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, TreeOwn
+from bigforest.grow.out_of_core.table import SubtreeScratch, TableView, TreeOwn
+from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.tree_arrays import Ends, drawn_thresholds, tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import Codes
-from bigforest.kernels.tree.builder import Roots
+from bigforest.kernels.oblique.search import DirectionExtras
+from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.grow import grow
 from bigforest.store.blocks import BlockReader
 from bigforest.store.store import Store
@@ -67,51 +61,42 @@ class FeatureTable(TableView):
         store.fetch(features, blocks)
         return BlockReader(store.folder, store.spec, store.block_rows, store.place, again)
 
-    def grow(self, own: None, subtree_task: SubtreeTask, rows: NodeRows, path: Path) -> int:
+    def place(self, own: None) -> NDArray[np.uint32]:
         """See TableView."""
-        context, store = self.context, self.store
-        widths = [feature.width for feature in store.spec.features]
-        numbers = [Matrix("<i8", 1)] if context.stats.numbers else []
-        matrices = [Matrix(f"<u{width}", widths.count(width)) for width in (1, 2, 4)]
-        (*values, u8, u16, u32), items = load_rows(rows, [*numbers, *matrices], store.block_rows, subtree_task.rows)
-        codes = Codes(u8, u16, u32, store.place)
-        ranked = None if context.values is None else own_codes(codes, store, context.features)
-        codes, dictionary = (codes, None) if ranked is None else (ranked.codes, ranked.dictionary)
-        target = context.target(values[0][0] if values else None)
-        roots = Roots.one(items.size, subtree_task.key, subtree_task.depth, subtree_task.constant)
-        mixed = context.features.mixed(roots.max_rows, target.number)
-        nodes, subsets = grow(codes, by_rows(codes), items, target, roots, context.rules, mixed, dictionary)
-        write_subtree(path, (nodes if ranked is None else ranked.known_again(nodes), subsets))
-        return nodes.feature.size
+        return self.store.place
+
+    def grow_below(self, own: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+        """See TableView."""
+        features, roots = self.context.features, subtree.roots
+        mixed = features.mixed(roots.max_rows, subtree.target.number)
+        u8, u16, u32 = cells
+        codes = Codes(u8, u16, u32, self.store.place)
+        if self.context.values is None:
+            return grow(codes, by_rows(codes), *subtree, mixed)
+        ranked = own_codes(codes, self.store, features)
+        nodes, subsets = grow(ranked.codes, by_rows(ranked.codes), *subtree, mixed, ranked.dictionary)
+        return ranked.known_again(nodes), subsets
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
         """See TableView: find the ends of the thresholds."""
         executor.run(look_up_some, _batches(sizes, self.context.limits.nodes), lambda *_: None, (self.store,))
 
-    def pieces(self, assembly: TreeAssembly) -> Iterator[TreeArrays]:
+    def extras(self, top: UpperTree) -> Subsets | None:
         """See TableView."""
-        store, config, top, sizes = self.store, self.sampler.config, assembly.top, assembly.sizes
+        return top.subsets()
+
+    def finished(self, top: UpperTree, subtree: Subtree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
+        """See TableView."""
+        store, config, (nodes, subsets) = self.store, self.sampler.config, subtree
+        assert not isinstance(subsets, DirectionExtras)
+        ends = Ends.of(nodes, store.dictionaries) if path is None else read_ends(path)
+        if config.splitter == "random":
+            known = drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree)
+        else:
+            known = ends.middle()
         scale = (store.spec.target.offset, store.spec.target.step)
-        order = list(top.preorder())
-        numbers = numbers_in_tree(order, sizes)
-        number = dict(zip(order, numbers, strict=True))
-
-        def finished(grown: Grown, ends: Ends, numbers: NDArray[np.int64]) -> TreeArrays:
-            nodes, subsets = grown
-            random = config.splitter == "random"
-            known = (
-                drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree) if random else ends.middle()
-            )
-            criterion = self.context.criterion
-            return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
-
-        def below(entry: int) -> TreeArrays:
-            path = assembly.subtree(entry)
-            return finished(read_subtree(path), read_ends(path), number[entry] + np.arange(sizes[entry]))
-
-        skeleton = top.skeleton()
-        upper = finished((skeleton, top.subsets()), Ends.of(skeleton, store.dictionaries), numbers)
-        return join_pieces(upper, order, sizes, below)
+        criterion = self.context.criterion
+        return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
 
 
 def _batches(sizes: Mapping[Path, int], room: int) -> list[tuple[list[Path]]]:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScratch
+from bigforest.grow.families.oblique.passes import ProjectionTable
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
 from bigforest.grow.families.rotation.trees import in_terms, with_others
-from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of, places
+from bigforest.grow.out_of_core.assemble import Subtree
+from bigforest.grow.out_of_core.decoded_table import column_of, columns_of, places
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import Histogram, Spans, projection_range, single
-from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, root_request
+from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import TreeOwn
+from bigforest.grow.out_of_core.table import SubtreeScratch, TreeAssembly, TreeOwn
 from bigforest.grow.shared.encode_values import code_columns, with_thresholds
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.columns.row_major import by_rows
@@ -28,7 +31,6 @@ from bigforest.kernels.oblique.rotation import project_on_axes
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.scan.categorical_missing import NUMBER
-from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.grow import grow
 from bigforest.schema.config import TrainConfig
 
@@ -75,48 +77,52 @@ class RotationTable(ProjectionTable):
         """How many axes there are."""
         return self.sampler.config.axis_count(self.scale.size)
 
-    @property
-    def sampled(self) -> bool:
-        """See ProjectionTable."""
-        return self.sampler.config.has_components
+    def own(
+        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
+    ) -> list[TreeOwn]:
+        """See TableView; an axis is lost if not all projections of the bag on it are finite."""
+        sums: Sequence[NDArray[np.int64] | None] = [None] * len(trees)
+        if self.sampler.config.has_components:
+            sums = [*executor.reduce(RotationTable.sum_moments, ranges, np.add, (self, trees))]
+        axes = [self._axes(*each) for each in zip(trees, sums, strict=True)]
+        nowhere = Spans(np.zeros(self.columns), np.zeros(self.columns))
+        probes = [Histogram.on(column, single(column), nowhere, 2) for column in range(self.columns)]
+        stats = self.context.stats
+        requests = [root_request(tree, stats, own, *probes) for tree, own in zip(trees, axes, strict=True)]
+        lost = [response.mark != 0 for response in self.survey(requests, ranges, folder, executor)]
+        return [(own._replace(lost=here), here) for own, here in zip(axes, lost, strict=True)]
 
-    def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
-        """See ProjectionTable: the moments of each subset of features."""
+    def sum_moments(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
+        """Task: the moments of each subset of features over some blocks for each of the trees, [trees, ...]."""
+        found = np.zeros(1, np.int64)
+        with self.reader(blocks, range(self.scale.size), False) as reader:
+            for block in blocks:
+                cells = reader.read(block, range(self.scale.size))
+                rows = range(block * self.store.block_rows, block * self.store.block_rows + reader.size(block))
 
-        def values(place: int) -> NDArray[np.float64]:
-            return column_of(cells, int(self.rotated[place]))[: len(rows)].astype(np.float64, copy=False)
+                def values(place: int, cells: BlockValues = cells, size: int = len(rows)) -> NDArray[np.float64]:
+                    return column_of(cells, int(self.rotated[place]))[:size].astype(np.float64, copy=False)
 
-        return moments(self.sampler, tree, rows, self._grid, values)
+                found = found + np.stack([moments(self.sampler, tree, rows, self._grid, values) for tree in trees])
+        return found
 
-    def survey(self, tree: int, sample: NDArray[np.int64] | None) -> SplitRequest:
-        """See ProjectionTable: whether all projections of the bag are finite."""
-        scale = self.scale[self.rotated]
-        if sample is None:
+    def _axes(self, tree: int, sums: NDArray[np.int64] | None) -> TreeAxes:
+        """The axes of a tree, from its moments if they are components."""
+        scale, table = self.scale[self.rotated], self.decoded.spans
+        if sums is None:
             axes = self.axes(self.sampler.config, tree, scale)
         else:
-            axes = principal_axes(self.sampler.config, tree, scale, self._grid, sample)
+            axes = principal_axes(self.sampler.config, tree, scale, self._grid, sums)
         weight = with_others(axes, self.rotated, self.scale)
         used = [axis != 0.0 for axis in weight]
         parts = zip(weight, used, strict=True)
-        table = self.decoded.spans
         ends = [projection_range(axis[here], table.low[here], table.high[here]) for axis, here in parts]
-        low, high = np.array(ends).T.copy()
-        own = TreeAxes(weight, Spans(low, high), np.zeros(self.columns, np.bool_))
-        nowhere = Spans(np.zeros(self.columns), np.zeros(self.columns))
-        probes = [Histogram.on(column, single(column), nowhere, 2) for column in range(self.columns)]
-        return root_request(tree, self.context.stats, own, probes)
+        return TreeAxes(weight, Spans(*np.array(ends).T.copy()), np.zeros(self.columns, np.bool_))
 
     @property
     def _grid(self) -> Grid:
         spans = self.decoded.spans
         return Grid(spans.low[self.rotated], spans.high[self.rotated])
-
-    def own_of(self, tree: int, total: Counts, request: SplitRequest | None, response: SplitResponse | None) -> TreeOwn:
-        """See ProjectionTable."""
-        assert request is not None
-        assert response is not None
-        lost = response.mark != 0
-        return request.own._replace(lost=lost), lost
 
     def search(self, own: TreeAxes, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]) -> AxisSearch:
         """See TableView."""
@@ -145,14 +151,13 @@ class RotationTable(ProjectionTable):
         none = np.empty((0, rows))
         return BlockValues(none.astype(np.float32), projections, none.astype(np.uint8), place)
 
-    def layout(self, own: TreeAxes) -> DecodedTable:
-        """See ProjectionTable."""
-        return self.decoded._replace(place=places(8, self.columns))
+    def place(self, own: TreeAxes) -> NDArray[np.uint32]:
+        """See TableView: of the axes."""
+        return places(8, self.columns)
 
-    def grow_below(
-        self, own: TreeAxes, columns: Sequence[NDArray[Any]], subtree: SubtreeScratch
-    ) -> tuple[CodeTree, DirectionExtras]:
-        """See ProjectionTable."""
+    def grow_below(self, own: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+        """See TableView."""
+        columns = columns_of(cells, self.place(own))
         fit = (np.zeros_like(column) if own.lost[axis] else column for axis, column in enumerate(columns))
         codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
         nodes, _ = grow(codes, by_rows(codes), *subtree)
@@ -160,6 +165,6 @@ class RotationTable(ProjectionTable):
         pool = DirectionExtras(np.empty(size.size), size, np.zeros(0, np.int32), np.zeros(0), np.zeros(1, np.uint64))
         return nodes, with_thresholds(nodes, dictionaries, pool)
 
-    def finished(self, own: TreeAxes, nodes: TreeArrays) -> TreeArrays:
-        """See ProjectionTable."""
-        return in_terms(nodes, own.weight)
+    def pieces(self, assembly: TreeAssembly) -> Iterator[TreeArrays]:
+        """See TableView."""
+        return (in_terms(nodes, assembly.top.own.weight) for nodes in super().pieces(assembly))

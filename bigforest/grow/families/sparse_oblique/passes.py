@@ -6,14 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.families.oblique.passes import ProjectionTable, SubtreeScratch
+from bigforest.execution.executor import Executor
+from bigforest.grow.families.oblique.passes import ProjectionTable
 from bigforest.grow.families.sparse_oblique.trees import in_steps, sparse_trees, step_of, values_of
-from bigforest.grow.out_of_core.decoded_table import DecodedTable
+from bigforest.grow.out_of_core.assemble import Subtree
+from bigforest.grow.out_of_core.decoded_table import DecodedTable, columns_of
 from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import (
@@ -26,9 +29,9 @@ from bigforest.grow.out_of_core.probes import (
     StepSums,
     single,
 )
-from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, root_request
+from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import TreeOwn
+from bigforest.grow.out_of_core.table import SubtreeScratch, TreeOwn
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.encode_values import code_columns, with_thresholds
 from bigforest.kernels.columns.decoded import no_decoded_columns
@@ -42,11 +45,10 @@ from bigforest.kernels.oblique.mean_difference import (
     max_pairs,
     project_differences,
 )
-from bigforest.kernels.oblique.search import DirectionExtras, make_oblique
+from bigforest.kernels.oblique.search import make_oblique
 from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.kernels.out_of_core.draws import begin_directions, draw_direction, draw_order, offered_differences
 from bigforest.kernels.scan.features import make_feature_draw
-from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.grow import grow
 from bigforest.sampling.bags import Sampler
 from bigforest.store.store import Dictionaries, Store
@@ -186,15 +188,18 @@ class SparseObliqueTable(ProjectionTable):
         """See TableView."""
         return self.draws.steps
 
-    def survey(self, tree: int, sample: NDArray[np.int64] | None) -> SplitRequest | None:
-        """See ProjectionTable: the sums of the bag, where class means are of the tree."""
-        sums = StepSums(np.arange(self.draws.unit.size, dtype=np.uint32))
-        return root_request(tree, self.context.stats, None, [sums]) if self.draws.of_tree else None
-
-    def own_of(self, tree: int, total: Counts, request: SplitRequest | None, response: SplitResponse | None) -> TreeOwn:
-        """See ProjectionTable."""
-        own = {} if response is None else self.draws.differences(response.sums, total[: response.sums.shape[1]])
-        return own, np.zeros(self.draws.unit.size, np.bool_)
+    def own(
+        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
+    ) -> list[TreeOwn]:
+        """See TableView; from the sums of the bags."""
+        features, stats = self.draws.unit.size, self.context.stats
+        means: list[dict[int, Direction]] = [{} for _ in trees]
+        if self.draws.of_tree:
+            every = StepSums(np.arange(features, dtype=np.uint32))
+            asked = [root_request(tree, stats, None, every) for tree in trees]
+            responses = zip(self.survey(asked, ranges, folder, executor), totals, strict=True)
+            means = [self.draws.differences(found.sums, total[: stats.classes]) for found, total in responses]
+        return [(own, np.zeros(features, np.bool_)) for own in means]
 
     def search(
         self, own: dict[int, Direction], key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]
@@ -224,11 +229,9 @@ class SparseObliqueTable(ProjectionTable):
         store = self.store
         return values if store.max_bins == "exact" else store.high(column)[store.low(column).searchsorted(values)]
 
-    def grow_below(
-        self, own: dict[int, Direction], columns: Sequence[NDArray[Any]], subtree: SubtreeScratch
-    ) -> tuple[CodeTree, DirectionExtras]:
-        """See ProjectionTable."""
-        items = subtree.items
+    def grow_below(self, own: dict[int, Direction], cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+        """See TableView."""
+        items, columns = subtree.items, columns_of(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes)
         values = values_of(offsets, low, no_decoded_columns(len(columns)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
 from bigforest.grow.families.oblique.family import ProjectionFamily, decoded_bytes
-from bigforest.grow.families.subspace.passes import SubspaceScratch, SubspaceTable
+from bigforest.grow.families.subspace.passes import SubspaceTable
 from bigforest.grow.families.subspace.perceptron import HELD_ROW
 from bigforest.grow.families.subspace.trees import SubspaceTrees, columns_of, is_shared, seen_as_bits, subspace_trees
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
@@ -103,8 +103,8 @@ class SubspaceFamily(ProjectionFamily):
     ) -> SubspaceTable:
         """See ProjectionFamily; dictionaries are read in order."""
         config, epochs = sampler.config, self.epochs(sampler.config)
-        scratch = SubspaceScratch(config, epochs, columns_of(store, config, epochs))
-        return SubspaceTable(store, sampler, context, decoded, scratch)
+        trees = SubspaceTrees(config, epochs, columns_of(store, config, epochs), None)
+        return SubspaceTable(store, sampler, context, decoded, trees)
 
     def _space_row(self, shape: Shape, config: TrainConfig) -> int:
         """Bytes of a row of the columns of a subspace, see kernels/subspace/columns.py."""

@@ -7,7 +7,7 @@ and takes the same cut as kernels/subspace/split.py.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,112 +22,35 @@ from bigforest.kernels.out_of_core.subspace import aim_node, choose_columns, cho
 from bigforest.kernels.subspace.columns import Subspace
 
 
-class MeanAxis(NamedTuple):
-    """The line between the two class means farthest apart.
-
-    direction, stop  float64 [steps + 1], see central_axis.place_stops; None if the means have the same projection
-    far              bool [classes], those nearer to the second mean, see perceptron.choose_sides
-    """
-
-    direction: DirectionLine
-    stop: NDArray[np.float64] | None
-    far: NDArray[np.bool_]
-
-
-class SubspaceAim(NamedTuple):
-    """The search for the cut of a node.
-
-    scratch  gives a Subspace without rows for the tree; its content is not kept between requests
-    total    int64 [classes]
-    """
-
-    scratch: Callable[[], Subspace]
-    key: np.uint64
-    total: Counts
-    min_leaf: int
-
-    def find(self) -> Generator[Probe, Answer, NodeSplit | None]:
-        """Search in the columns that the node draws, then in all; yields requests."""
-        subspace = self.scratch()
-        for wanted in sorted({int(subspace.drawn), subspace.column.size}):
-            subspace = self._drawn(wanted)
-            sums = yield StepSums(subspace.space.feature[subspace.column[:wanted]].astype(np.uint32))
-            assert isinstance(sums, np.ndarray)
-            axis = self._axis(wanted, sums)
-            if axis is None:
-                continue
-            found = (yield from self._learnt(wanted, axis.far)) if subspace.epochs else None
-            found = found or (yield from self._on_axis(axis))
-            if found is not None:
-                return found
-        return None
-
-    def _drawn(self, wanted: int) -> Subspace:
-        """Scratch with this many columns drawn."""
-        subspace = self.scratch()
-        choose_columns(subspace, self.key, np.uint64(wanted))
-        return subspace
-
-    def _axis(self, wanted: int, sums: NDArray[np.int64]) -> MeanAxis | None:
-        """The axis in this many columns from these sums; None if all means are equal."""
-        subspace = self.scratch()
-        found, begin, end = aim_node(subspace, self.key, np.uint64(wanted), self.total, sums)
-        if not found:
-            return None
-        column = subspace.column[:wanted]
-        direction = _line(subspace.space.feature[column], subspace.weight[column])
-        return MeanAxis(direction, subspace.stop if begin < end and end - begin <= LARGEST else None, subspace.far)
-
-    def _learnt(self, wanted: int, far: NDArray[np.bool_]) -> Generator[Probe, Answer, NodeSplit | None]:
-        """A perceptron in this many columns, see perceptron.cut_perceptron."""
-        subspace = self._drawn(wanted)
-        space = some_columns(subspace.space, subspace.column[:wanted].astype(np.int64))
-        learnt = yield Trial(space, far, self.total, subspace.epochs)
-        assert isinstance(learnt, Learnt)
-        if not is_split(learnt.left, self.total, self.total.sum(), self.min_leaf):
-            return None
-        return NodeSplit(0, learnt.cut, learnt.left, direction=_line(space.feature, learnt.weight))
-
-    def _on_axis(self, axis: MeanAxis) -> Generator[Probe, Answer, NodeSplit | None]:
-        """Central axis projection, see central_axis.cut_axis."""
-        direction, stop, _ = axis
-        if stop is None:
-            return None
-        edge = np.nextafter(stop[:-1], np.inf)  # the rows above a stop and up to the next are in one bucket
-        edge[0] = -LARGEST
-        counted = yield Histogram(0, direction, -LARGEST, LARGEST, 0.0, edge.size, edge)
-        assert isinstance(counted, HistogramCounts)
-        subspace = self.scratch()
-        subspace.hist[1:] = counted.counts
-        found = int(choose_stop(subspace, self.total, self.total.sum(), self.min_leaf))
-        left = counted.counts[:found].sum(axis=0)
-        return NodeSplit(0, float(stop[found]), left, direction=direction) if found else None
-
-
-def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> DirectionLine:
-    used = weight != 0.0
-    return DirectionLine(feature[used].astype(np.uint32), weight[used])
-
-
 class SubspaceSearch:
-    """The search for the cut of one node, see node_search.py NodeSearch."""
+    """The search for the cut of one node, see node_search.py NodeSearch: in the columns that the node draws, then in
+    all."""
 
-    def __init__(self, aim: SubspaceAim, constant: NDArray[np.bool_]) -> None:
+    def __init__(
+        self,
+        scratch: Callable[[], Subspace],
+        key: np.uint64,
+        total: Counts,
+        min_leaf: int,
+        constant: NDArray[np.bool_],
+    ) -> None:
+        """scratch: gives a Subspace without rows for the tree, whose content is not kept between requests; total: int64
+        [classes]."""
         self.constant = constant
-        self._aim = aim
-        self._heard: list[Answer] = []
+        self._given = scratch, key, total, min_leaf, constant
+        self._received: list[Answer] = []
         self._found: NodeSplit | None = None
-        self._finding = aim.find()
+        self._finding = self._find(scratch, key, total, min_leaf)
         self.pending: list[Probe] = [next(self._finding)]
 
     def __reduce__(self) -> tuple[Callable[..., SubspaceSearch], tuple[Any, ...]]:
         """Sent as its answers, which are few and small, and which the other process replays."""
-        return search_again, (self._aim, self.constant, self._heard)
+        return search_again, (self._given, self._received)
 
     def receive(self, answers: Sequence[Answer]) -> None:
         """See NodeSearch."""
         [answer] = answers
-        self._heard.append(answer)
+        self._received.append(answer)
         try:
             self.pending = [self._finding.send(answer)]
         except StopIteration as end:
@@ -137,10 +60,52 @@ class SubspaceSearch:
         """See NodeSearch."""
         return self._found
 
+    @staticmethod
+    def _find(
+        scratch: Callable[[], Subspace], key: np.uint64, total: Counts, min_leaf: int
+    ) -> Generator[Probe, Answer, NodeSplit | None]:
+        """Yields requests; see kernels/subspace/split.py find_cut."""
+        subspace = scratch()
+        epochs = subspace.epochs
+        for wanted in sorted({int(subspace.drawn), subspace.column.size}):
+            subspace = scratch()
+            choose_columns(subspace, key, np.uint64(wanted))
+            column = subspace.column[:wanted].astype(np.int64)
+            space = some_columns(subspace.space, column)
+            del subspace  # not to hold as many as there are nodes
+            sums = yield StepSums(space.feature.astype(np.uint32))
+            subspace = scratch()
+            found, begin, end = aim_node(subspace, key, np.uint64(wanted), total, sums)
+            line, stop, far = _line(space.feature, subspace.weight[column]), subspace.stop, subspace.far
+            del subspace
+            if not found:  # all means are equal
+                continue
+            if epochs:
+                learnt = yield Trial(space, far, total, epochs)
+                assert isinstance(learnt, Learnt)
+                if is_split(learnt.left, total, total.sum(), min_leaf):
+                    return NodeSplit(0, learnt.cut, learnt.left, direction=_line(space.feature, learnt.weight))
+            if not (begin < end and end - begin <= LARGEST):  # the means have the same projection
+                continue
+            edge = np.nextafter(stop[:-1], np.inf)  # the rows above a stop and up to the next are in one bucket
+            edge[0] = -LARGEST
+            counted = yield Histogram(0, line, -LARGEST, LARGEST, 0.0, edge.size, edge)
+            assert isinstance(counted, HistogramCounts)
+            subspace = scratch()
+            subspace.hist[1:] = counted.counts
+            if at := int(choose_stop(subspace, total, total.sum(), min_leaf)):
+                return NodeSplit(0, float(stop[at]), counted.counts[:at].sum(axis=0), direction=line)
+        return None
 
-def search_again(aim: SubspaceAim, constant: NDArray[np.bool_], received: Sequence[Answer]) -> SubspaceSearch:
+
+def search_again(given: tuple[Any, ...], received: Sequence[Answer]) -> SubspaceSearch:
     """A search that has had these answers."""
-    search = SubspaceSearch(aim, constant)
+    search = SubspaceSearch(*given)
     for answer in received:
         search.receive([answer])
     return search
+
+
+def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> DirectionLine:
+    used = weight != 0.0
+    return DirectionLine(feature[used].astype(np.uint32), weight[used])

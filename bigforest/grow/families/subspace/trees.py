@@ -59,8 +59,11 @@ class SubspaceTrees(NamedTuple):
         """Scratch for growing tree number `tree` from the root `items`."""
         config, (features, classes) = self.config, (len(store.spec.features), len(store.spec.target.classes))
         space = self.shared or make_space(store, self.columns, tree_subspace(config, features, tree))
-        drawn = config.subspace_size(features, tree)
-        return make_subspace(space, drawn, config.steps, self.epochs, classes, items.size)
+        return self.of(space, config.subspace_size(features, tree), classes, items.size)
+
+    def of(self, space: SubspaceColumns, drawn: int, classes: int, rows: int) -> Subspace:
+        """Scratch for nodes of up to this many rows, which draw so many of the columns of `space`."""
+        return make_subspace(space, drawn, self.config.steps, self.epochs, classes, rows)
 
 
 def is_shared(config: TrainConfig, features: int) -> bool:
