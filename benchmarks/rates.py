@@ -39,7 +39,7 @@ TASKS = 400
 # Subtrees have at most such a part of the rows while rates are measured.
 ROWS_SHARE = 8
 # The tasks that grow subtrees and finish them.
-SUBTREES = ("grow_subtree_task", "look_up_some", "write_assemblies")
+SUBTREES = ("grow_subtree_task", "look_up_thresholds", "write_assemblies")
 # Those that find and count the votes of rows out of bag, and those that write the rows of the report.
 JUDGING = ("cut_exactly", "send_blocks", "join_runs", "tally_range")
 WRITING = ("write_report_rows", "read_area")

@@ -119,7 +119,7 @@ class Grower:
         for group in _groups(wanted, self._way.group):
             if self._table is None:
                 values = store if config.splitter == "random" else None
-                stats, features, criterion = NodeStats.of(store), Features.of(store), criterion_of(config)
+                stats, features, criterion = NodeStats.of(store.shape), Features.of(store), criterion_of(config)
                 context = GrowContext(rules_of(store, config), stats, features, criterion, limits, values)
                 kept = self._prepared.enter_context(TemporaryFolder(self._scratch))
                 self._table = family_of(config).passed_table(store, config, context, kept, self._executor)

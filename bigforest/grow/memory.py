@@ -19,9 +19,9 @@ from bigforest.grow.out_of_core.memory import (
     limits_for,
     listed_bytes,
     small_chunks,
-    tally_of,
 )
 from bigforest.grow.out_of_core.node_search import buckets_for
+from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
 from bigforest.grow.out_of_core.row_nodes import ROW_NODE_BYTES
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
@@ -106,7 +106,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
     for workers in range(0 if config.boosts else resources.workers, 0, -1):  # boosted trees route rows at once
         limits = limits_for(shape, config, takes, workers, budget)
         if limits is not None:
-            parts = tally_of(shape).parts
+            parts = NodeStats.of(shape).parts
             buckets = takes.drawn * buckets_for(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)

@@ -66,7 +66,7 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         criterion, family = criterion_of(config), family_of(config)
         rules = Rules(drawn, criterion.number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         values = store if config.splitter == "random" else None
-        context = GrowContext(rules, NodeStats.of(store), features, criterion, _LIMITS, values)
+        context = GrowContext(rules, NodeStats.of(store.shape), features, criterion, _LIMITS, values)
         (folder / "rows").mkdir()
         executor = Threads(1)
         if family.by_values:

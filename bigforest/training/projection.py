@@ -21,8 +21,8 @@ from bigforest.execution.dask_cluster import share_out
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
-from bigforest.grow.out_of_core.memory import tally_of
 from bigforest.grow.out_of_core.node_search import buckets_for
+from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.sampling.bags import block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.store.joining import RANGE_BYTES
@@ -290,14 +290,14 @@ def _upper_levels(shape: Shape, way: GrowPlan) -> int:
 
 def _histogram_bytes(shape: Shape, config: TrainConfig, way: GrowPlan) -> float:
     """Of one tree, over all levels that are split by passes."""
-    stats = tally_of(shape)
+    stats = NodeStats.of(shape)
     return int(np.dtype(stats.cell).itemsize) * sum(counts for counts, _ in _histogram_counts(shape, config, way))
 
 
 def _sent_bytes(shape: Shape, config: TrainConfig, machines: Machines, way: GrowPlan) -> float:
     """What a worker sends of the histograms of one tree: compressed counts, of which each takes about as many bits as
     chance does where they are spread by it."""
-    if tally_of(shape).numbers:
+    if NodeStats.of(shape).numbers:
         return _histogram_bytes(shape, config, way)
     counted = _histogram_counts(shape, config, way)
     means = [(counts, mean / machines.workers) for counts, mean in counted]
@@ -309,7 +309,7 @@ def _histogram_counts(shape: Shape, config: TrainConfig, way: GrowPlan) -> list[
     """For each level of a tree that is split by passes how many counts its histograms have (nodes x looked at x buckets
     x counts of a bucket), and their mean."""
     assert way.limits is not None
-    parts, looks = tally_of(shape).parts, family_of(config).looks(shape.features, config)
+    parts, looks = NodeStats.of(shape).parts, family_of(config).looks(shape.features, config)
     found = []
     for depth in range(_upper_levels(shape, way)):
         rows = shape.rows >> depth

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.memory_estimate import release_freed
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.shared.tree_arrays import Ends
 from bigforest.kernels.common.layout import LEAF
@@ -16,7 +17,7 @@ from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.storage.array_file import read_arrays, write_arrays
-from bigforest.store.store import Dictionaries
+from bigforest.store.store import Store
 
 # Next to the file of a subtree: the values between which its thresholds are.
 _ENDS = ".ends"
@@ -60,13 +61,14 @@ def read_subtree(path: Path) -> Subtree:
     return CodeTree._make((*nodes, sums if sums.size else None)), extras
 
 
-def look_up_thresholds(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
+def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
     """Task: find the values between which the thresholds of the subtrees in `paths` are, and keep each one's beside it.
 
     Together, in ascending order of their places in the dictionaries: these may be larger than memory, and a cold map
     read at random costs a page for every node. Memory: 32 bytes per split, one per node, and a subtree. Raises
     FormatError for a damaged file.
     """
+    dictionaries = store.dictionaries
     found = [_places(path, dictionaries.offsets) for path in paths]
     place = np.concatenate([own for own, _ in found], axis=1).reshape(-1)
     inner = [splits for _, splits in found]
@@ -83,6 +85,7 @@ def look_up_thresholds(paths: Sequence[Path], dictionaries: Dictionaries) -> Non
         whole = np.full((2, splits.size), np.nan)
         whole[:, splits] = here
         write_arrays(path.with_suffix(_ENDS), _END_TYPES, *whole)
+    release_freed()
 
 
 def _places(path: Path, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

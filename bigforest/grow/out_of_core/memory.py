@@ -45,14 +45,9 @@ LISTS = 16
 _TOP = 4
 
 
-def tally_of(shape: Shape) -> NodeStats:
-    """The statistics that passes over the table count."""
-    return NodeStats(0 if shape.extras.numbers else shape.classes, shape.extras.weighted)
-
-
 def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: int, budget: int) -> MemoryLimits | None:
     """The limits within the budget; None if it is too small."""
-    stats = tally_of(shape)
+    stats = NodeStats.of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
     # While rows are written nothing is requested.
     free = budget - base - workers * takes.block

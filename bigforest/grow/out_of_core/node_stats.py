@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.memory_estimate import Shape
 from bigforest.kernels.tree.bags import count_classes
-from bigforest.store.store import Store
 
 # int64 [parts], or one such row for each of some buckets.
 Counts = NDArray[np.int64]
@@ -29,9 +29,9 @@ class NodeStats(NamedTuple):
     weighted: bool
 
     @classmethod
-    def of(cls, store: Store) -> NodeStats:
+    def of(cls, shape: Shape) -> NodeStats:
         """The statistics for a table."""
-        return cls(len(store.spec.target.classes), store.spec.weight is not None)
+        return cls(0 if shape.extras.numbers else shape.classes, shape.extras.weighted)
 
     @property
     def numbers(self) -> bool:

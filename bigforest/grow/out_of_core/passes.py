@@ -5,8 +5,9 @@ node, and grow each of those in memory. Oracle: grow/in_memory.py grow_tree, whi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ import numpy as np
 
 from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
-from bigforest.forest.format.nodes import write_part
+from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.grow.out_of_core.assemble import remove_subtree
 from bigforest.grow.out_of_core.levels import split_large
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats, total_of
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all, request
 from bigforest.grow.out_of_core.row_file import NodeRows, rows_of
-from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly, subtree_path
+from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly
 from bigforest.grow.out_of_core.upper_tree import UpperTree, root_key
 from bigforest.grow.shared.passed_leaves import SplitFiles, SplitKeeper, write_left_out
 from bigforest.grow.shared.weighted_bags import check_bag, weighed_block
@@ -57,16 +58,16 @@ def grow_by_passes(
     written = executor.reduce(spill, ranges, merged_all, (table, requests, folder))
     for top, response in zip(tops, written, strict=True):
         top.sent(response.below, response.above, {})
-    sizes = _grow_all(table, tops, written, folder, executor)
-    files = {subtree_path(folder, tree, entry): nodes for tree, own in sizes.items() for entry, nodes in own.items()}
-    table.finish(files, executor)
-    assemblies = {top.tree: TreeAssembly(top, sizes[top.tree], folder) for top in tops}
+    assemblies = {top.tree: TreeAssembly(top, {}, folder) for top in tops}
+    _grow_all(table, assemblies, written, executor)
+    subtrees = {own.subtree(entry): nodes for own in assemblies.values() for entry, nodes in own.sizes.items()}
+    table.finish(subtrees, executor)
 
     splits: dict[int, SplitFiles] = {}
 
     def end(index: int, kept: dict[int, SplitFiles]) -> None:
         for tree in parts[index]:
-            for entry in sizes[tree]:
+            for entry in assemblies[tree].sizes:
                 remove_subtree(assemblies[tree].subtree(entry))
         splits.update(kept)
         if not kept:
@@ -111,40 +112,38 @@ def write_assemblies(
     """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag."""
     store, config = table.store, table.sampler.config
     part = range(assemblies[0].top.tree, assemblies[0].top.tree + len(assemblies))
-    written = (store.spec, config, store.levels())
-    if config.bootstrap:
-        with SplitKeeper(store.spec, directory, folder, part) as kept:
-            pieces = (
-                piece for assembly in assemblies for piece in kept.through(assembly.top.tree, table.pieces(assembly))
-            )
-            write_part(directory, part.start, pieces, *written)
+    with ExitStack() as stack:
+        kept = stack.enter_context(SplitKeeper(store.spec, directory, folder, part)) if config.bootstrap else None
+
+        def pieces() -> Iterator[TreeArrays]:
+            for assembly in assemblies:
+                own = table.pieces(assembly)
+                yield from own if kept is None else kept.through(assembly.top.tree, own)
+
+        write_part(directory, part.start, pieces(), store.spec, config, store.levels())
+    if kept is not None:
         kept.write_ballots()
-    else:
-        write_part(
-            directory, part.start, (piece for assembly in assemblies for piece in table.pieces(assembly)), *written
-        )
     release_freed()
-    return kept.splits if config.bootstrap else {}
+    return {} if kept is None else kept.splits
 
 
 def _grow_all(
-    table: TableView, tops: Sequence[UpperTree], written: Sequence[SplitResponse], folder: Path, executor: Executor
-) -> dict[int, dict[int, int]]:
-    """Grow the subtrees below all small nodes, tree by tree, large ones first; gives their sizes by tree and entry."""
+    table: TableView, assemblies: dict[int, TreeAssembly], written: Sequence[SplitResponse], executor: Executor
+) -> None:
+    """Grow the subtrees below all small nodes, tree by tree, large ones first, and note their sizes."""
     tasks = []
-    for top, response in zip(tops, written, strict=True):
-        files = [path for _, path in sorted(response.row_nodes.items())]
+    for assembly, response in zip(assemblies.values(), written, strict=True):
+        top, files = assembly.top, [path for _, path in sorted(response.row_nodes.items())]
         own = [
             (
                 SubtreeTask(top.tree, entry, int(top.stats.rows(node.total)), node.key, node.depth, node.constant),
                 rows_of(files, number),
-                subtree_path(folder, top.tree, entry),
+                assembly.subtree(entry),
             )
             for number, entry in enumerate(top.small())
             for node in [top.nodes[entry]]
         ]
         tasks += sorted(own, key=lambda task: -task[0].rows)
-    sizes: dict[int, dict[int, int]] = {top.tree: {} for top in tops}
     wanted = Counter(path for _, rows, _ in tasks for path in rows.paths)
 
     # Removing files may wait for the disk, and this thread hands out the tasks.
@@ -153,15 +152,15 @@ def _grow_all(
 
         def keep(index: int, nodes: int) -> None:
             subtree_task, rows, _ = tasks[index]
-            sizes[subtree_task.tree][subtree_task.entry] = nodes
+            assemblies[subtree_task.tree].sizes[subtree_task.entry] = nodes
             wanted.subtract(rows.paths)
             over = [path for path in rows.paths if not wanted[path]]
             removed.append(remover.submit(_remove, over))  # only now: before, the task may have to run again
 
-        executor.run(grow_subtree_task, tasks, keep, (table, {top.tree: top.own for top in tops}))
+        owns = {tree: assembly.top.own for tree, assembly in assemblies.items()}
+        executor.run(grow_subtree_task, tasks, keep, (table, owns))
     for done in removed:
         done.result()
-    return sizes
 
 
 def _remove(files: Sequence[Path]) -> None:

@@ -47,15 +47,19 @@ class Spans(NamedTuple):
 
 class Direction(NamedTuple):
     """Terms of a direction: feature uint32, ascending, and weight float64. One of a single feature is that feature, and
-    its weight is dropped."""
+    its weight is dropped.
+
+    line  whether it is no feature even with a single term, and its cut is the threshold itself
+    """
 
     feature: NDArray[np.uint32]
     weight: NDArray[np.float64]
+    line: bool = False
 
     @property
     def single(self) -> bool:
         """Whether it is a feature."""
-        return self.feature.size == 1
+        return self.feature.size == 1 and not self.line
 
     def range(self, spans: Spans) -> tuple[float, float]:
         """Bounds of all its finite projections."""
@@ -63,17 +67,6 @@ class Direction(NamedTuple):
             feature = self.feature[0]
             return float(spans.low[feature]), float(spans.high[feature])
         return projection_range(self.weight, spans.low[self.feature], spans.high[self.feature])
-
-
-class DirectionLine(Direction):
-    """A direction that is not treated as a feature even with a single term, and whose cut is the threshold itself."""
-
-    __slots__ = ()
-
-    @property
-    def single(self) -> bool:
-        """See Direction."""
-        return False
 
 
 def single(feature: int) -> Direction:

@@ -6,12 +6,14 @@ Responses of runs of blocks are added up in integers, so the division of the blo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.execution.executor import merge_lists
 from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.probes import (
@@ -245,6 +247,5 @@ def _probes(
     )
 
 
-def merged_all(one: list[SplitResponse], two: list[SplitResponse]) -> list[SplitResponse]:
-    """The responses of the blocks of both, request by request."""
-    return [first.merged(second) for first, second in zip(one, two, strict=True)]
+# The responses of the blocks of two tasks, request by request.
+merged_all = partial(merge_lists, SplitResponse.merged)

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.grow.out_of_core.row_nodes import Stood
-from bigforest.kernels.out_of_core.row_files import checksum, number_items, pick_columns, pick_tags, seal_chunks
+from bigforest.grow.out_of_core.row_nodes import Stood, numbered
+from bigforest.kernels.out_of_core.row_files import checksum, pick_columns, pick_tags, seal_chunks
 from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.storage.array_file import damaged
 from bigforest.storage.atomic import write_whole
@@ -136,11 +136,9 @@ def load_rows(rows: NodeRows, kinds: Sequence[Matrix], most: int) -> tuple[list[
                     matrix[:, at : at + count] = own.reshape(len(matrix), count)
                     begin += size
                 at += count
-    items = np.empty(total, np.uint64)
-    number_items(matrices[0][0], items)
     for matrix in matrices:
         matrix.flags.writeable = False
-    return matrices[1:], items
+    return matrices[1:], numbered(matrices[0][0])
 
 
 def _index(file: FileIO, number: int) -> NDArray[np.uint64]:

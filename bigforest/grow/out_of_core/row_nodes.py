@@ -14,11 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.shared.weighted_bags import weighed_block
+from bigforest.kernels.common.node_scan import SHIFT32
 from bigforest.kernels.out_of_core.row_files import pack_places, unpack_places
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.sampling.bags import Sampler
@@ -34,6 +36,13 @@ _NOTHING = [np.empty(0, np.uint32)] * 3
 
 # Items of a block sorted by nodes, and uint64 [nodes], where those of each node begin and end.
 Stood = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
+
+
+def numbered(tags: NDArray[Any]) -> NDArray[np.uint64]:
+    """The items of the rows 0, 1, ..., from their lower halves."""
+    items = np.arange(tags.size, dtype=np.uint64) << SHIFT32
+    items |= tags
+    return items
 
 
 @contextmanager

@@ -83,12 +83,7 @@ class TreeAssembly(NamedTuple):
 
     def subtree(self, entry: int) -> Path:
         """The file of a subtree."""
-        return subtree_path(self.folder, self.top.tree, entry)
-
-
-def subtree_path(folder: Path, tree: int, entry: int) -> Path:
-    """The file of a subtree."""
-    return folder / f"subtree-{tree}-{entry}.bin"
+        return self.folder / f"subtree-{self.top.tree}-{entry}.bin"
 
 
 @dataclass(frozen=True)
@@ -268,7 +263,7 @@ class TableView(ABC):
         response.row_nodes[first] = folder / f"{kind}-{asked.tree}-{first}-{secrets.token_hex(8)}.bin"
         return response.row_nodes[first]
 
-    def _columns(self, own: Any, cells: Cells) -> Iterator[NDArray[Any]]:
+    def _columns(self, own: Any, cells: Any) -> Iterator[NDArray[Any]]:
         """Of each of the matrices of a block the columns that a tree grows on."""
         place = self.place(own)
         for matrix in cells[:3]:

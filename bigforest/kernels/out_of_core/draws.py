@@ -34,14 +34,11 @@ def child_keys(key):
 
 
 @kernel
-def begin_directions(sparse, key, drawn):
-    """Draw the cells of the node `key`, before its columns."""
-    draw_cells(sparse, key, drawn.cells)
-
-
-@kernel
 def draw_direction(sparse, key, column, at, drawn):
-    """Write the terms of a column of the node `key` into the first half of `drawn`; see directions.draw_column."""
+    """Write the terms of a column of the node `key` into the first half of `drawn`; see directions.draw_column. Cells
+    are drawn with the first column."""
+    if column == ZERO:
+        draw_cells(sparse, key, drawn.cells)
     return draw_column(sparse, key, column, at, drawn, ZERO)
 
 

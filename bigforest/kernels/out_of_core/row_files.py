@@ -89,10 +89,3 @@ def pick_tags(items, begin, end, place, out):
         for i in range(begin[k], end[k]):
             out[at] = np.uint32(items[i] & BITS32)
             at += ONE
-
-
-@kernel
-def number_items(tags, items):
-    """items[i] = i << 32 | tags[i]: the items of rows in places 0, 1, ...; tags uint32, items uint64."""
-    for i in range(np.uint64(tags.size)):
-        items[i] = (i << SHIFT32) | np.uint64(tags[i])

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.axis.random_search import RandomSearch, own_codes
@@ -29,7 +28,6 @@ from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.grow import grow
 from bigforest.store.blocks import BlockReader
-from bigforest.store.store import Store
 
 
 class FeatureTable(TableView):
@@ -79,7 +77,7 @@ class FeatureTable(TableView):
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
         """See TableView: find the ends of the thresholds."""
-        executor.run(look_up_some, _batches(sizes, self.context.limits.nodes), lambda *_: None, (self.store,))
+        executor.run(look_up_thresholds, _batches(sizes, self.context.limits.nodes), lambda *_: None, (self.store,))
 
     def extras(self, top: UpperTree) -> Subsets | None:
         """See TableView."""
@@ -110,9 +108,3 @@ def _batches(sizes: Mapping[Path, int], room: int) -> list[tuple[list[Path]]]:
         batches[-1].append(path)
         left -= nodes
     return [(batch,) for batch in batches]
-
-
-def look_up_some(store: Store, paths: list[Path]) -> None:
-    """Task: find the ends of the thresholds of some subtrees (grow/out_of_core/assemble.py)."""
-    look_up_thresholds(paths, store.dictionaries)
-    release_freed()

@@ -19,7 +19,7 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.out_of_core.assemble import Subtree
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, ValueReader
-from bigforest.grow.out_of_core.probes import PROJECTIONS, DirectionLine
+from bigforest.grow.out_of_core.probes import PROJECTIONS
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import UpperTree
@@ -64,7 +64,7 @@ class ProjectionTable(TableView):
         for at, node in enumerate(nodes):
             if node.feature >= 0:
                 below[at] = self.ends(node.feature, below[at : at + 1])[0]
-            if node.cut is not None and isinstance(node.direction, DirectionLine):
+            if node.cut is not None and node.direction is not None and node.direction.line:
                 below[at] = above[at] = node.cut.code
         threshold = np.empty(len(nodes))
         midpoints(below, above, threshold)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -47,7 +47,7 @@ from bigforest.kernels.oblique.mean_difference import (
 )
 from bigforest.kernels.oblique.search import make_oblique
 from bigforest.kernels.out_of_core.blocks import Steps
-from bigforest.kernels.out_of_core.draws import begin_directions, draw_direction, draw_order, offered_differences
+from bigforest.kernels.out_of_core.draws import draw_direction, draw_order, offered_differences
 from bigforest.kernels.scan.features import make_feature_draw
 from bigforest.kernels.tree.grow import grow
 from bigforest.sampling.bags import Sampler
@@ -73,9 +73,7 @@ class SparseDraws(NamedTuple):
 
     def drawn(self, key: np.uint64) -> dict[int, Direction]:
         """The directions that the node `key` draws, by number."""
-        drawn = make_drawn(self.sparse)
-        begin_directions(self.sparse, key, drawn)
-        found = {}
+        drawn, found = make_drawn(self.sparse), {}
         at = np.uint64(0)
         for column in range(int(self.sparse.columns)):
             size, at = draw_direction(self.sparse, key, np.uint64(column), np.uint64(at), drawn)
@@ -93,22 +91,19 @@ class SparseDraws(NamedTuple):
         offered_differences(key, columns, np.uint64(self.unit.size), offered)
         return [int(columns) + int(number) for number in np.flatnonzero(offered)]
 
-    def means_of_node(self, total: Counts, offered: list[int], sums: NDArray[np.int64]) -> dict[int, Direction]:
-        """Those of the differences `offered` that a node has, from its sums of steps."""
-        found = self.differences(sums, total)
-        return {number: found[number] for number in offered if number in found}
-
-    def differences(self, sums: NDArray[np.int64], total: Counts) -> dict[int, Direction]:
-        """The differences of class means by number, from sums of steps, int64 [features, classes]; total of classes."""
+    def differences(self, total: Counts, offered: Container[int], sums: NDArray[np.int64]) -> dict[int, Direction]:
+        """The differences of class means by number, those that are `offered`, from sums of steps, int64 [features,
+        classes]; total of classes."""
         means = make_means(self.pairing, False, np.zeros(0, np.uint32), self.unit, total.size, 0)
         means.sums[:] = sums
         find_differences(means, self.sparse.scale, total)
-        found = {}
-        for pair in range(int(means.pairs[0])):
-            if size := int(means.size[pair]):
-                terms = Direction(means.feature[pair, :size].copy(), means.weight[pair, :size].copy())
-                found[int(self.sparse.columns) + pair] = terms
-        return found
+        sizes = enumerate(means.size[: int(means.pairs[0])].tolist(), int(self.sparse.columns))
+        terms = zip(sizes, means.feature, means.weight, strict=False)
+        return {
+            number: Direction(feature[:size].copy(), weight[:size].copy())
+            for (number, size), feature, weight in terms
+            if size and number in offered
+        }
 
 
 @dataclass(slots=True)
@@ -198,7 +193,9 @@ class SparseObliqueTable(ProjectionTable):
             every = StepSums(np.arange(features, dtype=np.uint32))
             asked = [root_request(tree, stats, None, every) for tree in trees]
             responses = zip(self.survey(asked, ranges, folder, executor), totals, strict=True)
-            means = [self.draws.differences(found.sums, total[: stats.classes]) for found, total in responses]
+            first = int(self.draws.sparse.columns)
+            every_pair = range(first, first + max_pairs(self.draws.pairing, stats.classes))
+            means = [self.draws.differences(total[: stats.classes], every_pair, own.sums) for own, total in responses]
         return [(own, np.zeros(features, np.bool_)) for own in means]
 
     def search(
@@ -221,7 +218,7 @@ class SparseObliqueTable(ProjectionTable):
             directions=directions,
             numbers=int(draws.sparse.columns) + max_pairs(draws.pairing, total.size),
             fallback=draw.perm.tolist(),
-            means=partial(draws.means_of_node, total, offered) if offered and draws.by_node else None,
+            means=partial(draws.differences, total, offered) if offered and draws.by_node else None,
         ).begin()
 
     def ends(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -259,7 +256,7 @@ def _put_own(own: dict[int, Direction], first: int, means: Means) -> None:
     """Make the directions of a tree, by number from `first` on, its differences of class means."""
     means.pairs[0] = means.size.size
     means.size[:] = 0
-    for number, (feature, weight) in own.items():
+    for number, (feature, weight, _) in own.items():
         pair = number - first
         means.size[pair] = feature.size
         means.feature[pair, : feature.size] = feature

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bigforest.grow.families.subspace.trees import with_cells
 from bigforest.grow.out_of_core.decoded_table import column_of
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.row_nodes import Stood
+from bigforest.grow.out_of_core.row_nodes import Stood, numbered
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.kernels.common.node_scan import BITS32, SHIFT32
 from bigforest.kernels.out_of_core.blocks import BlockValues
@@ -65,11 +65,8 @@ class Learnt(NamedTuple):
     left: Counts
 
 
-class RowPiece(NamedTuple):
-    """Some rows of a node, in order: their columns, and items numbered from 0."""
-
-    space: SubspaceColumns
-    items: NDArray[np.uint64]
+# Some rows of a node, in order: their columns, and items numbered from 0.
+RowPiece = tuple[SubspaceColumns, NDArray[np.uint64]]
 
 
 class Learner:
@@ -90,8 +87,9 @@ class Learner:
 
     def see(self, piece: RowPiece) -> None:
         """Train on the next rows of a pass."""
-        now, before = (each._replace(space=piece.space) for each in (self._now, self._before))
-        self._cut = learn_rows(before, now, piece.items, self._cut_before, self._cut, self._left)
+        space, items = piece
+        now, before = (each._replace(space=space) for each in (self._now, self._before))
+        self._cut = learn_rows(before, now, items, self._cut_before, self._cut, self._left)
 
     def end(self) -> bool:
         """End a pass; returns whether training is over. Same rules as perceptron.train_perceptron."""
@@ -120,35 +118,28 @@ def train_by_passes(
     most  bytes of rows that may be held
     """
     learners = {entry: Learner(trial) for entry, trial in trials.items()}
-    sizes = {entry: trial.bytes for entry, trial in trials.items()}
     waiting = list(trials)
     while waiting:
         held: dict[int, list[RowPiece]] = {}
         room = most
         for entry in waiting:
-            if sizes[entry] <= room:
-                room -= sizes[entry]
+            if trials[entry].bytes <= room:
+                room -= trials[entry].bytes
                 held[entry] = []
-        streamed = [entry for entry in waiting if sizes[entry] > most]
+        streamed = [entry for entry in waiting if trials[entry].bytes > most]
         for entry, piece in rows([*held, *streamed]):
-            if entry in held:
-                held[entry].append(piece)
-            else:
-                learners[entry].see(piece)
-        over = {entry for entry in streamed if learners[entry].end()}
-        for entry in list(held):
-            _train_held(learners[entry], held.pop(entry))
-            over.add(entry)
+            take = held[entry].append if entry in held else learners[entry].see
+            take(piece)
+        over = {entry for entry in streamed if learners[entry].end()} | set(held)
+        while held:
+            entry, pieces = held.popitem()
+            ended = False
+            while not ended:
+                for piece in pieces:
+                    learners[entry].see(piece)
+                ended = learners[entry].end()
         waiting = [entry for entry in waiting if entry not in over]
     return {entry: learner.best for entry, learner in learners.items()}
-
-
-def _train_held(learner: Learner, pieces: Sequence[RowPiece]) -> None:
-    over = False
-    while not over:
-        for piece in pieces:
-            learner.see(piece)
-        over = learner.end()
 
 
 def pieces_of(cells: BlockValues, stood: Stood, trials: dict[int, Trial]) -> Iterator[tuple[int, RowPiece]]:
@@ -159,17 +150,10 @@ def pieces_of(cells: BlockValues, stood: Stood, trials: dict[int, Trial]) -> Ite
             here = items[first : min(first + _ROWS, int(end[entry]))]
             row = (here >> SHIFT32).astype(np.int64)
             columns = [column_of(cells, feature)[row] for feature in trial.space.feature.tolist()]
-            yield entry, RowPiece(with_cells(trial.space, columns, row.size), _numbered(here))
-
-
-def _numbered(items: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The items of the same rows, numbered from 0."""
-    return (np.arange(items.size, dtype=np.uint64) << SHIFT32) | (items & BITS32)
+            yield entry, (with_cells(trial.space, columns, row.size), numbered(here & BITS32))
 
 
 def trials_of(top: UpperTree) -> list[tuple[int, Trial]]:
     """The requested perceptrons of the nodes of a tree, by entry."""
-    found = []
-    for entry in top.searching():
-        found += [(entry, probe) for probe in top.pending(entry) if isinstance(probe, Trial)]
-    return found
+    asked = ((entry, probe) for entry in top.searching() for probe in top.pending(entry))
+    return [(entry, probe) for entry, probe in asked if isinstance(probe, Trial)]

@@ -16,7 +16,7 @@ from bigforest.grow.families.subspace.perceptron import Learnt, Trial
 from bigforest.grow.families.subspace.trees import some_columns
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import Answer, DirectionLine, Histogram, HistogramCounts, Probe, StepSums
+from bigforest.grow.out_of_core.probes import Answer, Direction, Histogram, HistogramCounts, Probe, StepSums
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.out_of_core.subspace import aim_node, choose_columns, choose_stop, is_split
 from bigforest.kernels.subspace.columns import Subspace
@@ -106,6 +106,6 @@ def search_again(given: tuple[Any, ...], received: Sequence[Answer]) -> Subspace
     return search
 
 
-def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> DirectionLine:
+def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> Direction:
     used = weight != 0.0
-    return DirectionLine(feature[used].astype(np.uint32), weight[used])
+    return Direction(feature[used].astype(np.uint32), weight[used], line=True)
