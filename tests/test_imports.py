@@ -42,6 +42,7 @@ SUBLAYERS = {
 MOST_FILES = 16  # of one folder
 FEW_FILES = 5  # of a folder that needs no README
 PAGE = 100  # lines of a README
+MOST_PASSES = 4_800  # lines of growing by passes
 COSTLY = {"numba", "dask", "distributed", "pyarrow", "PIL"}
 
 
@@ -173,6 +174,32 @@ def test_folders__have_a_readme_of_a_page() -> None:
     }
     assert not lacking
     assert not {path for path in READMES if len(path.read_text().splitlines()) > PAGE}
+
+
+def test_growing_by_passes__stays_within_its_lines() -> None:
+    """Both folders, and of the families all that imports from them; in family.py only what all with projections share.
+
+    Leaves of rows out of bag (shared/passed_leaves.py) are a part of the report, and are not counted.
+    """
+    engine = [*_modules(PACKAGE / "grow" / "out_of_core"), *_modules(PACKAGE / "kernels" / "out_of_core")]
+    families = [path for name, path in MODULES.items() if _within(name, {"bigforest.grow.families"})]
+    shared = [path for path in families if path.match("oblique/family.py")]
+    own = [
+        path
+        for path in families
+        if path.name not in ("family.py", "registry.py")
+        and any("out_of_core" in name.split(".") for name in _known(path))
+    ]
+    assert {path.parent.name for path in own} == {"axis", "oblique", "rotation", "sparse_oblique", "subspace"}
+    lines = {path: len(path.read_text().splitlines()) for path in {*engine, *shared, *own}}
+    assert sum(lines.values()) <= MOST_PASSES
+
+
+def test_growing_by_passes__its_readme_names_what_there_is() -> None:
+    folder = PACKAGE / "grow" / "out_of_core"
+    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", (folder / "README.md").read_text()))
+    code = "".join(path.read_text() for path in _modules(PACKAGE / "grow"))
+    assert not {name for name in named - {"py"} if not re.search(rf"\b(?:def|class) {name}\b", code)}
 
 
 @pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -24,7 +25,7 @@ _UNIT = 4096
 _PAGE = mmap.PAGESIZE
 
 
-class MatrixReader:
+class MatrixReader(ABC):
     """Columns of some consecutive rows, one block at a time; a context manager, for one thread.
 
     Feature f is row place[f, 1] of the matrix of place[f, 0] bytes. Memory: a block of all columns.
@@ -68,13 +69,30 @@ class MatrixReader:
         found: NDArray[Any] = file.matrix[slot, :rows]
         return found
 
-    def matrices(self) -> list[NDArray[Any]]:
-        """All matrices, in the order of the files."""
-        return [file.matrix for file in self._files.values()]
+    def read(self, block: int, features: Iterable[int], following: int | None = None) -> Any:
+        """The cells of `features` in a block, valid until the next call; other features, and rows after the block's
+        last, have any. See `column`.
+
+        Raises FormatError for a damaged file.
+        """
+        for feature in features:
+            self._check(feature, block, self.column(feature, block, following))
+        return self._made_of([*(file.matrix for file in self._files.values()), self._place])
+
+    @staticmethod
+    @abstractmethod
+    def _made_of(matrices: Iterable[NDArray[Any]]) -> Any:
+        """The cells of a block, from the matrices in the order of the files, and the places of features."""
+
+    @abstractmethod
+    def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
+        """Raise FormatError where the column of a feature in a block is damaged."""
 
 
 class BlockReader(MatrixReader):
     """The codes of a store. Reads what it is asked for and no more."""
+
+    _made_of = staticmethod(Codes._make)
 
     def __init__(self, path: Path, spec: DataSpec, block_rows: int, place: NDArray[np.uint32], again: bool) -> None:
         """again: whether these blocks have been read before, see ColumnFile."""
@@ -86,16 +104,11 @@ class BlockReader(MatrixReader):
         }
         super().__init__(files, place, range(-(-spec.rows // block_rows)), spec.rows, block_rows)
 
-    def read(self, block: int, features: Iterable[int], following: int | None = None) -> Codes:
-        """The codes of `features` in `block`; other features, and rows after the block's last, have any codes. See
-        `column`."""
-        for feature in features:
-            # Private memory cannot change any more: kernels index by codes and do not check bounds.
-            if self.column(feature, block, following).max() >= self._codes[feature]:
-                path = self._files[int(self._place[feature, 0])].path
-                raise FormatError(f"{path}, block {block}: a code is out of range; encode the table again")
-        u8, u16, u32 = self.matrices()
-        return Codes(u8, u16, u32, self._place)
+    def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
+        # Private memory cannot change any more: kernels index by codes and do not check bounds.
+        if column.max() >= self._codes[feature]:
+            path = self._files[int(self._place[feature, 0])].path
+            raise FormatError(f"{path}, block {block}: a code is out of range; encode the table again")
 
 
 class ColumnFile:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from io import FileIO
 from operator import or_
@@ -132,6 +132,8 @@ def _look_up(codes: NDArray[Any], held: NDArray[Any], first: int, size: int, val
 class ValueReader(MatrixReader):
     """The values of a run of blocks."""
 
+    _made_of = staticmethod(BlockValues._make)
+
     def __init__(self, store: Store, decoded: DecodedTable, blocks: range) -> None:
         self._path, self._crc = decoded.runs[blocks]
         rows, widths = _rows(store, blocks), decoded.place[:, 0].tolist()
@@ -142,18 +144,12 @@ class ValueReader(MatrixReader):
             files[width] = ColumnFile(here, 0, kind, columns, rows, store.block_rows, again=True)
         super().__init__(files, decoded.place, blocks, rows, store.block_rows)
 
-    def read(self, block: int, features: Iterable[int], following: int | None = None) -> BlockValues:
-        """The values of `features` in a block; other features, and rows after the block's last, have any. See `column`.
-
-        Raises FormatError for a damaged file.
-        """
-        for feature in features:
-            column, known = self.column(feature, block, following), self._crc[feature]
-            if known[block - self._first] != _VERIFIED:
-                if zlib.crc32(column.data) != known[block - self._first]:
-                    raise damaged(self._path)
-                known[block - self._first] = _VERIFIED
-        return BlockValues._make([*self.matrices(), self._place])
+    def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
+        known, number = self._crc[feature], block - self._first
+        if known[number] != _VERIFIED:
+            if zlib.crc32(column.data) != known[number]:
+                raise damaged(self._path)
+            known[number] = _VERIFIED
 
 
 def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:

@@ -158,7 +158,8 @@ class HistogramSearch(ABC):
         after = left + np.cumsum(answer.counts, axis=0)
         for number, ahead in self._orders(probe.number):
             self.scorer.offer(number, probe.ends(), ahead + after)
-        waiting = np.flatnonzero(probe.several() & (self.scorer.stats.rows(answer.counts) > 1))
+        several = probe.starts() < probe.ends()  # values in a bucket
+        waiting = np.flatnonzero(several & (self.scorer.stats.rows(answer.counts) > 1))
         if waiting.size:
             counts = answer.counts[waiting]
             self._open.append(HiddenOrder(probe, waiting, after[waiting] - counts, counts))

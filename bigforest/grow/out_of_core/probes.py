@@ -63,28 +63,21 @@ class Direction(NamedTuple):
 
     def range(self, spans: Spans) -> tuple[float, float]:
         """Bounds of all its finite projections."""
+        low, high = spans.low[self.feature], spans.high[self.feature]
         if self.single:
-            feature = self.feature[0]
-            return float(spans.low[feature]), float(spans.high[feature])
-        return projection_range(self.weight, spans.low[self.feature], spans.high[self.feature])
+            return float(low[0]), float(high[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            ends = np.stack([self.weight * low, self.weight * high])
+            room = (self.weight.size + 2) * (_ROUNDED * np.abs(ends).max(axis=0).sum() + _TINY)
+            least, most = float(ends.min(axis=0).sum() - room), float(ends.max(axis=0).sum() + room)
+        if not np.isfinite([least, most]).all():
+            return -_LARGEST, _LARGEST
+        return least, most
 
 
 def single(feature: int) -> Direction:
     """A feature as a direction."""
     return Direction(np.array([feature], np.uint32), np.ones(1))
-
-
-def projection_range(
-    weight: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
-) -> tuple[float, float]:
-    """Bounds of all finite sums of weight * value, whose values are from low to high; float64 [terms]."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        ends = np.stack([weight * low, weight * high])
-        room = (weight.size + 2) * (_ROUNDED * np.abs(ends).max(axis=0).sum() + _TINY)
-        least, most = float(ends.min(axis=0).sum() - room), float(ends.max(axis=0).sum() + room)
-    if not np.isfinite([least, most]).all():
-        return -_LARGEST, _LARGEST
-    return least, most
 
 
 def terms_of(directions: Sequence[Direction]) -> Terms:
@@ -174,11 +167,6 @@ class Histogram:
         if self.direction is None:
             return (values.astype(np.int64) - int(self.low)) >> int(self.scale)
         return self.edge.searchsorted(values, side="right") - 1
-
-    def several(self) -> NDArray[np.bool_]:
-        """Whether a bucket is of more than one value, [buckets]."""
-        found: NDArray[np.bool_] = self.starts() < self.ends()
-        return found
 
     def within(self, bucket: int, most: int, left: Counts) -> Histogram:
         """The same for one bucket, in `most` buckets or fewer."""

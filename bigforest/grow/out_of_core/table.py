@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,17 +41,11 @@ from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
+from bigforest.store.blocks import MatrixReader
 from bigforest.store.store import Store
 
 # The own data of a tree, and bool [columns], the columns known to be constant in it.
 TreeOwn = tuple[Any, NDArray[np.bool_]]
-
-
-class CellReader(Protocol):
-    """Reads a run of blocks, in order."""
-
-    def read(self, block: int, features: Sequence[int], following: int | None) -> Any:
-        """The cells of some features in a block, valid until the next call; following: the next block, if any."""
 
 
 class SubtreeTask(NamedTuple):
@@ -118,7 +112,7 @@ class TableView(ABC):
         """The search for the split of a node, see upper_tree.py StartSearch."""
 
     @abstractmethod
-    def reader(self, blocks: range, features: Sequence[int], again: bool) -> AbstractContextManager[CellReader]:
+    def reader(self, blocks: range, features: Sequence[int], again: bool) -> MatrixReader:
         """Reads these features of some blocks; again: whether a pass has read them before."""
 
     def needed(self, columns: Collection[int]) -> Collection[int]:

@@ -20,7 +20,7 @@ from bigforest.grow.out_of_core.decoded_table import column_of, columns_of, plac
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import Histogram, Spans, projection_range, single
+from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, single
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.table import SubtreeScratch, TreeAssembly, TreeOwn
@@ -114,9 +114,9 @@ class RotationTable(ProjectionTable):
         else:
             axes = principal_axes(self.sampler.config, tree, scale, self._grid, sums)
         weight = with_others(axes, self.rotated, self.scale)
-        used = [axis != 0.0 for axis in weight]
-        parts = zip(weight, used, strict=True)
-        ends = [projection_range(axis[here], table.low[here], table.high[here]) for axis, here in parts]
+        features = [np.flatnonzero(axis).astype(np.uint32) for axis in weight]
+        parts = zip(features, weight, strict=True)
+        ends = [Direction(feature, axis[feature], line=True).range(table) for feature, axis in parts]
         return TreeAxes(weight, Spans(*np.array(ends).T.copy()), np.zeros(self.columns, np.bool_))
 
     @property
