@@ -55,7 +55,7 @@ class CollectedRows(NamedTuple):
             begin = end
 
 
-def joined(pieces: Sequence[CollectedRows]) -> CollectedRows:
+def joined_pieces(pieces: Sequence[CollectedRows]) -> CollectedRows:
     """The rows of all pieces, one at least, of the same Collects.
 
     A Collect has few rows in a block, so all are handled together. Memory: 12 bytes a row, and one array twice.

@@ -159,7 +159,7 @@ def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
     return found
 
 
-def columns_of(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> list[NDArray[Any]]:
+def tree_columns(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> list[NDArray[Any]]:
     """The columns of matrices that hold, of each width, those of these places in their order."""
     rows = {matrix.itemsize: iter(matrix) for matrix in matrices}
     return [next(rows[width]) for width in place[:, 0].tolist()]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import merge_lists
-from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined
+from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined_pieces
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.probes import (
     CODES,
@@ -96,7 +96,7 @@ class SplitRequest(NamedTuple):
 
     def answers(self, response: SplitResponse) -> Callable[[Probe], Answer]:
         """The answer to each probe, in the order of the probes."""
-        found = joined(response.found).each() if response.found else iter(())
+        found = joined_pieces(response.found).each() if response.found else iter(())
         sums = iter(np.split(response.sums, self.sums.start[1:-1]))
         places = self.counts.offset, self.counts.buckets
         counted = iter(zip(*places, response.low, response.high, response.mark, strict=True))

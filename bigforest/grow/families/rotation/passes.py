@@ -16,7 +16,7 @@ from bigforest.grow.families.oblique.passes import ProjectionTable
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
 from bigforest.grow.families.rotation.trees import in_terms, with_others
 from bigforest.grow.out_of_core.assemble import Subtree
-from bigforest.grow.out_of_core.decoded_table import column_of, columns_of, places
+from bigforest.grow.out_of_core.decoded_table import column_of, places, tree_columns
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
@@ -157,7 +157,7 @@ class RotationTable(ProjectionTable):
 
     def grow_below(self, own: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         """See TableView."""
-        columns = columns_of(cells, self.place(own))
+        columns = tree_columns(cells, self.place(own))
         fit = (np.zeros_like(column) if own.lost[axis] else column for axis, column in enumerate(columns))
         codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
         nodes, _ = grow(codes, by_rows(codes), *subtree)

@@ -16,7 +16,7 @@ from bigforest.execution.executor import Executor
 from bigforest.grow.families.oblique.passes import ProjectionTable
 from bigforest.grow.families.sparse_oblique.trees import in_steps, sparse_trees, step_of, values_of
 from bigforest.grow.out_of_core.assemble import Subtree
-from bigforest.grow.out_of_core.decoded_table import DecodedTable, columns_of
+from bigforest.grow.out_of_core.decoded_table import DecodedTable, tree_columns
 from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import (
@@ -228,7 +228,7 @@ class SparseObliqueTable(ProjectionTable):
 
     def grow_below(self, own: dict[int, Direction], cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         """See TableView."""
-        items, columns = subtree.items, columns_of(cells, self.decoded.place)
+        items, columns = subtree.items, tree_columns(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes)
         values = values_of(offsets, low, no_decoded_columns(len(columns)))

@@ -17,7 +17,7 @@ from bigforest.grow.families.subspace.perceptron import Learnt, RowPiece, Trial,
 from bigforest.grow.families.subspace.search import SubspaceSearch
 from bigforest.grow.families.subspace.trees import SubspaceTrees, empty_space, tree_subspace, with_cells
 from bigforest.grow.out_of_core.assemble import Subtree
-from bigforest.grow.out_of_core.decoded_table import columns_of, places
+from bigforest.grow.out_of_core.decoded_table import places, tree_columns
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.requests import SplitRequest, request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
@@ -83,7 +83,7 @@ class SubspaceTable(ProjectionTable):
     def grow_below(self, own: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         """See TableView."""
         rows = subtree.items.size
-        space = with_cells(empty_space(self.trees.columns, own.feature), columns_of(cells, self.place(own)), rows)
+        space = with_cells(empty_space(self.trees.columns, own.feature), tree_columns(cells, self.place(own)), rows)
         subspace = self.trees.of(space, own.drawn, subtree.target.number, rows)
         return grow(_no_codes(own.feature.size), NO_ROWS, *subtree, subspace)
 
