@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ class MatrixReader(ABC):
 
     Feature f is row place[f, 1] of the matrix of place[f, 0] bytes. Memory: a block of all columns.
     """
+
+    # The tuple of matrices, in the order of the files, and places of features.
+    _cells: ClassVar[Any]
 
     def __init__(
         self, files: dict[int, ColumnFile], place: NDArray[np.uint32], blocks: range, rows: int, block_rows: int
@@ -77,12 +80,7 @@ class MatrixReader(ABC):
         """
         for feature in features:
             self._check(feature, block, self.column(feature, block, following))
-        return self._made_of([*(file.matrix for file in self._files.values()), self._place])
-
-    @staticmethod
-    @abstractmethod
-    def _made_of(matrices: Iterable[NDArray[Any]]) -> Any:
-        """The cells of a block, from the matrices in the order of the files, and the places of features."""
+        return self._cells._make([*(file.matrix for file in self._files.values()), self._place])
 
     @abstractmethod
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
@@ -92,7 +90,7 @@ class MatrixReader(ABC):
 class BlockReader(MatrixReader):
     """The codes of a store. Reads what it is asked for and no more."""
 
-    _made_of = staticmethod(Codes._make)
+    _cells = Codes
 
     def __init__(self, path: Path, spec: DataSpec, block_rows: int, place: NDArray[np.uint32], again: bool) -> None:
         """again: whether these blocks have been read before, see ColumnFile."""

@@ -132,7 +132,7 @@ def _look_up(codes: NDArray[Any], held: NDArray[Any], first: int, size: int, val
 class ValueReader(MatrixReader):
     """The values of a run of blocks."""
 
-    _made_of = staticmethod(BlockValues._make)
+    _cells = BlockValues
 
     def __init__(self, store: Store, decoded: DecodedTable, blocks: range) -> None:
         self._path, self._crc = decoded.runs[blocks]

@@ -117,7 +117,7 @@ class SplitRequest(NamedTuple):
 class SplitResponse(NamedTuple):
     """The response of the blocks of one task about one tree; see kernels/out_of_core/blocks.py.
 
-    found           the rows that were collected, of each task
+    found           the rows that were collected, of each block
     sums            int64 [sums.feature, classes]
     below, above    of the newest splits
     row_nodes       by the first block, files of the new nodes of rows, for UpperTree.sent, none without splits; or of
@@ -135,8 +135,9 @@ class SplitResponse(NamedTuple):
     row_nodes: dict[int, Path]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Counts are sent to other processes in the narrowest type."""
-        return _response, (packed_counts(self.counts), *self[1:])
+        """Sent to other processes with counts in the narrowest type, and the rows that were found in one piece."""
+        found = [joined_pieces(self.found)] if self.found else []
+        return _response, (packed_counts(self.counts), *self._replace(found=found)[1:])
 
     def merged(self, other: SplitResponse) -> SplitResponse:
         """The response of the blocks of both."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.out_of_core.assemble import Subtree, join_pieces, numbers_in_tree, read_subtree, write_subtree
-from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined_pieces
+from bigforest.grow.out_of_core.collected_rows import CollectedRows
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import ColumnKind
@@ -202,9 +202,7 @@ class TableView(ABC):
                     sum_rows(cells, *stood, asked.sums, self.steps, response.sums)
                 if sink is not None:
                     sink([*([] if value is None else [value[np.newaxis]]), *self._columns(asked.own, cells)], stood)
-        return [
-            response._replace(found=[joined_pieces(response.found)] if response.found else []) for response in responses
-        ]
+        return responses
 
     def route(
         self,
