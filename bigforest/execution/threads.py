@@ -1,4 +1,4 @@
-"""Independent tasks on Dask's threads.
+"""Independent tasks on the threads of this process.
 
 Tasks are pure functions of their arguments. Bulky data goes through files and shared memory, never through
 here.
@@ -7,7 +7,9 @@ here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -31,28 +33,26 @@ def run(
         for index, own in enumerate(arguments):
             on_result(index, function(*own))
         return
-    from dask.callbacks import Callback
-    from dask.threaded import get
+    tasks = iter(enumerate(arguments))
+    running: dict[Future[Result], int] = {}
+    ended: SimpleQueue[Future[Result]] = SimpleQueue()
 
-    results: dict[int, Result] = {}
-    numbers = iter(range(len(arguments)))
+    def start_next() -> None:
+        for index, own in islice(tasks, 1):
+            begun = pool.submit(function, *own)
+            running[begun] = index
+            begun.add_done_callback(ended.put)
 
-    def task() -> int:
-        # Dask starts independent tasks in an order of its own, so each one takes the lowest number not yet
-        # taken. The result goes past Dask, which would keep it until the last task has ended.
-        index = next(numbers)
-        results[index] = function(*arguments[index])
-        return index
-
-    def deliver(key: object, index: int, *_: object) -> None:
-        on_result(index, results.pop(index))
-
-    # The graph is made by hand: `dask.delayed` takes a fifth of a millisecond for each task.
-    keys = [("task", number) for number in range(len(arguments))]
-    # A pool of our own, because leaving its block waits for the running tasks whatever happened. Callbacks
-    # are given here and not registered, so that runs in other threads do not hear of these tasks.
+    # Leaving the block waits for the running tasks, whatever happened.
     with ThreadPoolExecutor(workers, thread_name_prefix="bigforest") as pool:
-        get(dict.fromkeys(keys, (task,)), keys, pool=pool, callbacks=[Callback(posttask=deliver)._callback])
+        for _ in range(workers):
+            start_next()
+        while running:
+            first = ended.get()
+            index, result = running.pop(first), first.result()
+            start_next()
+            on_result(index, result)
+            del first, result
 
 
 def together(work: Callable[[], Result], workers: int) -> list[Result]:
