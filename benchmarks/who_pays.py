@@ -5,8 +5,8 @@
 All are processes of this machine with one thread each. Processor time is counted, so workers may be more than
 processors; but these then wait for each other, and while they do, Dask goes on looking after itself. What it takes for
 that is measured first, while nothing is done, and said beside. --quiet lets Dask look after itself less often, as the
-guide on clusters advises. A first forest is grown in each cluster, so that modules are imported and kernels read from
-their cache; --cold counts that instead. All forests must be the same.
+guide on clusters advises. A first forest of two trees is grown in each cluster, so that modules are imported and
+kernels read from their cache; --cold counts that instead. All forests must be the same.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def run(options: argparse.Namespace) -> pl.DataFrame:
         clients = {workers: stack.enter_context(cluster(workers)) for workers in options.workers}
         for workers, client in clients.items():
             if not options.cold:
-                grown(client, data, home / f"first-{workers}", options.trees, options.memory)
+                grown(client, data, home / f"first-{workers}", min(2, options.trees), options.memory)
         for round_ in range(options.rounds):
             for workers, client in clients.items():
                 waiting = idle(client)

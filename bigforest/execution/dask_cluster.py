@@ -22,8 +22,10 @@ Result = TypeVar("Result")
 
 # Queued tasks per running task, so that no worker waits for the next.
 _AHEAD = 2
-# A task has at most this fraction of the remaining calls of its worker.
+# A task has at most this fraction of the remaining calls of its worker, and at most so many calls for each thread: a
+# task takes milliseconds of client and scheduler.
 _ROUNDS = 2
+_TURNS = 8
 # How often parts of lost workers are requested again.
 _PART_TRIES = 8
 
@@ -126,16 +128,17 @@ class ClusterExecutor(Executor):
         starts = list(accumulate(sizes, initial=0))
         with TaskRun(self._cluster, job, self._slots) as run:
             calls = ((run.call(job.arguments[first:stop]), None) for first, stop in pairwise(starts))
-            for number, results in run.completed(calls, _AHEAD * self.size, sizes):
+            seats = [min(size, self._slots) for size in sizes]
+            for number, results in run.completed(calls, _AHEAD * self.size, seats):
                 yield from enumerate(results, starts[number])
 
 
 def share_out(calls: int, processes: int, slots: int) -> list[int]:
-    """How many calls each task makes on the threads of a worker: fewer towards the end, so that all workers finish
-    at the same time."""
+    """How many calls each task makes on the threads of a worker, one after the other where there are many: fewer
+    towards the end, so that all workers finish at the same time."""
     sizes = []
     while calls:
-        sizes.append(min(slots, max(1, calls // (_ROUNDS * processes))))
+        sizes.append(min(_TURNS * slots, max(1, calls // (_ROUNDS * processes))))
         calls -= sizes[-1]
     return sizes
 

@@ -86,17 +86,17 @@ class TaskRun:
         return Call(worker.finish_parts, (self._order, packed, self._shared), name)
 
     def completed(
-        self, calls: Iterator[tuple[Call, str | None]], ahead: int, sizes: Sequence[int] | None = None
+        self, calls: Iterator[tuple[Call, str | None]], ahead: int, seats: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Any]]:
-        """Results as tasks end, with their numbers; about `ahead` calls are on their way.
+        """Results as tasks end, with their numbers; about `ahead` seats of workers have a task on its way.
 
         calls  the tasks, and the workers that had better do them
-        sizes  calls of each task; None for one each
+        seats  of each task, which it takes at once; None for one each
 
         A task that is late when no more are handed out is given to another worker too, and the first result counts; so
         is one whose worker has a full disk.
         """
-        tasks = _OnTheirWay(self, self._cluster, calls, ahead, sizes)
+        tasks = _OnTheirWay(self, self._cluster, calls, ahead, seats)
         while tasks.fill():
             tasks.wait()
             number, done = tasks.take()
@@ -182,7 +182,7 @@ class _OnTheirWay:
         cluster: Cluster,
         calls: Iterator[tuple[Call, str | None]],
         ahead: int,
-        sizes: Sequence[int] | None,
+        seats: Sequence[int] | None,
     ) -> None:
         from distributed import as_completed
 
@@ -190,7 +190,7 @@ class _OnTheirWay:
         self._cluster = cluster
         self._following = enumerate(calls)
         self._room = ahead
-        self._sizes = sizes
+        self._seats = seats
         self._last = False  # whether all tasks are handed out
         self._tasks: dict[int, Call] = {}
         self._numbers: dict[Any, int] = {}  # of the task of each future: a task may have two
@@ -207,7 +207,7 @@ class _OnTheirWay:
                 self._last = True
                 break
             number, (self._tasks[number], near) = following
-            self._room -= self._size(number)
+            self._room -= self._taken(number)
             self._pace.begin(number)
             self._hand_out(number, near)
         return bool(self._numbers)
@@ -273,7 +273,7 @@ class _OnTheirWay:
         self._cluster.spent = worker.add_ledger(self._cluster.spent, done.ledger)
         self._quick += done.ledger
         self._pace.end(number)
-        self._room += self._size(number)
+        self._room += self._taken(number)
         del self._tasks[number]
         if twins:
             self._cluster.note_slow(self._run.workers_at(twins))
@@ -281,8 +281,8 @@ class _OnTheirWay:
         for twin in twins:
             del self._numbers[twin]
 
-    def _size(self, number: int) -> int:
-        return 1 if self._sizes is None else self._sizes[number]
+    def _taken(self, number: int) -> int:
+        return 1 if self._seats is None else self._seats[number]
 
 
 def label(function: Callable[..., Any]) -> str:

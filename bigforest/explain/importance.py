@@ -10,6 +10,7 @@ from bigforest.common.events import stage
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
+from bigforest.forest.format.parts import part_paths
 from bigforest.forest.format.summary import tree_decreases
 from bigforest.forest.load.load_plan import LOADING_BYTES
 
@@ -44,7 +45,7 @@ def write_importance(job: ExplainJob, plan: PartPlan) -> None:
     directory = job.stock.trees.directory  # it has checked the parts
     own = np.zeros((trees, len(spec.features)))
     with stage("importance", trees, "trees", job.listener) as progress:
-        for tree, decrease in tree_decreases(directory, spec):
+        for tree, decrease in tree_decreases(part_paths(directory), spec):
             own[tree] = decrease
             progress.advance()
     whole = own.sum(axis=0)

@@ -105,8 +105,8 @@ def write_oob(
         write_report(store, config, plan, tallies, changes[[place, -2, -1]], writers)
         if config.keep_votes:
             remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
-            several = resources.executor(resources.workers)
-            several.run(write_votes, [(file,) for file in files], lambda *_: None, (directory, store, config))
+            shared = (directory, store, config)
+            resources.executor(resources.workers).run(write_votes, [(file,) for file in files], lambda *_: None, shared)
     remove(directory / FOLDER)
     return shrinkage
 

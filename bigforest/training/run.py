@@ -350,7 +350,8 @@ def _grow_and_report(
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
-    write_features(directory, store.spec, config)
+    # Within a budget a process reads one part at a time.
+    write_features(directory, store.spec, config, resources.executor(None if resources.memory is None else 1))
     return config, origin, shrinkage, trees
 
 

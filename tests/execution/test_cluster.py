@@ -613,8 +613,8 @@ def test_share_out__makes_all_calls_and_gets_smaller(calls: int, processes: int,
     sizes = share_out(calls, processes, slots)
     assert sum(sizes) == calls
     assert sizes == sorted(sizes, reverse=True)
-    assert max(sizes, default=0) <= slots
-    assert calls < 5000 or len(sizes) < calls / 4
+    assert max(sizes, default=0) <= 8 * slots
+    assert calls < 5000 or len(sizes) < calls / 32
 
 
 def _where(number: int) -> dict[int, str]:
@@ -641,7 +641,7 @@ def test_run__an_error_leaves_nothing_running(client: Client, tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         executor.run(_slow, [(str(tmp_path), number) for number in range(30)], fail)
     begun = len(list(tmp_path.iterdir()))
-    assert 1 <= begun < 8
+    assert 1 <= begun < 16  # the first task of each worker
     assert all(path.read_text() == "end" for path in tmp_path.iterdir())
     time.sleep(0.5)
     assert len(list(tmp_path.iterdir())) == begun

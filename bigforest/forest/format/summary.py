@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.common.version import __version__
+from bigforest.execution.executor import Executor, Threads
 from bigforest.forest.format.files import read_table, write_table
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.parts import Span, batches, part_paths
@@ -23,9 +24,11 @@ from bigforest.forest.format.terms import features_of
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 
+_HERE = Threads(1)
 
-def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None:
-    """Write features.parquet of the forest in `directory`, reading its parts, one at a time."""
+
+def write_features(directory: Path, spec: DataSpec, config: TrainConfig, executor: Executor = _HERE) -> None:
+    """Write features.parquet of the forest in `directory`, reading its parts, each in a task."""
     features = spec.features
     table = pa.table(
         {
@@ -34,7 +37,7 @@ def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None
             "kind": [feature.kind for feature in features],
             "dtype": [feature.dtype for feature in features],
             "codes": [feature.codes for feature in features],
-            "importance": importance(directory, spec),
+            "importance": importance(directory, spec, executor),
         },
         schema=FEATURES,
     )
@@ -54,21 +57,30 @@ def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
     return table
 
 
-def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
+def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> NDArray[np.float64]:
     """Share of each feature in all decrease of impurity, float64 [features].
 
     Summed node by node within a tree and then tree by tree, so that neither the cut into parts nor the pieces they are
     read in can change a bit of it.
     """
+    parts = [(path,) for path in part_paths(directory)]
+    found: list[NDArray[np.float64]] = [np.empty(0)] * len(parts)
+    executor.run(part_decreases, parts, found.__setitem__, (spec,))
     total = np.zeros(len(spec.features))
-    for _, own in tree_decreases(directory, spec):
+    for own in (tree for part in found for tree in part):
         total += own
     whole = total.sum()
     return total / whole if whole > 0 else np.zeros(total.size)
 
 
-def tree_decreases(directory: Path, spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """The trees that have a split, in order, and the sum of gain * weight over the nodes of each feature.
+def part_decreases(spec: DataSpec, path: Path) -> NDArray[np.float64]:
+    """Task: the sums of `tree_decreases` of a part, float64 [trees that have a split, features]."""
+    found = [own for _, own in tree_decreases([path], spec)]
+    return np.array(found).reshape(len(found), len(spec.features))
+
+
+def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """The trees of these parts that have a split, in order, and the sum of gain * weight over each feature's nodes.
 
     The decrease of an oblique node is divided equally among its features. Those of numbers are counted in steps, whose
     squares neither vanish nor overflow.
@@ -79,7 +91,7 @@ def tree_decreases(directory: Path, spec: DataSpec) -> Iterator[tuple[int, NDArr
     own = np.zeros(len(spec.features))
     last = -1
     columns = ["tree", "gain", "weight", "feature", "terms"]
-    for path in part_paths(directory):
+    for path in parts:
         for splits in batches(Span(path, 0, sys.maxsize), len(spec.target.classes), columns):
             splits = splits.filter(splits["gain"].is_valid())
             if splits.num_rows == 0:

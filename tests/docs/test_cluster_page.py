@@ -1,0 +1,37 @@
+"""The page about clusters names what Dask's dashboard shows."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import bigforest
+from bigforest.execution.task_run import label
+from bigforest.execution.worker import merged_part
+
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "cluster.md"
+# Which arguments of a method of an executor are functions.
+FUNCTIONS = {"run": [0], "map": [0], "reduce": [0], "reduce_parts": [0, 3]}
+
+
+def tasks() -> Iterator[str]:
+    """The names of the functions that are given to executors."""
+    for path in Path(bigforest.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+                continue
+            if "explain" not in path.parts and re.search(r"executor(\(.*\))?$", ast.unparse(call.func.value)):
+                yield from (ast.unparse(call.args[place]) for place in FUNCTIONS.get(call.func.attr, []))
+
+
+def test_tasks__are_all_in_the_table() -> None:
+    found = {*tasks(), "trial_errors", "gains_of"} - {"measure"}  # what `try_each` is called for
+    assert {"encode_group", "score_responses", "write_votes"} <= found
+    named: Any = (SimpleNamespace(__name__=name) for name in found)
+    expected = {f"bigforest-{label(function)}" for function in (*named, merged_part)}
+    rows = re.findall(r"^\| (.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(re.findall(r"`(bigforest-[^`]*)`", " ".join(rows))) == expected
