@@ -37,7 +37,7 @@ _ROW_TREE_BYTES = 12
 _LOSS_BYTES = 64
 # Different scores held where memory is not limited: with more, rows are read again.
 _FREE_SCORES = 1 << 20
-# Tasks per thread, and ranges per process of a cluster.
+# Tasks per thread.
 PIECES = 4
 
 
@@ -167,11 +167,12 @@ def votes_bytes(classes: int, lambdas: int) -> int:
 
 
 def range_rows(shape: Shape, most: int, executor: Executor) -> int:
-    """Rows of a range, at most `most`: whole row groups of the report, and some ranges for every process."""
+    """Rows of a range, at most `most`: whole row groups of the report, and a range for every process, which loads the
+    ballots of all trees for it."""
     if not executor.remote:
         return most
     step = step_rows(shape.classes)
-    return min(most, -(-shape.rows // (PIECES * executor.processes * step)) * step)
+    return min(most, -(-shape.rows // (executor.processes * step)) * step)
 
 
 def max_scores(rows: int, *, limited: bool) -> int:

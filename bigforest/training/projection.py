@@ -266,7 +266,7 @@ def _out_of_bag(shape: Shape, config: TrainConfig, machines: Machines, rates: Ra
     answers = 8 * shape.rows * shape.classes
     judged = rates.judge * (shape.rows - _bag(shape)) * config.trees * _levels(shape, config, rates)
     written = rates.report * shape.rows
-    tasks = min(8 * machines.workers, block_count(shape.rows)) + (1 + groups) * machines.workers + config.trees
+    tasks = 2 * min(machines.workers, block_count(shape.rows)) + (1 + groups) * machines.workers + 2 * config.trees
     moved = codes + 2 * answers
     return _Stage("out of bag", judged + written, cores, rates.client * shape.rows, moved, moved, tasks)
 
