@@ -501,20 +501,15 @@ def predict_file(
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
+        source = open_source(data, scratch=work, memory=resources.memory)
+        rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
         done = write_predictions(
             forest,
-            open_source(data, scratch=work, memory=resources.memory),
+            source,
             out,
+            rule,
             proba=proba,
             keep=column_names(keep, "keep"),
-            vote=vote,
-            ties=ties,
-            unseen=unseen,
-            quantiles=quantiles,
-            coverage=coverage,
-            reject_above=reject_above,
-            coverage_by=coverage_by,
-            jackknife=jackknife,
             resources=resources,
             listener=listener,
             overwrite=overwrite,

@@ -60,28 +60,21 @@ def write_predictions(
     forest: GrownForest,
     source: Source,
     out: str | Path,
+    rule: VoteRule | None = None,
     *,
     proba: bool = False,
     keep: Sequence[str] = (),
-    vote: str | None = None,
-    ties: str | None = None,
-    unseen: str = "larger",
-    quantiles: Sequence[float] = (),
-    coverage: float | None = None,
-    reject_above: float | None = None,
-    coverage_by: Any = None,
-    jackknife: bool = False,
     resources: Resources | None = None,
     listener: Listener = silent,
     overwrite: bool = False,
 ) -> FilePrediction:
-    """Stream the rows of `source` into predictions in the file `out`, in order, in bounded memory.
+    """Stream the rows of `source` into predictions by a rule in the file `out`, in order, in bounded memory.
 
     A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
 
-    Columns of the file: those of `keep`, then prediction, quantiles, with `coverage` low and high
+    Columns of the file: those of `keep`, then prediction, quantiles, with coverage low and high
     or set, and with `proba` p_<class>. Its metadata has,
-    under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in `Forest.predict`.
+    under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}.
     Rows are scored as score.py says. Draws are keyed by the number of the row in the source. The file appears when it
     is complete. With a memory limit, trees that do not fit are loaded a group at a time (see
     forest/load/row_passes.py).
@@ -93,7 +86,7 @@ def write_predictions(
     spec = forest.spec
     check_proba(spec, proba)
     check_schema(source.schema, spec)
-    rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
+    rule = rule or forest.rule()
     check_columns(keep, source.schema, rule, answer_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
     score = score_of(spec, source)

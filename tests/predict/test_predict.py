@@ -469,8 +469,8 @@ def test_predict_file__same_as_in_memory(forest: Forest, tmp_path: Path) -> None
     frame.write_parquet(tmp_path / "in.parquet", row_group_size=170)
     source = open_source(tmp_path / "in.parquet", scratch=tmp_path)
     for vote, ties in WAYS:
-        options: dict[str, Any] = {"vote": vote, "ties": ties, "keep": ["id"], "overwrite": True}
-        done = write_predictions(forest, source, tmp_path / "out.parquet", resources=resources, **options)
+        options: dict[str, Any] = {"resources": resources, "keep": ["id"], "overwrite": True}
+        done = write_predictions(forest, source, tmp_path / "out.parquet", forest.rule(vote, ties), **options)
         assert (done.rows, done.scored, done.accuracy, done.log_loss) == (1000, 0, None, None)
         expected = forest.predict(frame, vote=vote, ties=ties, keep=["id"])
         assert pl.read_parquet(tmp_path / "out.parquet").equals(expected)
@@ -494,7 +494,7 @@ def test_predict_file__scores(threads: int, forest: Forest, tmp_path: Path) -> N
     frame = table(1000).with_columns(y=truth)
     source = open_source(frame, scratch=tmp_path)
     out = tmp_path / "out.parquet"
-    done = write_predictions(forest, source, out, vote="hard", resources=resources)
+    done = write_predictions(forest, source, out, forest.rule("hard"), resources=resources)
     found = forest.predict(frame, vote="hard")["prediction"].to_numpy()
     shares = forest.predict_proba(frame, vote="hard").to_numpy()
     assert shares.min() == 0
@@ -512,7 +512,7 @@ def test_predict_file__rejected_rows_count_as_wrong_and_null_labels_not_at_all(f
     assert found.null_count() > 0
     truth = found.fill_null(5).alias("y").to_frame().with_columns(pl.when(frame["id"] >= 10).then(pl.col("y")))
     source = open_source(pl.concat([frame, truth], how="horizontal"), scratch=tmp_path)
-    done = write_predictions(forest, source, tmp_path / "out.parquet", vote="hard", ties="reject")
+    done = write_predictions(forest, source, tmp_path / "out.parquet", forest.rule("hard", "reject"))
     assert done.scored == 290
     assert done.accuracy == found[10:].is_not_null().sum() / 290
 
@@ -618,9 +618,10 @@ def test_predict__any_memory_gives_the_same(
     source = open_source(tmp_path / "in.parquet", scratch=tmp_path)
     memory = _smallest(made, 200, (8,) * (FEATURES + 2), 0, threads) + more
     resources = Resources(threads=threads, memory=memory)
-    arguments: dict[str, Any] = {"vote": way[0], "ties": way[1], "keep": ["id"], "proba": True}
-    done = write_predictions(forest, source, tmp_path / "small.parquet", resources=resources, **arguments)
-    whole = write_predictions(expected, source, tmp_path / "whole.parquet", **arguments)
+    arguments: dict[str, Any] = {"keep": ["id"], "proba": True}
+    small = tmp_path / "small.parquet"
+    done = write_predictions(forest, source, small, forest.rule(*way), resources=resources, **arguments)
+    whole = write_predictions(expected, source, tmp_path / "whole.parquet", expected.rule(*way), **arguments)
     assert (done.rows, done.scored, done.accuracy) == (200, 200, whole.accuracy)
     assert done.log_loss == pytest.approx(whole.log_loss, rel=1e-12)
     assert pl.read_parquet(tmp_path / "small.parquet").equals(pl.read_parquet(tmp_path / "whole.parquet"))

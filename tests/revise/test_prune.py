@@ -17,22 +17,14 @@ from bigforest.forest.format.parts import check_parts, part_paths, read_span, wh
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.prune import Shape, pruned
+from tests.revise.test_validate import CLASSES, THRESHOLDS, labelled, rows
 
 __all__ = ["run"]  # a fixture
-
-THRESHOLDS = [0.0, 0.5, -1.5, 2.0]
 
 
 def trees(weights: list[float]) -> list[TreeArrays]:
     random = np.random.default_rng(2)
     return [random_tree(random, 3, 3, splits, THRESHOLDS, weights) for splits in (0, 1, 3, 8, 20, 40)]
-
-
-def tuning(rows: int = 150) -> pl.DataFrame:
-    random = np.random.default_rng(1)
-    columns = {f"x{i}": random.choice([*THRESHOLDS, -9.0, 1.0, 9.0], rows) for i in range(3)}
-    labels = [None if label < 0 else (5, 7, 9)[label] for label in random.integers(-1, 3, rows)]
-    return pl.DataFrame({**columns, "y": pl.Series(labels, dtype=pl.Int64)})
 
 
 def shape(part: Any, tree: int, node: int = 0) -> Shape:
@@ -48,28 +40,21 @@ def shape(part: Any, tree: int, node: int = 0) -> Shape:
 @pytest.mark.parametrize("ties", ["keep", "prune"])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_prune_forest__is_what_the_oracle_prunes(weights: list[float], ties: str, threads: int, tmp_path: Path) -> None:
-    grown, data = trees(weights), tuning()
-    forest = forest_of(tmp_path / "grown", grown, spec_of(3, (5, 7, 9)))
+    grown, data = trees(weights), rows(150)
+    forest = forest_of(tmp_path / "grown", grown, spec_of(3, CLASSES))
     found = bf.prune_forest(forest, data, tmp_path / "pruned", on_ties=ties, threads=threads)
     found.check()
     paths = part_paths(tmp_path / "pruned")
-    rows = data.select("x0", "x1", "x2").rows()
-    truth = [-1 if label is None else (5, 7, 9).index(label) for label in data["y"]]
+    cells = data.select("x0", "x1", "x2").rows()
+    truth = [-1 if label is None else CLASSES.index(label) for label in data["y"]]
     shapes = []
     header = check_parts(paths)
     for span in whole_parts(paths):
         part = join_nodes(list(read_span(span, header)))
         shapes += [shape(part, tree) for tree in range(part.roots.size)]
-    assert shapes == [pruned(tree, rows, truth, ties) for tree in grown]
+    assert shapes == [pruned(tree, cells, truth, ties) for tree in grown]
     before, after = (one.nodes.select(pl.len()).collect().item() for one in (forest, found))
     assert after < before
-
-
-def labelled(rows: int, seed: int) -> pl.DataFrame:
-    draw = np.random.default_rng(seed)
-    x = draw.normal(size=(rows, 4))
-    y = (x[:, 0] + x[:, 1] > 0) ^ (draw.random(rows) < 0.2)
-    return pl.DataFrame({**{f"x{i}": x[:, i] for i in range(4)}, "y": y.astype(int)})
 
 
 @pytest.mark.parametrize("options", [{"family": "tree"}, {"family": "sparse-oblique", "trees": 5, "ranks": True}])
