@@ -49,7 +49,7 @@ class Criterion(ABC):
 
     @property
     def impurity(self) -> Any:
-        """What kernels compute the impurity of a node from, see impurity_of of kernels/tree/finalize.py."""
+        """What kernels compute the impurity of a node from, see impurity_of of kernels/scan/impurity.py."""
         return self.number
 
     @abstractmethod

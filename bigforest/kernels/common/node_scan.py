@@ -79,7 +79,7 @@ class ScanScratch(NamedTuple):
                          kernels/scan/features.py
     keys                 uint64 [rows + 1], sort keys; entry 0 takes keys that are not wanted while buckets are opened
     places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
-    selected             uint32 [rows + LANES], places of rows or buckets, see selection.py
+    selected             uint32 [rows + LANES], places of rows or of splits, see selection.py
     packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
     hist                 uint32 [(classes + 1) * (BUCKETS + 1)], histogram of many classes, see
                          kernels/scan/multi_class_edges.py, and of a light node, see two_class_edges.py

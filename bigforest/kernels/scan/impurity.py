@@ -1,4 +1,5 @@
-"""The impurities by number, and the scan for those whose scores are integers. Oracle: tests/naive/split.py.
+"""The impurities by number, with their formulas, and the scan for those whose scores are integers. Oracle:
+tests/naive/split.py.
 
 A score orders the splits of one node: larger is a larger decrease. Kernels know an impurity by its number and `table`,
 which is entropy_table except for SCORED: there it is the function that scores a side, for which kernels are compiled
@@ -70,6 +71,33 @@ def _compiled_side_score(impurity, counts, weight, table):
     if isinstance(table, types.Dispatcher):
         return lambda impurity, counts, weight, table: table(counts, weight)
     return lambda impurity, counts, weight, table: known_score(impurity, counts, weight, table)
+
+
+@inlined
+def known_impurity(impurity, counts, weight):
+    """Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3), of counts [classes]."""
+    value = 0.0
+    for k in range(np.uint64(counts.size)):
+        share = np.float64(counts[k]) / weight
+        if impurity == GINI:
+            value += share * share
+        elif impurity == ERROR:
+            value = max(value, share)
+        elif share > 0.0:
+            value -= share * np.log2(share)
+    return value if impurity != GINI and impurity != ERROR else 1.0 - value
+
+
+def impurity_of(impurity, counts, weight):
+    """Impurity, float64, of counts [classes] and their sum, float64; `impurity` is a number, or a function of these."""
+    return impurity(counts, weight) if callable(impurity) else known_impurity(impurity, counts, weight)
+
+
+@compiled_as(impurity_of)
+def _compiled_impurity_of(impurity, counts, weight):
+    if isinstance(impurity, types.Dispatcher):
+        return lambda impurity, counts, weight: impurity(counts, weight)
+    return lambda impurity, counts, weight: known_impurity(impurity, counts, weight)
 
 
 @helper

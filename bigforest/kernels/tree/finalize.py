@@ -3,41 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba.core import types
 
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.limbs import add_product, as_float, carry
 from bigforest.kernels.common.midpoint import midpoint
-from bigforest.kernels.compiler.jit import compiled_as, inlined, kernel
+from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN
-from bigforest.kernels.scan.impurity import ERROR, GINI
-
-
-@inlined
-def known_impurity(impurity, counts, weight):
-    """Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3), of counts [classes]."""
-    value = 0.0
-    for k in range(np.uint64(counts.size)):
-        share = np.float64(counts[k]) / weight
-        if impurity == GINI:
-            value += share * share
-        elif impurity == ERROR:
-            value = max(value, share)
-        elif share > 0.0:
-            value -= share * np.log2(share)
-    return value if impurity != GINI and impurity != ERROR else 1.0 - value
-
-
-def impurity_of(impurity, counts, weight):
-    """Impurity, float64, of counts [classes] and their sum, float64; `impurity` is a number, or a function of these."""
-    return impurity(counts, weight) if callable(impurity) else known_impurity(impurity, counts, weight)
-
-
-@compiled_as(impurity_of)
-def _compiled_impurity_of(impurity, counts, weight):
-    if isinstance(impurity, types.Dispatcher):
-        return lambda impurity, counts, weight: impurity(counts, weight)
-    return lambda impurity, counts, weight: known_impurity(impurity, counts, weight)
+from bigforest.kernels.scan.impurity import impurity_of
 
 
 @inlined
