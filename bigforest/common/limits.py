@@ -9,6 +9,8 @@ from dataclasses import dataclass
 class Limits:
     """Sizes of what is worked on at a time. No byte of any result depends on them: tests take small ones.
 
+    Sizes that files depend on, such as rows of a row group or of a file, are constants beside their format.
+
     Encoding (encode/):
 
     slice_rows      rows of a column that are read at a time.
