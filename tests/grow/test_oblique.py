@@ -120,7 +120,7 @@ def test_grow_tree__hundreds_of_features(classes: int) -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("classes", [2, 3])
-def test_grow_oblique__values_kept_and_looked_up(classes: int) -> None:
+def test_grow__oblique_values_kept_and_looked_up(classes: int) -> None:
     data = table(6000, classes, 5, [floats, words, clumped])
     columns = [*data.values.T, *data.values.astype(np.float32).T]
     codes, (offsets, low, _) = code_columns(columns, len(columns), 6000)

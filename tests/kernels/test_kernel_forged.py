@@ -61,7 +61,7 @@ def restless(codes: Codes) -> tuple[Codes, RowMajorCodes]:
 @pytest.mark.skipif(COMPILED, reason="compiled kernels do not check bounds")
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=mixed_tables(), config=configs(), width=st.sampled_from(sorted(WIDTHS)), draw=st.data())
-def test_grow_mixed__codes_that_change(data: Data, config: TrainConfig, width: int, draw: st.DataObject) -> None:
+def test_grow__mixed_codes_that_change(data: Data, config: TrainConfig, width: int, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
     Restless.random = np.random.default_rng(draw.draw(st.integers(0, 1 << 20)))
     dictionaries, codes = encoded(data.values, width, (1,))

@@ -28,14 +28,14 @@ HEAVIEST = 65_535
 
 @settings(max_examples=examples(600 if COMPILED else 60), deadline=None)
 @given(data=mixed_tables(), config=configs(), width=st.sampled_from(sorted(WIDTHS)), draw=st.data())
-def test_grow_mixed__any_weights(data: Data, config: TrainConfig, width: int, draw: st.DataObject) -> None:
+def test_grow__mixed_any_weights(data: Data, config: TrainConfig, width: int, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
     check_mixed_kernel(data, bag, config, width, draw.draw(st.sampled_from([(1,), (4,), (1, 3)])))
 
 
 @settings(max_examples=examples(150 if COMPILED else 20), deadline=None)
 @given(data=mixed_tables(max_rows=25, max_classes=4), config=configs(), draw=st.data())
-def test_grow_mixed__heavy_weights(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
+def test_grow__mixed_heavy_weights(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
     heavy = st.sampled_from([1, 2, HEAVIEST - 1, HEAVIEST])
     bag = draw.draw(st.lists(heavy, min_size=len(data.target), max_size=len(data.target)))
     check_mixed_kernel(data, bag, config)
@@ -45,7 +45,7 @@ def test_grow_mixed__heavy_weights(data: Data, config: TrainConfig, draw: st.Dat
 @pytest.mark.parametrize("impurity", SCORES)
 @pytest.mark.parametrize("classes", cases([2, 3, 7], quick=2))
 @pytest.mark.parametrize("levels", [3, 60, 700])
-def test_grow_mixed__thousands_of_rows(impurity: str, classes: int, levels: int) -> None:
+def test_grow__mixed_thousands_of_rows(impurity: str, classes: int, levels: int) -> None:
     draw = np.random.default_rng(levels + classes)
     rows = 3000
     category = draw.integers(0, levels, rows).astype(np.float64)
@@ -59,7 +59,7 @@ def test_grow_mixed__thousands_of_rows(impurity: str, classes: int, levels: int)
 
 
 @pytest.mark.parametrize("numbers", [False, True])
-def test_grow_mixed__names_say_nothing(numbers: bool) -> None:
+def test_grow__mixed_names_say_nothing(numbers: bool) -> None:
     rows = 60
     draw = np.random.default_rng(5)
     value = draw.normal(size=rows)

@@ -44,14 +44,14 @@ def test_grow__numbers_of_random_tables(data: Data, config: TrainConfig, width: 
 
 @settings(max_examples=examples(EXAMPLES), deadline=None)
 @given(data=mixed_tables(max_rows=40, max_features=4), config=configs(), draw=st.data())
-def test_grow_mixed__numbers_of_random_tables(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
+def test_grow__mixed_numbers_of_random_tables(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
     check_mixed_kernel(with_numbers(draw, data), bag, config, gaps=draw.draw(st.sampled_from([(1,), (4,), (1, 3)])))
 
 
 @settings(max_examples=examples(EXAMPLES // 3), deadline=None)
 @given(data=mixed_tables(max_rows=25), config=configs(), draw=st.data())
-def test_grow_mixed__numbers_of_heavy_weights(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
+def test_grow__mixed_numbers_of_heavy_weights(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
     rows = len(data.target)
     bag = draw.draw(st.lists(st.sampled_from([1, 2, HEAVIEST - 1, HEAVIEST]), min_size=rows, max_size=rows))
     check_mixed_kernel(with_numbers(draw, data), bag, config)
@@ -78,7 +78,7 @@ def test_grow__numbers_in_every_way_of_scanning(rows: int, kind: str, min_leaf: 
 
 
 @pytest.mark.parametrize("levels", [3, 60, 700])
-def test_grow_mixed__numbers_of_thousands_of_rows(levels: int) -> None:
+def test_grow__mixed_numbers_of_thousands_of_rows(levels: int) -> None:
     rows = 3000 if COMPILED else 300
     draw = np.random.default_rng(levels)
     category = draw.integers(0, levels, rows).astype(np.float64)

@@ -29,7 +29,7 @@ def test_grow__random_splits(data: Data, config: TrainConfig, numbers: bool, dra
 
 @settings(max_examples=examples(EXAMPLES), deadline=None)
 @given(data=mixed_tables(), config=configs(), numbers=st.booleans(), draw=st.data())
-def test_grow_mixed__random_splits(data: Data, config: TrainConfig, numbers: bool, draw: st.DataObject) -> None:
+def test_grow__mixed_random_splits(data: Data, config: TrainConfig, numbers: bool, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
     check_mixed_kernel(data._replace(numbers=numbers), bag, replace(config, splitter="random"))
 
