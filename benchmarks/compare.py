@@ -119,18 +119,18 @@ def report(runs: pl.DataFrame, options: argparse.Namespace, left: list[str]) -> 
     command = f"python benchmarks/compare.py --data DIR --max-rows {options.max_rows} --rounds {options.rounds}"
     command += f" --trees {options.trees}"
     named = summary(sets).with_columns(pl.col("contestant").replace(NAMES))
-    missing = f"Not run, as the time was over: {', '.join(left)}." if left else "No set was left out."
+    missing = f"Not run for lack of time: {', '.join(left)}." if left else "All sets were run."
     lightgbm = f"LightGBM {version('lightgbm')}"
     return f"""# Choosing options, against boosting
 
-`{command}`, {datetime.now(UTC):%Y-%m-%d}: {sets["set"].n_unique()} sets of the half that chose no default,
-of larger ones {options.max_rows:,} rows drawn; a fifth of the rows is for testing. {machine()}, {lightgbm}.
+`{command}`, {datetime.now(UTC):%Y-%m-%d}: {sets["set"].n_unique()} sets of the reporting half, on which no default was
+chosen. Of larger sets {options.max_rows:,} rows are drawn; a fifth of the rows is for testing. {machine()}, {lightgbm}.
 
-With {options.trees} trees; *tuned* is `train --tune` with all default candidates. *Equal time* is LightGBM's boosting
-at its defaults for as many processor seconds as *tuned* took on that set: it holds out a fifth of the rows, takes the
-number of trees that is best for these, and ends early where 100 more made it no better. Of these two *tuned* has the
-lower log loss on {better(sets)} sets. Seconds are those of the processor, from the table to the model. The machine was
-shared with other work. {missing} Left out as well:
+All forests have {options.trees} trees. *Tuned* is `train --tune` with all default candidates. *Equal time* is
+LightGBM's boosting at its defaults, with as many processor seconds as *tuned* took on that set: it holds out a fifth of
+the rows, takes the number of trees that is best on these, and stops early if 100 more trees are no better. Of these
+two, *tuned* has the lower log loss on {better(sets)} sets. Seconds are processor seconds, from the table to the model.
+The machine was shared with other work. {missing} Excluded:
 {", ".join(UNFIT)}, whose official training rows are scaled while its test rows are not.
 
 {markdown(named, MEANS)}

@@ -144,16 +144,22 @@ def _head(runs: pl.DataFrame, about: str) -> str:
     days = datetime.now(UTC).strftime("%Y-%m-%d")
     trees, most = (sorted(runs[name].unique()) for name in ("trees", "max_rows"))
     capped = [f"{one:,}" for one in most if one < 1 << 40]
-    rows = f"; of larger sets at most {', '.join(capped)} rows, drawn" if capped else ""
+    rows = f"; of larger sets at most {', '.join(capped)} rows were drawn" if capped else ""
     rounds = runs.group_by("set", "contestant").len()["len"]
     return (
-        f"Written by `benchmarks/suite.py` on {days}: {runs['set'].n_unique()} sets, {rounds.min()} to {rounds.max()} "
+        f"Written by `benchmarks/suite.py` on {days}: {runs['set'].n_unique()} sets, {_span(rounds)} "
         f"rounds, {', '.join(map(str, trees))} trees{rows}. {about}.\n\n"
-        "All at their defaults. Scores are accuracies, or R2; seconds by the clock, medians of ratios over the sets. "
-        "What the columns mean: the heads of suite.py, suite_fits.py and suite_report.py. "
-        f"What is not here was not run. Load of the machine at the end: {os.getloadavg()[0]:.0f}.\n\n"
+        "All contestants have their default options. Scores are accuracies, or R2; times are wall times, medians of "
+        "ratios over the sets. The heads of suite.py, suite_fits.py and suite_report.py explain the columns. "
+        f"Combinations that are missing were not run. Load of the machine at the end: {os.getloadavg()[0]:.0f}.\n\n"
         "![Difference of the mean scores](suite.png)"
     )
+
+
+def _span(numbers: pl.Series) -> str:
+    """The least and the largest number, or the one that there is."""
+    low, high = numbers.min(), numbers.max()
+    return f"{low}" if low == high else f"{low} to {high}"
 
 
 def _each(means: pl.DataFrame, first: str, group: str) -> str:
