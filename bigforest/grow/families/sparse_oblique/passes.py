@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -91,9 +91,11 @@ class SparseDraws(NamedTuple):
         offered_differences(key, columns, np.uint64(self.unit.size), offered)
         return [int(columns) + int(number) for number in np.flatnonzero(offered)]
 
-    def differences(self, total: Counts, offered: Container[int], sums: NDArray[np.int64]) -> dict[int, Direction]:
-        """The differences of class means by number, those that are `offered`, from sums of steps, int64 [features,
-        classes]; total of classes."""
+    def differences(
+        self, sums: NDArray[np.int64], total: Counts, offered: list[int] | None = None
+    ) -> dict[int, Direction]:
+        """The differences of class means by number, those that are `offered` or all, from sums of steps, int64
+        [features, classes]; total of classes."""
         means = make_means(self.pairing, False, np.zeros(0, np.uint32), self.unit, total.size, 0)
         means.sums[:] = sums
         find_differences(means, self.sparse.scale, total)
@@ -102,7 +104,7 @@ class SparseDraws(NamedTuple):
         return {
             number: Direction(feature[:size].copy(), weight[:size].copy())
             for (number, size), feature, weight in terms
-            if size and number in offered
+            if size and (offered is None or number in offered)
         }
 
 
@@ -193,9 +195,7 @@ class SparseObliqueTable(ProjectionTable):
             every = StepSums(np.arange(features, dtype=np.uint32))
             asked = [root_request(tree, stats, None, every) for tree in trees]
             responses = zip(self.survey(asked, ranges, folder, executor), totals, strict=True)
-            first = int(self.draws.sparse.columns)
-            every_pair = range(first, first + max_pairs(self.draws.pairing, stats.classes))
-            means = [self.draws.differences(total[: stats.classes], every_pair, own.sums) for own, total in responses]
+            means = [self.draws.differences(own.sums, total[: stats.classes]) for own, total in responses]
         return [(own, np.zeros(features, np.bool_)) for own in means]
 
     def search(
@@ -218,7 +218,7 @@ class SparseObliqueTable(ProjectionTable):
             directions=directions,
             numbers=int(draws.sparse.columns) + max_pairs(draws.pairing, total.size),
             fallback=draw.perm.tolist(),
-            means=partial(draws.differences, total, offered) if offered and draws.by_node else None,
+            means=partial(draws.differences, total=total, offered=offered) if offered and draws.by_node else None,
         ).begin()
 
     def ends(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
