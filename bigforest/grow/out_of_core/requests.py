@@ -178,7 +178,9 @@ def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[int, list[i
 def request(top: UpperTree, entries: Sequence[int], small: list[int] | None = None) -> SplitRequest:
     """The request of the nodes `entries` of a tree; small: see SplitRequest."""
     split = [(entry, top.nodes[entry]) for entry in top.newest]
-    probes = [(entry, top.centre(entry), probe) for entry in entries for probe in top.pending(entry)]
+    probes = [
+        (entry, top.stats.centre(top.nodes[entry].total), probe) for entry in entries for probe in top.pending(entry)
+    ]
     tree = (top.tree, len(top.nodes), *_splits(split, top.kind), top.row_nodes, top.stats, top.own)
     return SplitRequest(*tree, *_asked(probes, top.kind), small)
 

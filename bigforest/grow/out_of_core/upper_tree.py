@@ -17,6 +17,7 @@ from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.shared.criteria import Criterion
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.common.layout import OBLIQUE
+from bigforest.kernels.common.rng import PURPOSE_GROW, stream_key
 from bigforest.kernels.out_of_core.blocks import AFTER_ALL, MISSING_RIGHT
 from bigforest.kernels.out_of_core.draws import child_keys
 from bigforest.kernels.scan.categorical_missing import UNSEEN, Subsets
@@ -24,9 +25,6 @@ from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-
-# State of a node.
-SEARCHING, SPLIT, LEAF, SMALL = range(4)
 
 
 class MemoryLimits(NamedTuple):
@@ -73,7 +71,8 @@ class UpperNode:
     """A node of the upper part.
 
     total        int64 [parts], its statistics (node_stats.py).
-    search       while it is SEARCHING; cut: once it is SPLIT.
+    small        whether it is grown in memory.
+    search       while it searches; cut: once it is split. A leaf has none.
     left, right  entries of its children.
     below,above  largest code or projection of its rows that went left, smallest that went right; 0 for levels, and
                  `above` also if only missing values went right.
@@ -83,8 +82,8 @@ class UpperNode:
     depth: int
     total: Counts
     constant: NDArray[np.bool_]
-    state: int
-    search: NodeSearch | None
+    small: bool = False
+    search: NodeSearch | None = None
     cut: NodeSplit | None = None
     left: int = 0
     right: int = 0
@@ -144,11 +143,11 @@ class UpperTree:
 
     def searching(self) -> list[int]:
         """Entries of the nodes with requests to the next pass."""
-        return [entry for entry, node in enumerate(self.nodes) if node.state == SEARCHING]
+        return [entry for entry, node in enumerate(self.nodes) if node.search is not None]
 
     def small(self) -> list[int]:
         """Entries of the nodes to be grown in memory."""
-        return [entry for entry, node in enumerate(self.nodes) if node.state == SMALL]
+        return [entry for entry, node in enumerate(self.nodes) if node.small]
 
     def search(self, entry: int) -> NodeSearch:
         """The search of a searching node."""
@@ -164,24 +163,15 @@ class UpperTree:
         """Take the search of a node back, which has had its answers: split the node, or make it a leaf, if it is over;
         children are started."""
         node = self.nodes[entry]
-        node.search = search
-        if search.pending:
-            return
-        node.cut = cut = search.cut()
+        node.search = search if search.pending else None
+        node.cut = cut = None if search.pending else search.cut()
         node.constant = search.constant
-        node.search = None
         if cut is None:
-            node.state = LEAF
             return
-        node.state = SPLIT
         self.newest.append(entry)
         key_l, key_r = child_keys(node.key)
         node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant, start)
         node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant, start)
-
-    def centre(self, entry: int) -> int:
-        """The centre of the targets of a node, see NodeStats."""
-        return self.stats.centre(self.nodes[entry].total)
 
     def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> None:
         """Rows have been sent down the newest splits (blocks.py route_rows), and now stand in these files."""
@@ -204,7 +194,7 @@ class UpperTree:
             entry = waiting.pop()
             yield entry
             node = self.nodes[entry]
-            if node.state == SPLIT:
+            if node.cut is not None:
                 waiting += [node.right, node.left]
 
     def skeleton(self) -> CodeTree:
@@ -218,7 +208,7 @@ class UpperTree:
         codes = [(node.below, node.above) if self.kind == CODES else (0, 0) for node in nodes]
         return CodeTree(
             feature=np.array([node.feature for node in nodes], np.int32),
-            right=np.array([number[node.right] if node.state == SPLIT else 0 for node in nodes], np.uint32),
+            right=np.array([number[node.right] if node.cut is not None else 0 for node in nodes], np.uint32),
             depth=np.array([node.depth for node in nodes], np.uint32),
             left_code=np.array([below for below, _ in codes], np.uint32),
             right_code=np.array([above for _, above in codes], np.uint32),
@@ -242,14 +232,13 @@ class UpperTree:
 
     def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_], start: StartSearch) -> int:
         rules, limits = self._ground.rules, self._ground.limits
-        node = UpperNode(key, depth, total, constant, LEAF, None)
+        node = UpperNode(key, depth, total, constant)
         if _may_split(self.stats, total, depth, rules):
-            node.state = SMALL if self.stats.rows(total) <= limits.rows else SEARCHING
-        if node.state == SEARCHING:
-            scorer = SplitScorer(self.stats, total, self._ground.criterion, rules.min_leaf)
-            node.search = start(self.own, key, scorer, constant)
-            if not node.search.pending:
-                node.state, node.search = LEAF, None
+            node.small = bool(self.stats.rows(total) <= limits.rows)
+            if not node.small:
+                scorer = SplitScorer(self.stats, total, self._ground.criterion, rules.min_leaf)
+                search = start(self.own, key, scorer, constant)
+                node.search = search if search.pending else None
         self.nodes.append(node)
         return len(self.nodes) - 1
 
@@ -262,7 +251,5 @@ def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> boo
 
 def root_key(config: TrainConfig, tree: int) -> np.uint64:
     """Key of the root of a tree."""
-    from bigforest.kernels.common.rng import PURPOSE_GROW, stream_key
-
     with np.errstate(over="ignore"):
         return np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
