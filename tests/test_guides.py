@@ -55,6 +55,6 @@ def test_shrinkage__values_follow_from_the_tables(table: pl.DataFrame) -> None:
 def test_cluster__tasks_on_the_dashboard_are_functions() -> None:
     tasks = re.findall(r"`bigforest-([a-z-]+)`", (GUIDES / "cluster.md").read_text(encoding="utf-8"))
     package = "".join(path.read_text(encoding="utf-8") for path in Path(bf.__file__).parent.rglob("*.py"))
-    functions = set(re.findall(r"^def (\w+)\(", package, re.MULTILINE))
+    functions = set(re.findall(r"^ *def (\w+)\(", package, re.MULTILINE))
     assert len(tasks) > 10
     assert [task for task in tasks if not {task.replace("-", "_"), f"{task.replace('-', '_')}_task"} & functions] == []

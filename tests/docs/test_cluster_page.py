@@ -25,7 +25,9 @@ def tasks() -> Iterator[str]:
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
                 continue
             if "explain" not in path.parts and re.search(r"executor(\(.*\))?$", ast.unparse(call.func.value)):
-                yield from (ast.unparse(call.args[place]) for place in FUNCTIONS.get(call.func.attr, []))
+                yield from (
+                    ast.unparse(call.args[place]).rpartition(".")[2] for place in FUNCTIONS.get(call.func.attr, [])
+                )
 
 
 def test_tasks__are_all_in_the_table() -> None:
