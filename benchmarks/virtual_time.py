@@ -195,11 +195,6 @@ def count_processor_time() -> None:
     worker.time = SimpleNamespace(perf_counter=time.process_time)  # type: ignore[attr-defined]
 
 
-def two_numbers(number: int) -> list[int]:
-    """A task that does nothing, for two parts."""
-    return [number, -number]
-
-
 def nothing(*_: Any) -> None:
     """A task that does nothing."""
 

@@ -63,7 +63,6 @@ def broken_reader(folder: Path) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(pa.schema({"a": pa.int64()}), batches())
 
 
-TWO = pl.DataFrame({"a": [1], "b": [2]})
 ONE = pl.DataFrame({"a": [1]})
 TWO_A = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
 
