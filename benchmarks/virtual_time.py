@@ -2,9 +2,10 @@
 
     python benchmarks/virtual_time.py [--rows 300000] [--trees 8] [--workers 2 4 6 8] [--rounds 3] [--out benchmarks]
 
-Real: a forest grows by passes on worker processes of one thread each. With the first number of workers, what each task
-costs is measured in processor time, and what a call takes of client and scheduler besides. Virtual: the same calls with
-these costs on any number of workers, which share the processors of this machine.
+Real: a forest grows by passes on worker processes of one thread each. With the first two numbers of workers, what each
+call costs is measured in processor time, and so how much of it every worker repeats; and what it takes of client and
+scheduler besides. Virtual: the same calls with these costs on any number of workers, which share the processors of this
+machine.
 
 Then the task of projection.py, on 2 to 1,000 workers of 16 threads, alike, with one in twenty at a tenth of the speed,
 and with workers that are lost. Writes virtual_time.md.
@@ -52,6 +53,8 @@ WORKERS = (2, 10, 30, 100, 300, 1000)
 SLOW_SHARE, SLOW_SPEED, LOST_SHARE = 0.05, 0.1, 0.05
 # Seconds until a lost worker is missed, and how much subtrees differ (the deviation of the logarithm of their cost).
 MISSED, SPREAD = 30.0, 0.5
+# Forests before those whose time counts.
+WARM = 2
 
 
 class Call(NamedTuple):
@@ -61,12 +64,14 @@ class Call(NamedTuple):
     seconds  of the work, added up where it is divided, else of each task.
     moved    bytes that each worker sends after its share.
     last     seconds of finishing parts, each by one worker.
+    each     seconds that every worker takes besides, however many there are.
     """
 
     divided: bool
     seconds: tuple[float, ...]
     moved: float = 0.0
     last: tuple[float, ...] = ()
+    each: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,8 @@ class VirtualCluster:
 
     def _share(self, call: Call) -> float:
         """Seconds of what one worker does at a time."""
-        return sum(call.seconds) / self.workers / self.threads if call.divided else mean(call.seconds)
+        shared = sum(call.seconds) / self.workers / self.threads if call.divided else mean(call.seconds)
+        return shared + call.each
 
     def _call(self, call: Call) -> tuple[float, bool]:
         """Seconds of a call, and whether a slow worker was found out."""
@@ -111,6 +117,7 @@ class VirtualCluster:
         if self.cores is not None and self.cores < self.workers * self.threads:
             work = [sum(call.seconds) / self.workers] * self.workers if call.divided else list(call.seconds)
             took = _sharing(work, self.workers, self.cores) + _sharing(list(call.last), self.workers, self.cores)
+            took += call.each * self.workers / self.cores
             return took + self.call + self.task * tasks, False
         if call.divided:
             ends = [self._share(call) / speed for speed in speeds]
@@ -210,6 +217,13 @@ def overheads(executor: ClusterExecutor) -> tuple[float, float]:
     return found[0], (found[1] - found[0]) / 100
 
 
+def repeated(one: Call, two: Call, more: int) -> Call:
+    """A call, of which `two` was measured with so many `more` workers: what each of these adds is repeated by all."""
+    each = max(0.0, (sum(two.seconds) - sum(one.seconds)) / more) if one.divided else 0.0
+    share = sum(one.seconds) / len(one.seconds) - each
+    return one._replace(each=each, seconds=(max(0.0, share),) * len(one.seconds)) if one.divided else one
+
+
 def real(options: argparse.Namespace) -> pl.DataFrame:
     """Seconds of growing on real workers, the median of the rounds, and what virtual ones take."""
     cores, rows = available_threads(), []
@@ -218,29 +232,36 @@ def real(options: argparse.Namespace) -> pl.DataFrame:
         table(options.rows).write_parquet(home / "table.parquet")
         store = Store.open(bigforest.encode_store(home / "table.parquet", home / "s", target=TARGET, threads=1).path)
         config = TrainConfig(trees=options.trees)
-        calls: list[Call] = []
+        traces: list[list[Call]] = []
+        costs: list[tuple[float, float]] = []
         for workers in options.workers:
             with ExitStack() as stack:
                 client = stack.enter_context(cluster(workers))
                 resources = Resources(threads=1, scratch=home, cluster=Cluster(client))
                 seconds = []
-                for number in range(1 + options.rounds):
+                for number in range(WARM + options.rounds):
                     begin = time.perf_counter()
                     out = home / f"{workers}-{number}"
                     grow_forest(store, config, out, resources=resources, listener=silent, way=by_passes(store, config))
                     seconds.append(time.perf_counter() - begin)
-                if not calls:
+                if len(traces) < 2:
                     client.run(count_processor_time)
-                    trace = stack.enter_context(traced())
-                    grow_forest(
-                        store, config, home / "t", resources=resources, listener=silent, way=by_passes(store, config)
-                    )
-                    calls = list(trace)
-                    call, task = overheads(ClusterExecutor(Cluster(client), 1))
-            virtual = VirtualCluster(workers, 1, cores, call, task).seconds(calls)
-            rows.append({"workers": workers, "real": median(seconds[1:]), "virtual": virtual})
+                    with traced() as trace:
+                        out = home / f"{workers}-traced"
+                        way = by_passes(store, config)
+                        grow_forest(store, config, out, resources=resources, listener=silent, way=way)
+                    traces.append(trace)
+                    costs.append(overheads(ClusterExecutor(Cluster(client), 1)))
+            rows.append({"workers": workers, "real": median(seconds[WARM:])})
             print(rows[-1], file=sys.stderr)
-    return pl.DataFrame(rows).with_columns(ratio=pl.col("virtual") / pl.col("real"))
+    more = options.workers[1] - options.workers[0]
+    calls = [repeated(*both, more) for both in zip(*traces, strict=True)]
+    virtual = [VirtualCluster(row["workers"], 1, cores, *min(costs)).seconds(calls) for row in rows]
+    return (
+        pl.DataFrame(rows)
+        .with_columns(virtual=pl.Series(virtual))
+        .with_columns(ratio=pl.col("virtual") / pl.col("real"))
+    )
 
 
 def planned(workers: int) -> tuple[list[Call], float]:
@@ -292,7 +313,8 @@ TEXT = """# A cluster in virtual time
 
 Written by `benchmarks/virtual_time.py`. {trees} trees grow by passes on {rows:,} x 28, on worker processes of one
 thread each, which share the {cores} processors of this machine: {machine}.
-Virtual workers do the same calls, with what tasks cost on {first} real ones.
+Virtual workers do the same calls, with what these cost on {first} real ones. The order of the runs is that of the
+table, with {warm} forests before those that count.
 
 {real}
 
@@ -328,7 +350,8 @@ def main() -> None:
         rows=options.rows,
         cores=available_threads(),
         machine=machine(),
-        first=options.workers[0],
+        first=" and ".join(map(str, options.workers[:2])),
+        warm=WARM,
         real=markdown(here, columns),
         worst=100.0 * max(abs(ratio - 1.0) for ratio in here["ratio"].to_list()),
         slow=100 * SLOW_SHARE,

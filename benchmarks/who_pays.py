@@ -6,13 +6,16 @@ All are processes of this machine with one thread each. Processor time is counte
 processors; but these then wait for each other, and while they do, Dask goes on looking after itself. What it takes for
 that is measured first, while nothing is done, and said beside. --quiet lets Dask look after itself less often, as the
 guide on clusters advises. A first forest of two trees is grown in each cluster, so that modules are imported and
-kernels read from their cache; --cold counts that instead. All forests must be the same.
+kernels read from their cache; --cold counts that instead. --pin has all processes share one processor: where two
+processors are one core, each is slower while the other is busy, and with more workers it is so more often. All forests
+must be the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import os
 import sys
 import tempfile
 import time
@@ -133,8 +136,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 6])
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--cold", action="store_true")
+    parser.add_argument("--pin", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     options = parser.parse_args()
+    if options.pin:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with dask.config.set(QUIET if options.quiet else {}):
         runs = run(options)
     best = runs.group_by("workers").agg(pl.all().exclude("workers").min()).sort("workers")

@@ -4,9 +4,7 @@ node, and grow each of those in memory. Oracle: grow/in_memory.py grow_tree, whi
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -131,7 +129,7 @@ def _grow_all(
     table: TableView, assemblies: dict[int, TreeAssembly], written: Sequence[SplitResponse], executor: Executor
 ) -> None:
     """Grow the subtrees below all small nodes, tree by tree, large ones first, and note their sizes."""
-    tasks = []
+    tasks, over = [], []
     for assembly, response in zip(assemblies.values(), written, strict=True):
         top, files = assembly.top, [path for _, path in sorted(response.row_nodes.items())]
         own = [
@@ -144,25 +142,19 @@ def _grow_all(
             for node in [top.nodes[entry]]
         ]
         tasks += sorted(own, key=lambda task: -task[0].rows)
-    wanted = Counter(path for _, rows, _ in tasks for path in rows.paths)
+        over.append(([*dict.fromkeys(path for _, rows, _ in own for path in rows.paths)],))
 
-    # Removing files may wait for the disk, and this thread hands out the tasks.
-    removed: list[Future[None]] = []
-    with ThreadPoolExecutor(1, thread_name_prefix="bigforest-remove") as remover:
+    def keep(index: int, nodes: int) -> None:
+        subtree_task = tasks[index][0]
+        assemblies[subtree_task.tree].sizes[subtree_task.entry] = nodes
 
-        def keep(index: int, nodes: int) -> None:
-            subtree_task, rows, _ = tasks[index]
-            assemblies[subtree_task.tree].sizes[subtree_task.entry] = nodes
-            wanted.subtract(rows.paths)
-            over = [path for path in rows.paths if not wanted[path]]
-            removed.append(remover.submit(_remove, over))  # only now: before, the task may have to run again
-
-        owns = {tree: assembly.top.own for tree, assembly in assemblies.items()}
-        executor.run(grow_subtree_task, tasks, keep, (table, owns))
-    for done in removed:
-        done.result()
+    owns = {tree: assembly.top.own for tree, assembly in assemblies.items()}
+    executor.run(grow_subtree_task, tasks, keep, (table, owns))
+    # Only now: before, a task may have to run again.
+    executor.run(remove_files, over, lambda *_: None)
 
 
-def _remove(files: Sequence[Path]) -> None:
+def remove_files(files: Sequence[Path]) -> None:
+    """Task: remove the rows of a tree."""
     for file in files:
         file.unlink(missing_ok=True)
