@@ -63,16 +63,16 @@ class Rates(NamedTuple):
 # Measured by benchmarks/rates.py on an Intel Xeon. Others, and other tables, differ by a factor of two and
 # more.
 MEASURED = Rates(
-    encode=39.8e-9,
-    route=15.3e-9,
-    spill=7.3e-9,
-    visit=7.3e-9,
-    judge=78.4e-9,
-    score=37.3e-9,
-    report=332.6e-9,
-    client=246.3e-9,
-    node=203e-6,
-    task=4.7e-3,
+    encode=35.3e-9,
+    route=12.1e-9,
+    spill=8.5e-9,
+    visit=6.8e-9,
+    judge=25.4e-9,
+    score=33.1e-9,
+    report=289.7e-9,
+    client=57.1e-9,
+    node=162e-6,
+    task=3.8e-3,
     levels=20.3,
     rows=1_000_000,
 )
