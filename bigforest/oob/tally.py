@@ -194,8 +194,8 @@ def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) 
     if work.votes is not None:
         leaves = np.add.reduceat(own, ballots.first[:-1], dtype=np.int64)
         cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], leaves)[:, None]
-    ballot = np.full(own.size, NO_BALLOT)
-    ballot[own] = np.arange(values.shape[1], values.shape[1] + len(values), dtype=np.uint32)
+    number = np.cumsum(own, dtype=np.uint32) + np.uint32(values.shape[1] - 1)
+    ballot = np.where(own, number, NO_BALLOT)
     ballot.flags.writeable = False  # as those of files: with other flags kernels would be compiled again
     return _Cast(file, ballots.first, ballot, cast, grown)
 

@@ -33,13 +33,13 @@ def ballots_of_tree(tree: TreeArrays, wide: bool) -> Ballots:
     return ballots_of(GrownNodes(first, tree.feature, tree.weight, counts, tree.value), wide)
 
 
-@given(trees(), st.lists(AMOUNTS, min_size=1, max_size=3), st.booleans(), st.integers(1, 30))
+@given(trees(), st.lists(AMOUNTS, min_size=1, max_size=3), st.booleans())
 def test_leaf_values__are_those_of_the_nodes_to_the_last_bit(
-    grown: list[TreeArrays], amounts: list[float], wide: bool, size: int
+    grown: list[TreeArrays], amounts: list[float], wide: bool
 ) -> None:
     width = max(1, grown[0].counts.shape[1])
     joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
-    found = leaf_values(joined, np.array(amounts), size)
+    found = leaf_values(joined, np.array(amounts))
     shrinking = LeafShrinking(np.array(amounts))
     rows = [shrinking.values(tree.feature, tree.weight, tree.counts, tree.value) for tree in grown]
     assert found is not None

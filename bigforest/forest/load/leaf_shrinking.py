@@ -60,7 +60,8 @@ class LeafShrinking:
     def __init__(self, lambdas: NDArray[np.float64]) -> None:
         self._lambdas = lambdas
         self._state = np.zeros(2, np.int64)
-        self._above = np.empty((0, lambdas.size, 0))
+        self._above = np.empty((0, 0, lambdas.size))
+        self._share = np.empty(lambdas.size)
         self._kept = np.empty(0)
 
     def values(
@@ -69,22 +70,20 @@ class LeafShrinking:
         weight: NDArray[np.uint64],
         counts: NDArray[Any],
         number: NDArray[np.float64] | None,
-        out: NDArray[np.float64] | None = None,
     ) -> NDArray[np.float64]:
         """The shrunk values of the leaves in the next piece: float64 [leaves, lambdas * classes], or [leaves, lambdas]
         of numbers; those by the first lambda come first.
 
         feature, weight, counts  of the nodes of the piece, see forest/format/checks.py Nodes; number: their values.
-        out  where to put them, from its first row on.
         """
         from bigforest.kernels.predict.shrink import most_open, shrink_leaves
 
         value = counts / weight[:, None] if number is None else number[:, None]
-        self._make_room(int(most_open(feature, self._state)), value.shape[1])
-        leaves = int(np.count_nonzero(feature == LEAF))
-        found = np.empty((leaves, self._lambdas.size * value.shape[1])) if out is None else out[:leaves]
+        leaf = feature == LEAF
+        self._make_room(1 + int(most_open(leaf, self._state)), value.shape[1])
+        found = np.empty((int(np.count_nonzero(leaf)), self._lambdas.size * value.shape[1]))
         own = weight.astype(np.float64)
-        shrink_leaves(feature, own, value, self._lambdas, self._state, self._above, self._kept, found)
+        shrink_leaves(leaf, own, value, self._lambdas, self._state, self._above, self._kept, self._share, found)
         return found
 
     def _make_room(self, rows: int, width: int) -> None:
@@ -92,7 +91,7 @@ class LeafShrinking:
         if before >= rows:
             return
         above, kept = self._above, self._kept
-        self._above, self._kept = np.empty((2 * rows, self._lambdas.size, width)), np.empty(2 * rows)
+        self._above, self._kept = np.empty((2 * rows, width, self._lambdas.size)), np.empty(2 * rows)
         self._kept[:before] = kept
         if before:
             self._above[:before] = above

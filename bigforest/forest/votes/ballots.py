@@ -9,11 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.checks import Nodes
-from bigforest.forest.load.leaf_shrinking import LeafShrinking
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
-
-# Nodes whose values are shrunk together.
-_PIECE = 1 << 15
 
 
 class Ballots(NamedTuple):
@@ -117,37 +113,33 @@ def shifted(ballot: NDArray[np.uint32], classes: int, mixed: int) -> NDArray[np.
     return np.where((ballot >= classes) & (ballot != NO_BALLOT), ballot + np.uint32(mixed), ballot)
 
 
-def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64], piece: int = _PIECE) -> NDArray[np.float64] | None:
+def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """The values of all leaves, shrunk by each lambda, float64 [leaves, lambdas * classes], or [leaves, lambdas] of
     numbers; those by the first lambda come first. None where the ballots are not those of trees.
 
     lambdas  in the unit of the weights.
-    piece    nodes whose values are shrunk together.
 
     The same bits as for trees that are read (forest/load/leaf_shrinking.py).
     """
-    from bigforest.kernels.predict.ballots import hold_rows
+    from bigforest.kernels.predict.ballots import value_nodes
+    from bigforest.kernels.predict.shrink import shrink_leaves
 
     first, ballot, weight, mixed = ballots
     numbers = mixed.dtype == np.float64
     width = mixed.shape[1]
     is_leaf = ballot != NO_BALLOT
-    leaves = np.concatenate([[0], np.cumsum(is_leaf)])[first]
-    found = np.empty((weight.size, lambdas.size * width))
+    leaves = np.append(0, np.cumsum(np.diff(first) // 2 + 1))  # of binary trees
     if leaves[-1] != weight.size:
         return None
-    done = 0
+    found = np.empty((weight.size, lambdas.size * width))
+    share = np.empty(lambdas.size)
     for begin, end, some, more in zip(first, first[1:], leaves, leaves[1:], strict=False):
-        own = weight[some:more]
-        held, total = np.zeros((end - begin, 0 if numbers else width), weight.dtype), np.empty(end - begin, np.uint64)
-        waiting = np.empty(own.size, np.uint32)
-        if not hold_rows(ballot[begin:end], own, None if numbers else mixed, waiting, held, total):
+        own, total = weight[some:more], np.empty(end - begin)
+        value = mixed[begin:end].copy() if numbers else np.empty((end - begin, width))
+        waiting, held = np.empty(own.size, np.int64), np.empty((own.size, 1 if numbers else 1 + width), np.uint64)
+        room = value_nodes(ballot[begin:end], own, None if numbers else mixed, waiting, held, value, total)
+        if not room:
             return None
-        shrinking = LeafShrinking(lambdas)
-        for start in range(begin, end, piece):
-            here = slice(start, min(start + piece, end))
-            within = slice(here.start - begin, here.stop - begin)
-            feature = np.where(is_leaf[here], np.int32(LEAF), np.int32(0))
-            number = mixed[here, 0] if numbers else None
-            done += len(shrinking.values(feature, total[within], held[within], number, found[done:]))
+        above, kept, state = np.empty((room, width, lambdas.size)), np.empty(room), np.zeros(2, np.int64)
+        shrink_leaves(is_leaf[begin:end], total, value, lambdas, state, above, kept, share, found[some:more])
     return found

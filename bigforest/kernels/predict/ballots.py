@@ -41,19 +41,22 @@ def number_ballots(feature, counts, classes, ballot, mixed):
 
 
 @kernel
-def hold_rows(ballot, weight, mixed, waiting, held, total):
-    """The statistics of the nodes of a tree, added up from its leaves; False if these are not the leaves of one tree.
+def value_nodes(ballot, weight, mixed, waiting, held, value, total):
+    """The values of the nodes of a tree, from its leaves; 1 more than the nodes that wait at the same time for their
+    right child, in preorder, or 0 if these are not the leaves of one tree.
 
     ballot   uint32 [nodes], in preorder, NO_BALLOT in inner nodes
     weight   [leaves], weight of the bag rows in each
-    mixed    [leaves with several classes, classes], weights of the classes; None without classes, compiled separately
-    waiting  uint32 [leaves], scratch
-    held     [nodes, classes], zeros, out; [nodes, 0] without classes
-    total    uint64 [nodes], out: what the rows of the bag in each node weigh
+    mixed    of the same type [leaves with several classes, classes], weights of the classes; None without classes,
+             compiled separately
+    waiting  int64 [leaves], scratch
+    held     uint64 [leaves, 1 + classes], scratch, or [leaves, 1] without classes: few of its rows are used
+    value    float64 [nodes, classes], out: shares of the classes; not written without classes
+    total    float64 [nodes], out: what the rows of the bag in each node weigh
 
     Cost: nodes * classes steps. Safe on any input. Oracle: the nodes of grown trees (tests/forest/test_ballots.py).
     """
-    width = np.uint64(held.shape[1])
+    classes = np.uint64(0) if mixed is None else np.uint64(value.shape[1])
     left = np.uint64(weight.size)
     count = np.uint64(0)
     for back in range(np.uint64(ballot.size)):
@@ -61,26 +64,28 @@ def hold_rows(ballot, weight, mixed, waiting, held, total):
         own = np.uint64(ballot[node])
         if ballot[node] == NO_BALLOT:
             if count < np.uint64(2):
-                return False
-            one, other = np.uint64(waiting[count - _ONE]), np.uint64(waiting[count - np.uint64(2)])
-            for k in range(width):
-                held[node, np.uint64(k)] = held[one, np.uint64(k)] + held[other, np.uint64(k)]
-            total[node] = total[one] + total[other]
+                return 0
             count -= np.uint64(2)
+            for k in range(classes + _ONE):
+                held[count, np.uint64(k)] += held[count + _ONE, np.uint64(k)]
+            waiting[count] = max(waiting[count], waiting[count + _ONE] + 1)
         else:
             if left == np.uint64(0):
-                return False
+                return 0
             left -= _ONE
-            total[node] = weight[left]
-            if mixed is None:
-                pass
-            elif own < width:
-                held[node, own] = weight[left]
-            elif own - width < np.uint64(mixed.shape[0]):
-                for k in range(width):
-                    held[node, np.uint64(k)] = mixed[own - width, np.uint64(k)]
-            else:
-                return False
-        waiting[count] = np.uint32(node)
+            waiting[count] = 0
+            held[count, 0] = np.uint64(weight[left])
+            if mixed is not None:
+                if own >= classes + np.uint64(mixed.shape[0]):
+                    return 0
+                for k in range(classes):
+                    held[count, _ONE + np.uint64(k)] = np.uint64(0)
+                    if own >= classes:
+                        held[count, _ONE + np.uint64(k)] = np.uint64(mixed[own - classes, np.uint64(k)])
+                if own < classes:
+                    held[count, _ONE + own] = np.uint64(weight[left])
+        total[node] = np.float64(held[count, 0])
+        for k in range(classes):
+            value[node, np.uint64(k)] = np.float64(held[count, _ONE + np.uint64(k)]) / total[node]
         count += _ONE
-    return count == _ONE and left == np.uint64(0)
+    return waiting[0] + 1 if count == _ONE and left == np.uint64(0) else 0

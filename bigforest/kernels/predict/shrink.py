@@ -13,8 +13,11 @@ whose weights are 0 or more and add up to 1. It is added up in this form: shares
 
 from __future__ import annotations
 
-from bigforest.kernels.common.layout import LEAF
-from bigforest.kernels.compiler.jit import kernel
+import numpy as np
+
+from bigforest.kernels.compiler.jit import inlined, kernel
+
+_ONE = np.uint64(1)
 
 # The state of `shrink_leaves` between calls, by place: nodes whose right child has not come yet, role of the next node.
 OPEN = 0
@@ -26,63 +29,78 @@ RIGHT_CHILD = 2
 
 
 @kernel
-def most_open(feature, state):
-    """Room that `shrink_leaves` needs for these nodes: its `feature` and `state`, which stays."""
+def most_open(leaf, state):
+    """Room that `shrink_leaves` needs for these nodes: its `leaf` and `state`, which stays."""
     most = state[OPEN]
     waiting = state[OPEN] - (state[SIDE] == RIGHT_CHILD)
-    for i in range(feature.size):
+    for i in range(leaf.size):
         # After a leaf comes the right child of the last node that waits; where none does, the next tree.
-        waiting = waiting + 1 if feature[i] != LEAF else max(0, waiting - 1)
+        waiting = max(0, waiting - 1) if leaf[i] else waiting + 1
         most = max(most, waiting)
     return most
 
 
+@inlined
+def _share(leaf, own, of_parent, side, lambdas, share):
+    """What the value of a node counts for in the leaves below it, or in itself, by each of the lambdas."""
+    for k in range(np.uint64(lambdas.size)):
+        j = np.uint64(k)
+        amount = lambdas[j]
+        if side == ROOT:
+            share[j] = 1.0 if leaf else amount / (own + amount)
+        elif leaf:
+            share[j] = of_parent / (of_parent + amount)
+        else:
+            # The difference of the shares a of parent and node, of factors that neither cancel nor overflow.
+            share[j] = amount / (of_parent + amount) * ((of_parent - own) / (own + amount))
+
+
 @kernel
-def shrink_leaves(feature, weight, value, lambdas, state, above, kept, leaves):
+def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leaves):
     """Write the shrunk values of the leaves among these nodes, which are checked and in preorder, whole trees or parts.
 
-    feature  int32 [nodes], LEAF in a leaf
+    leaf     bool [nodes]
     weight   float64 [nodes], N
     value    float64 [nodes, width], v: shares of classes, or a number
     lambdas  float64 [lambdas]
     state    int64 [2], where it stands: zeros before the first node of all; updated, for the nodes that follow these
-    above    float64 [room, lambdas, width]: of the nodes whose right child is still to come, the mix without its last
-             term; room as `most_open` says
-    kept     float64 [room]: their weight
+    above    float64 [1 + room, width, lambdas]: zeros, then, of the nodes whose right child is still to come, the mix
+             without its last term; room as `most_open` says
+    kept     float64 [1 + room]: their weight
+    share    float64 [lambdas], scratch
     leaves   float64 [leaves, lambdas * width], out: all values by the first of `lambdas`, then by the next
 
     Lambda 0 gives the values of the leaves to the last bit. Cost: nodes * lambdas * width steps of about 1 ns.
     Oracle: tests/naive/shrinkage.py.
     """
-    width = value.shape[1]
-    found = 0
-    for i in range(feature.size):
-        side = state[SIDE]
-        top = state[OPEN] - 1
-        # A right child takes the place of its parent, which no longer waits.
-        own = top if side == RIGHT_CHILD else top + 1
-        of_parent = kept[top] if side != ROOT else 0.0
-        for j in range(lambdas.size):
-            amount = lambdas[j]
-            if feature[i] == LEAF:
-                for k in range(width):
-                    mix = value[i, k]
-                    if side != ROOT:
-                        mix = above[top, j, k] + of_parent / (of_parent + amount) * mix
-                    leaves[found, j * width + k] = mix
-                continue
-            share = amount / (weight[i] + amount)
-            if side != ROOT:
-                # The difference of the shares a of parent and node, of factors that neither cancel nor overflow.
-                share = amount / (of_parent + amount) * ((of_parent - weight[i]) / (weight[i] + amount))
-            for k in range(width):
-                before = above[top, j, k] if side != ROOT else 0.0
-                above[own, j, k] = before + share * value[i, k]
-        if feature[i] == LEAF:
-            found += 1
-            state[OPEN] = own if side == RIGHT_CHILD else top + 1
-            state[SIDE] = RIGHT_CHILD if state[OPEN] > 0 else ROOT
+    width, tried = np.uint64(value.shape[1]), np.uint64(lambdas.size)
+    for c in range(width):
+        for k in range(tried):
+            above[0, np.uint64(c), np.uint64(k)] = 0.0
+    found = np.uint64(0)
+    waiting, side = np.uint64(state[OPEN]), state[SIDE]
+    for i in range(np.uint64(leaf.size)):
+        node = np.uint64(i)
+        # The node's parent in `above`. A right child takes the place of its parent, which no longer waits.
+        parent = waiting
+        own = parent if side == RIGHT_CHILD else parent + _ONE
+        _share(leaf[node], weight[node], kept[parent], side, lambdas, share)
+        if leaf[node]:
+            for c in range(width):
+                mine = value[node, np.uint64(c)]
+                for k in range(tried):
+                    j = np.uint64(k)
+                    leaves[found, j * width + np.uint64(c)] = above[parent, np.uint64(c), j] + share[j] * mine
+            found += _ONE
+            waiting = own - _ONE
+            side = RIGHT_CHILD if waiting > np.uint64(0) else ROOT
         else:
-            kept[own] = weight[i]
-            state[OPEN] = own + 1
-            state[SIDE] = LEFT_CHILD
+            for c in range(width):
+                mine = value[node, np.uint64(c)]
+                for k in range(tried):
+                    j = np.uint64(k)
+                    above[own, np.uint64(c), j] = above[parent, np.uint64(c), j] + share[j] * mine
+            kept[own] = weight[node]
+            waiting = own
+            side = LEFT_CHILD
+    state[OPEN], state[SIDE] = np.int64(waiting), side
