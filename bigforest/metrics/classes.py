@@ -230,14 +230,15 @@ class Scores:
             order = np.argsort(values, kind="stable")  # merges sorted runs
             values, counts = values[order], counts[:, order]
         first = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if values.size else np.empty(0, np.int64)
-        found = values[first]
-        total = np.add.reduceat(counts, first, axis=1) if first.size else counts
-        if self.limit is not None:
-            found = found[found < self.limit]
-        if found.size > self._most:
-            self.limit = float(found[self._most // 2])
-            found = found[: self._most // 2]
-        self.values, self.counts = found.copy(), total[:, : found.size].copy()
+        if first.size < values.size:
+            values, counts = values[first], np.add.reduceat(counts, first, axis=1)
+        kept = values.size if self.limit is None else int(np.searchsorted(values, self.limit))
+        if kept > self._most:
+            kept = self._most // 2
+            self.limit = float(values[kept])
+        if kept < values.size:
+            values, counts = values[:kept].copy(), counts[:, :kept].copy()
+        self.values, self.counts = values, counts
 
 
 class Area:
