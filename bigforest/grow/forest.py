@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,10 +14,11 @@ from bigforest.common.events import Listener
 from bigforest.common.memory_estimate import Extras
 from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.flatten import PackedPart, join_packed, pack_grown
+from bigforest.forest.load.flatten import grown_nodes, pack_parts
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.in_memory import forget_shared, grow_trees, rules_of, shared_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
@@ -34,6 +36,7 @@ from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.compile import Needs, compile_kernels
 from bigforest.sampling.bags import max_weight
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Dictionaries, Store
 
@@ -44,6 +47,27 @@ _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
 # Bytes of nodes that are kept, so that the first answer of a forest need not read them.
 _KEPT_BYTES = 1 << 30
+
+
+class KeptTrees(NamedTuple):
+    """All trees of a forest as they were grown, by part."""
+
+    parts: list[list[Nodes]]
+    spec: DataSpec
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of their nodes."""
+        return sum(nodes.nbytes for part in self.parts for nodes in part)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of nodes by tree."""
+        return [size for part in self.parts for nodes in part for size in np.diff(nodes.starts).tolist()]
+
+    def packed(self, lambdas: tuple[float, ...], workers: int) -> FlatTrees:
+        """The trees as predictions read them, packed by `workers` threads, their leaves shrunk by these lambdas."""
+        return pack_parts(self.parts, self.spec, lambdas, workers)
 
 
 class Grower:
@@ -63,9 +87,9 @@ class Grower:
         resources: Resources,
         listener: Listener,
         way: GrowPlan | None = None,
-        keep: tuple[float, ...] | None = None,
+        keep: bool = False,
     ) -> None:
-        """keep: the lambdas by which leaves are shrunk of trees that are kept for `grown`; None: none are kept."""
+        """keep: whether trees are kept for `grown`, as far as memory allows."""
         self._way = way or choose_grow_plan(store.shape, config, resources)
         _check_rows(store, config, self._way)
         self._task = (store, config, directory)
@@ -76,8 +100,8 @@ class Grower:
         passes = self._way.limits is not None
         with compiling(kernels_of(store.shape.extras, config, passes), self._executor, listener):
             self._executor.run_on_all_workers(compile_for, store.shape.extras, config, passes, resources.scratch)
-        self._keep = keep if self._way.keeps else None
-        self._packed: dict[int, PackedPart] = {}
+        self._keep = keep and self._way.keeps
+        self._kept: dict[int, list[Nodes]] = {}
         self.together = self._executor.size if self._way.limits is None else self._way.group
 
     def __enter__(self) -> Grower:
@@ -87,13 +111,13 @@ class Grower:
         with self._prepared:
             self.rest()
 
-    def grown(self) -> FlatTrees | None:
-        """All trees of the forest, packed, if they are kept and were all grown in memory, in this process."""
-        packed = [self._packed[first] for first in sorted(self._packed)]
-        if sum(part.trees.roots.size for part in packed) < self._task[1].trees:
+    def grown(self) -> KeptTrees | None:
+        """All trees of the forest, if they are kept and were all grown in memory, in this process."""
+        parts = [self._kept[first] for first in sorted(self._kept)]
+        if sum(nodes.roots.size for part in parts for nodes in part) < self._task[1].trees:
             return None
-        self._packed = {}
-        return join_packed(packed)
+        self._kept = {}
+        return KeptTrees(parts, self._task[0].spec)
 
     def rest(self) -> None:
         """Free the memory that is kept for further trees."""
@@ -107,12 +131,12 @@ class Grower:
         if limits is None:
             own = [(part,) for part in wanted]
 
-            def end(index: int, packed: PackedPart | None) -> None:
+            def end(index: int, grown: list[Nodes] | None) -> None:
                 advance(len(wanted[index]))
-                if packed is not None and self._keep is not None:
-                    self._packed[wanted[index].start] = packed
-                    if sum(part.nbytes for part in self._packed.values()) > _KEPT_BYTES:
-                        self._keep, self._packed = None, {}
+                if grown is not None and self._keep:
+                    self._kept[wanted[index].start] = grown
+                    if sum(nodes.nbytes for part in self._kept.values() for nodes in part) > _KEPT_BYTES:
+                        self._keep, self._kept = False, {}
 
             self._executor.run(grow_part, own, end, (*self._task, self._keep))
             return
@@ -169,12 +193,10 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 
 
-def grow_part(
-    store: Store, config: TrainConfig, directory: Path, keep: tuple[float, ...] | None, trees: range
-) -> PackedPart | None:
+def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> list[Nodes] | None:
     """Task: grow consecutive trees whole and write them as one part, and the leaves of the out-of-bag rows.
 
-    Gives the trees, packed, their leaves shrunk by each of the lambdas `keep`; None where that is None.
+    Gives the trees if `keep`, else None.
     """
     kept: list[TreeArrays] = []
     leaves = LeafWriter(store, config, directory, trees.start)
@@ -183,13 +205,13 @@ def grow_part(
         for found in grow_trees(store, config, trees):
             if found.left_out is not None:
                 leaves.add(found.left_out, found.trees)
-            if keep is not None:
+            if keep:
                 kept.append(found.trees)
             yield found.trees
 
     write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
     leaves.write()
-    return None if keep is None else pack_grown(trees.start, kept, store.spec, keep)
+    return list(grown_nodes(trees.start, kept)) if keep else None
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.schema import GROUP_NODES
-from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.votes.leaf_files import FILE_BYTES
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.decoded_table import sweeps
@@ -98,7 +97,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             if resources.cluster is not None:
                 whole = GrowPlan(workers, None, config.trees, memory)
                 return _spread(shape, config, resources.executor(workers).size, whole)
-            kept = 0 if budget is None else _kept_bytes(shape, config, workers)
+            kept = 0 if budget is None else _kept_bytes(shape, config)
             keeps = budget is None or memory + store + kept <= budget
             return GrowPlan(workers, None, config.trees, memory + kept if keeps else memory, keeps)
     assert budget is not None
@@ -138,13 +137,11 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
     return base_bytes(shape, config) + own.shared + workers * (tree + own.tree), own.store
 
 
-def _kept_bytes(shape: Shape, config: TrainConfig, workers: int) -> int:
-    """Further memory for all trees packed, twice while they are joined, and for packing the parts that grow."""
-    lambdas = max(1, len(lambdas_to_try(config, shape.rows, shape.classes)))
+def _kept_bytes(shape: Shape, config: TrainConfig) -> int:
+    """Further memory for the nodes of all trees, and for what leaves hold twice while the trees are packed."""
     nodes = max_nodes(shape.rows, config, shape.classes)
-    packed = 16 * nodes + 8 * shape.classes * lambdas * (nodes // 2 + 1)
-    part = part_size(shape.rows, config.trees) * (packed + nodes * (NODE + 4 * shape.classes))
-    return 2 * config.trees * packed + workers * part
+    packed = 16 * nodes + 2 * 8 * shape.classes * (nodes // 2 + 1)
+    return config.trees * (nodes * (NODE + 4 * shape.classes) + packed)
 
 
 def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int) -> int:

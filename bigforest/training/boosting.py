@@ -20,7 +20,7 @@ from bigforest.execution.threads import run
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.forest.format.parts import read_span
 from bigforest.forest.format.rewrite import is_finished
-from bigforest.forest.load.flatten import join_packed, pack_grown
+from bigforest.forest.load.flatten import grown_nodes, pack
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.tree_votes import write_judgements
 from bigforest.forest.load.vote_rule import answer_width
@@ -81,7 +81,7 @@ class _Boosting(NamedTuple):
         for tree in part:
             self.sampler.weigh(tree, self.weights.weights)
             [grown] = grow_trees(store, config, range(tree, tree + 1))
-            packed = join_packed([pack_grown(tree, [grown.trees], store.spec, ())])
+            packed = pack(list(grown_nodes(tree, [grown.trees])), len(store.spec.features))
             first = np.array([0, grown.trees.feature.size])
             nodes = GrownNodes(first, grown.trees.feature, grown.trees.weight, grown.trees.counts, None)
             ballots = ballots_of(nodes, store.spec.wide_weights)

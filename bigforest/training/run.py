@@ -8,8 +8,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bigforest.common.errors import (
     BigForestError,
     ClusterError,
@@ -27,7 +25,7 @@ from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.leaf_shrinking import lambdas_to_try
+from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
@@ -329,29 +327,27 @@ def _grow_and_report(
     store = ranked_store(store, config, directory)
     write_levels(directory, store.levels(), store.spec, config)
     tried = lambdas_to_try(config, store.rows, answer_width(store.spec))
-    trees = None
+    grown = None
     if config.boosts:
         grow_boosted(store, config, directory, resources=resources, listener=clock)
     elif origin.stop is None:
-        trees = grow_forest(store, config, directory, resources=resources, listener=clock, lambdas=tried)
-    if trees is not None and resources.memory is not None:
-        rest = replace(resources, memory=resources.memory - trees.nbytes)
-        nodes = np.diff([*trees.roots.tolist(), trees.nodes]).tolist()
-        needed = oob_estimate(store.shape, config, rest, nodes).smallest if config.bootstrap else 0
+        grown = grow_forest(store, config, directory, resources=resources, listener=clock, keep=True)
+    if grown is not None and resources.memory is not None:
+        rest = replace(resources, memory=resources.memory - grown.nbytes)
+        needed = oob_estimate(store.shape, config, rest, grown.sizes).smallest if config.bootstrap else 0
         if config.keep_targets or needed > (rest.memory or 0):
-            trees = None
+            grown = None
         else:
             resources = rest
     if config.bootstrap:
         shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)
-        if trees is not None and len(tried) > 1:
-            trees = trees.by(tried.index(shrinkage.amount), len(tried))
     else:
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
     # Within a budget a process reads one part at a time.
     write_features(directory, store.spec, config, resources.executor(None if resources.memory is None else 1))
+    trees = None if grown is None else grown.packed(leaf_lambdas(config, shrinkage.amount), resources.workers)
     return config, origin, shrinkage, trees
 
 

@@ -13,8 +13,7 @@ from bigforest.common.events import Listener, stage
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.nodes import part_path
-from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.grow.forest import Grower, missing_parts, part_groups
+from bigforest.grow.forest import Grower, KeptTrees, missing_parts, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.weigh import check_weighing, weigh_parts
 from bigforest.schema.config import TrainConfig
@@ -56,7 +55,7 @@ class WeighingGrower:
         if failure[0] is None:
             remove(self._light)
 
-    def grown(self) -> FlatTrees | None:
+    def grown(self) -> KeptTrees | None:
         """See Grower: nodes are other ones once they are weighed."""
         return None
 
@@ -83,7 +82,7 @@ def grower_of(
     resources: Resources,
     listener: Listener,
     way: GrowPlan | None = None,
-    keep: tuple[float, ...] | None = None,
+    keep: bool = False,
 ) -> Grower | WeighingGrower:
     """What grows parts of the forest of (store, config) into `directory`; way: as for `grow_forest`; keep: as for
     Grower."""
@@ -99,19 +98,19 @@ def grow_forest(
     *,
     resources: Resources,
     listener: Listener,
-    lambdas: tuple[float, ...] = (),
+    keep: bool = False,
     way: GrowPlan | None = None,
-) -> FlatTrees | None:
+) -> KeptTrees | None:
     """Write `directory`/trees/part-*.parquet: all trees of the forest, except for the parts that exist already.
 
-    lambdas  those by which leaves are shrunk of the trees that it gives, where it has them in memory: else None.
-    way      how to grow; None for the best within `resources`. It decides nothing else.
+    keep  whether to give the trees, where it has them in memory and they fit; else it gives None.
+    way   how to grow; None for the best within `resources`. It decides nothing else.
 
     The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
     directory.mkdir(parents=True, exist_ok=True)  # tasks do not, which a cluster may run again after the run has ended
-    grower = grower_of(store, config, directory, resources, listener, way, keep=lambdas)
+    grower = grower_of(store, config, directory, resources, listener, way, keep=keep)
     with stage("grow", config.trees, "trees", listener) as progress, grower:
         grower.grow(part_groups(store.rows, config.trees), progress.advance)
         return grower.grown()

@@ -67,6 +67,12 @@ class Nodes(NamedTuple):
         """Where trees begin, and the end of the last, int64 [trees + 1]."""
         return np.append(self.roots, self.feature.size)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        lists = [field for field in (self.levels, self.terms) if field is not None]
+        return sum(field.nbytes for fields in (self, *lists) for field in fields if isinstance(field, np.ndarray))
+
 
 # Fields that have an entry, or a list, per node.
 _OF_NODES = tuple(name for name in Nodes._fields if name not in ("tree", "roots"))

@@ -43,61 +43,27 @@ def load(
     FormatError for a part that is damaged, for trees that are missing or there more than once, for features that are
     not in `used`, and beyond 4,294,967,295 nodes.
     """
-    from bigforest.execution.threads import run
-
-    ends = np.cumsum([span.stop - span.start for span in spans])
-    words = _words(int(ends[-1]))
-    pieces = [words[2 * (end - span.stop + span.start) : 2 * end] for span, end in zip(spans, ends, strict=True)]
-    features = len(header.spec.features)
-    amounts = np.array(lambdas, np.float64) / weight_unit(header.spec)
-    tasks = [(read_span(span, header), piece, features, amounts) for span, piece in zip(spans, pieces, strict=True)]
-    found: dict[int, _Trees] = {}
-    if workers == 1 or len(spans) == 1:
-        found = {index: _pack_pieces(*task) for index, task in enumerate(tasks)}
-    else:
-        run(_pack_pieces, tasks, workers=workers, on_result=found.__setitem__)
-    trees = [found[index] for index in range(len(spans))]
-    check_order(
-        [span.path for span in spans], [own.first for own in trees], [own.roots.size for own in trees], first_tree
-    )
-    return _join(words, pieces, trees, used)
+    parts = [(span.stop - span.start, read_span(span, header)) for span in spans]
+    packed = _pack_apart(parts, header.spec, lambdas, workers)
+    first, size = [own.first for own in packed.trees], [own.roots.size for own in packed.trees]
+    check_order([span.path for span in spans], first, size, first_tree)
+    return _join(packed, used)
 
 
 def pack(parts: Sequence[Nodes], features: int) -> FlatTrees:
     """Pack checked nodes, each entry whole trees, of a forest with this many features."""
     words = _words(sum(part.feature.size for part in parts))
-    return _join(words, [words], [_pack_pieces(parts, words, features, np.empty(0))], None)
+    return _join(_Apart(words, [words], [_pack_pieces(parts, words, features, np.empty(0))]), None)
 
 
-class PackedPart(NamedTuple):
-    """Trees that were packed apart, as they were grown: their nodes and what there is besides."""
-
-    words: NDArray[np.uint64]
-    trees: _Trees
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of nodes and of what leaves hold."""
-        return self.words.nbytes + sum(held.nbytes for held in self.trees.counts)
+def pack_parts(parts: Sequence[list[Nodes]], spec: DataSpec, lambdas: Sequence[float], workers: int) -> FlatTrees:
+    """Pack all parts of a forest, each in pieces of whole trees, by `workers` threads; lambdas: see `load`."""
+    sized = [(sum(piece.feature.size for piece in part), part) for part in parts]
+    return _join(_pack_apart(sized, spec, lambdas, workers), None)
 
 
-def pack_grown(first: int, pieces: Sequence[TreeArrays], spec: DataSpec, lambdas: Sequence[float]) -> PackedPart:
-    """Pack trees that have just been grown, of which this is the first; lambdas: see `load`."""
-    words = _words(sum(trees.feature.size for trees in pieces))
-    amounts = np.array(lambdas, np.float64) / weight_unit(spec)
-    return PackedPart(words, _pack_pieces(_as_nodes(first, pieces), words, len(spec.features), amounts))
-
-
-def join_packed(parts: Sequence[PackedPart]) -> FlatTrees:
-    """All trees of a forest, from its parts in their order."""
-    words = np.concatenate([part.words for part in parts])
-    ends = np.cumsum([part.words.size for part in parts])
-    pieces = [words[end - part.words.size : end] for part, end in zip(parts, ends, strict=True)]
-    return _join(words, pieces, [part.trees for part in parts], None)
-
-
-def _as_nodes(first: int, pieces: Sequence[TreeArrays]) -> Iterator[Nodes]:
-    """Grown trees as those that are read."""
+def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:
+    """Trees that have just been grown, of which this is the first, as those that are read."""
     for trees in pieces:
         roots = np.flatnonzero(trees.depth == 0)
         node = np.arange(trees.depth.size) - np.repeat(roots, np.diff(np.append(roots, trees.depth.size)))
@@ -129,6 +95,38 @@ class _Trees(NamedTuple):
     levels: list[LevelLists]
     blocks: int
     sets: int
+
+
+class _Apart(NamedTuple):
+    """Parts of a forest that were packed apart.
+
+    words   the nodes of all
+    pieces  those of each part
+    trees   what there is besides, by part
+    """
+
+    words: NDArray[np.uint64]
+    pieces: Sequence[NDArray[np.uint64]]
+    trees: Sequence[_Trees]
+
+
+def _pack_apart(
+    parts: Sequence[tuple[int, Iterable[Nodes]]], spec: DataSpec, lambdas: Sequence[float], workers: int
+) -> _Apart:
+    """Pack parts, each a number of nodes and these in pieces, by `workers` threads; lambdas: see `load`."""
+    from bigforest.execution.threads import run
+
+    ends = np.cumsum([size for size, _ in parts])
+    words = _words(int(ends[-1]))
+    pieces = [words[2 * (end - size) : 2 * end] for (size, _), end in zip(parts, ends, strict=True)]
+    amounts = np.array(lambdas, np.float64) / weight_unit(spec)
+    tasks = [(nodes, piece, len(spec.features), amounts) for (_, nodes), piece in zip(parts, pieces, strict=True)]
+    found: dict[int, _Trees] = {}
+    if workers == 1 or len(tasks) == 1:
+        found = {index: _pack_pieces(*task) for index, task in enumerate(tasks)}
+    else:
+        run(_pack_pieces, tasks, workers=workers, on_result=found.__setitem__)
+    return _Apart(words, pieces, [found[index] for index in range(len(tasks))])
 
 
 def _words(nodes: int) -> NDArray[np.uint64]:
@@ -185,15 +183,11 @@ def _pack_pieces(
     return found._replace(first=first, roots=np.concatenate(roots), blocks=directions, sets=sets)
 
 
-def _join(
-    words: NDArray[np.uint64],
-    pieces: Sequence[NDArray[np.uint64]],
-    trees: Sequence[_Trees],
-    used: NDArray[np.int64] | None,
-) -> FlatTrees:
-    """One Packed of trees packed apart: places for features, ballots, directions and sets numbered consecutively."""
+def _join(packed: _Apart, used: NDArray[np.int64] | None) -> FlatTrees:
+    """All trees as one: places for features, ballots, directions and sets numbered consecutively; used: see `load`."""
     from bigforest.kernels.predict.flatten import LAST_PLACE, number_nodes
 
+    words, pieces, trees = packed
     present = np.logical_or.reduce([own.used for own in trees])
     if used is None:
         present[0] |= not present.any()  # single leaves read no feature, but a tile must have one
