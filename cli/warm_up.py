@@ -17,8 +17,9 @@ def warm_up(
         str,
         typer.Option(
             metavar="KINDS",
-            help="Comma-separated, of classes, categories, numbers, categories-numbers, random, sparse-oblique, "
-            "rotation, subspace-cap and subspace-perceptron; or all.",
+            help="Comma-separated, of classes, categories, numbers, categories-numbers, these with random splits "
+            "(random, random-categories and so on), sparse-oblique, rotation, subspace-cap and subspace-perceptron; "
+            "or all.",
         ),
     ] = "classes",
     *,

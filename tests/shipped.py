@@ -1,72 +1,233 @@
-"""What an installed wheel with kernels must do: train and predict every kind of table without compiling anything.
+"""What an installed wheel with kernels must do: all that is done with each kind of forest, without compiling anything.
 
-    NUMBA_CACHE_DIR=EMPTY python tests/shipped.py
+    NUMBA_CACHE_DIR=EMPTY python tests/shipped.py [KIND ...]
 
-Prints the kernels that were compiled, and exits with 1 if there are any. Not a test by itself: run it with a wheel that
-`python -m bigforest.api.ship` made, in a fresh environment. CI does so for the first forest of README.md alone.
+Prints, for each kind, the kernels that were compiled and what needed them first. Exits with 1 if there are any, or if a
+kernel was not called at all. Not a test by itself: run it with a wheel that `python -m bigforest.api.ship` made, in a
+fresh environment. CI does so for classes alone: all kinds take minutes. Its tables and options are others than those by
+which kernels are chosen for a wheel (bigforest/api/warm_rest.py).
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
 
 import bigforest
+import bigforest.kernels
 from bigforest.api.warm_up import KINDS
 from bigforest.common.events import silent
+from bigforest.explain.plan import MAKERS
+from bigforest.grow.memory import GrowPlan
+from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.kernels.compiler import jit
 from bigforest.kernels.compiler.cache import folders
 
-_ROWS = 3000
+_ROWS = 2000
+_PASSES = GrowPlan(workers=2, limits=MemoryLimits(rows=300, keys=1000, cells=1 << 14, room=1 << 20), group=2, memory=0)
+_BESIDE = ["weight", "group"]
+_BAGGED: list[dict[str, Any]] = [
+    *({"min_leaf": 3}, {"max_bins": 64}, {"bootstrap": False}, {"replace": False, "sample_fraction": 0.6}),
+    *({"calibration": 0.3}, {"group": "group"}, {"shrink": "off"}, {"keep_votes": True}, {"max_depth": 4}),
+    *({"weight": "weight"}, {"weight": "weight", "keep_votes": True}),
+]
+_CLASSES: list[dict[str, Any]] = [
+    *({"impurity": "entropy"}, {"impurity": "error"}, {"sampling": "stratified"}, {"sampling": "balanced"}),
+    *({"sampling": "arc-x4"}, {"sampling": "adaboost"}, {"vote": "hard"}),
+]
+_FAMILIES: dict[str, list[dict[str, Any]]] = {
+    "axis": [{"ranks": True}, {"constants": "count"}, {"mtry": "all"}],
+    "sparse-oblique": [
+        *({"projection_kind": name} for name in ("sporf", "gaussian", "very-sparse")),
+        *({"mean_difference": "all", "mean_difference_scope": scope} for scope in ("tree", "node")),
+        *({"mean_difference": "vs-largest"}, {"normalize": "zscore"}),
+    ],
+    "rotation": [{"rotation": "pca"}, {"rotation": "pca-classes"}, {"axes": 3}, {"orthogonal": False}],
+    "subspace-cap": [{"subspace": 2}, {"subspace_per": "node"}],
+    "subspace-perceptron": [{"subspace": 2}, {"subspace_per": "node"}],
+}
 
 
 def table(mixed: bool, numbers: bool, classes: int) -> pl.DataFrame:
-    """Columns of one to four bytes of codes and a target, with missing values and categories where `mixed`."""
+    """Columns of many types and a target, with missing values and categories where `mixed`."""
     draw = np.random.default_rng(3)
     frame = pl.DataFrame(
         {
             "wide": draw.normal(size=_ROWS),
+            "single": draw.normal(size=_ROWS).astype(np.float32),
             "small": draw.integers(0, 20, _ROWS),
+            "short": draw.integers(0, 900, _ROWS).astype(np.int16),
             "flag": draw.integers(0, 2, _ROWS).astype(bool),
-            "weight": draw.random(_ROWS),
+            "day": pl.Series(draw.integers(0, 3000, _ROWS)).cast(pl.Int32).cast(pl.Date),
+            "weight": draw.random(_ROWS) + 0.01,
+            "group": draw.integers(0, 200, _ROWS),
         }
     )
     if mixed:
+        gaps = pl.Series(draw.random(_ROWS) < 0.1)
         names = pl.Series("text", [f"level {number}" for number in draw.integers(0, 40, _ROWS)])
-        gaps = draw.random(_ROWS) < 0.1
-        frame = frame.with_columns(names, wide=pl.when(pl.Series(gaps)).then(None).otherwise(pl.col("wide")))
+        gapped = {name: pl.when(gaps).then(None).otherwise(pl.col(name)) for name in ("wide", "flag", "day")}
+        frame = frame.with_columns(names, **gapped)
     score = frame["small"] + 10 * frame["wide"].fill_null(0.0) + pl.Series(draw.normal(size=_ROWS))
     return frame.with_columns(y=score if numbers else (score.rank() * classes / (_ROWS + 1)).floor().cast(pl.Int64))
 
 
+def check(kind: str, folder: Path, done: Callable[[str], None]) -> None:
+    """Do everything with forests of this kind, and say what is done."""
+    mixed, numbers, own = KINDS[kind]
+    bagged = "subspace" not in kind  # with bags and weights
+    options = [] if mixed else _FAMILIES[own.get("family", "axis")]
+    if bagged:
+        options = [*_BAGGED, *([] if numbers else _CLASSES), *options]
+    for classes in (0,) if numbers else (2, 5):
+        frame = table(mixed, numbers, classes)
+        for name, columns in {
+            "all": frame,
+            "single": _only(frame, pl.Float32),
+            "bytes": _only(frame, pl.UInt8),
+        }.items():
+            for more in ({}, {"weight": "weight"}) if bagged else ({},):
+                about = f"{name} {more} "
+                grown = train(kind, columns, folder, **more)
+                done(about + "train")
+                answer(grown, columns, folder, numbers)
+                done(about + "predict")
+                if name == "all":
+                    explain(grown, columns, numbers, lambda part, about=about: done(about + part))
+                if not numbers:
+                    revise(grown, columns, folder)
+                    done(about + "revise")
+                bigforest.train(columns, "y", resume=folder / "forest", trees=6, listener=silent)
+                done(about + "add trees")
+                with patch("bigforest.grow.forest.choose_grow_plan", lambda *_: _PASSES):
+                    train(kind, columns, folder, **more)
+                done(about + "passes")
+        for more in options if classes != 5 else ():
+            train(kind, frame, folder, **more).predict(frame)
+            done(f"{more}")
+            with patch("bigforest.grow.forest.choose_grow_plan", lambda *_: _PASSES):
+                train(kind, frame, folder, **more)
+            done(f"{more} passes")
+
+
+def _only(frame: pl.DataFrame, dtype: Any) -> pl.DataFrame:
+    """The table with the numbers of one type."""
+    numbers = [name for name in ("wide", "small", "short") if name in frame.columns]
+    kept = frame.drop("single", "day").with_columns(pl.col(numbers).fill_null(0).cast(pl.Float32))
+    if dtype == pl.UInt8:
+        kept = kept.with_columns((pl.col(numbers).abs() % 100).floor().cast(dtype))
+    return kept
+
+
+def train(kind: str, frame: pl.DataFrame, folder: Path, **options: Any) -> bigforest.Forest:
+    """A forest of this kind by the file of the table."""
+    data = folder / "table.parquet"
+    frame.write_parquet(data)
+    _, numbers, own = KINDS[kind]
+    given = {"trees": 4, **({"keep_targets": True} if numbers else {}), **own, **options}
+    beside = [name for name in _BESIDE if name not in options.values()]
+    out = folder / "forest"
+    return bigforest.train(data, "y", exclude=beside, out=out, overwrite=True, listener=silent, **given)
+
+
+def answer(grown: bigforest.Forest, frame: pl.DataFrame, folder: Path, numbers: bool) -> None:
+    """Answers of a forest at hand and of one from its files, in memory, lazily and into a file."""
+    data, out = folder / "table.parquet", folder / "forest"
+    asked: list[dict[str, Any]] = [{}, {"trees": [0]}, {"memory": "5GB"}]
+    asked += [{"coverage": 0.9}] if grown.config.bootstrap else []
+    asked += [{"quantiles": [0.1, 0.9]}, {"coverage": 0.9, "jackknife": True}] if numbers else [{"vote": "hard"}]
+    for forest in (grown, bigforest.read_forest(out)):
+        for one in asked:
+            forest.predict(frame, **one)
+        forest.predict(frame.head(1))
+        forest.predict(pl.scan_parquet(data)).collect()
+        frame.with_columns(answer=forest.expr())
+        forest.apply(frame)
+        forest.shrink(3.0).predict(frame)
+        forest[0].predict(frame)
+        if not numbers:
+            forest.predict_proba(frame)
+    bigforest.predict_file(out, data, folder / "predictions.parquet", overwrite=True, memory="5GB")
+
+
+def explain(grown: bigforest.Forest, frame: pl.DataFrame, numbers: bool, done: Callable[[str], None]) -> None:
+    """Every part of an explanation, of training rows and of some new ones."""
+    for part, new_rows, loss in product(MAKERS, (False, True), (None,) if numbers else (None, "log_loss")):
+        with suppress(bigforest.ConfigError):  # a part that is not for this kind of forest, or not for new rows
+            grown.explain(frame.head(300) if new_rows else frame, parts=[part], new_rows=new_rows, loss=loss)
+        done(part)
+
+
+def revise(grown: bigforest.Forest, frame: pl.DataFrame, folder: Path) -> None:
+    """Forests that are made from a forest, and its error."""
+    revised = folder / "revised"
+    for make in (bigforest.calibrate_forest, bigforest.prune_forest):
+        make(folder / "forest", frame, revised, overwrite=True).predict(frame)
+    bigforest.validate_forest(folder / "forest", frame)
+
+
+def check_others(folder: Path, done: Callable[[str], None]) -> None:
+    """What is done without a kind of forest, or with several."""
+    frame = table(True, False, 2).head(500)
+    for target in ("y", "wide"):
+        known = frame.filter(pl.col("wide").is_not_null())
+        bigforest.train(known, target, tune=2, trees=50, exclude=_BESIDE, listener=silent)
+        done(f"tune {target}")
+    bigforest.train(frame, "y", family="tree", exclude=_BESIDE, listener=silent).predict(frame)
+    done("tree")
+    values = frame.select("small", "short").to_numpy()
+    bigforest.train(values, frame["y"].to_numpy(), trees=3, listener=silent).predict(values)
+    done("numpy")
+    bigforest.simulate("trunk", rows=1000, dims=4)
+    done("simulate")
+
+
+def compiled() -> set[str]:
+    """Names of kernels in the caches that this process writes to."""
+    return {path.name for folder in folders() for path in folder.glob("*.nbc")}
+
+
+def never_called() -> list[str]:
+    """Names of kernels that this process has not called."""
+    places = pkgutil.walk_packages(bigforest.kernels.__path__, "bigforest.kernels.")
+    modules = [importlib.import_module(place.name) for place in places]
+    kernels = {value for module in modules for value in vars(module).values() if isinstance(value, jit._Kernel)}
+    return sorted(found.py_func.__qualname__ for found in kernels if not found.overloads)
+
+
 def main() -> int:
     """Run the command."""
+    failed = False
     with tempfile.TemporaryDirectory() as name:
-        for kind, (mixed, numbers, options) in KINDS.items():
-            for classes in (2,) if numbers else (2, 5):
-                for more in ({},) if "subspace" in kind else ({}, {"weight": "weight", "min_leaf": 3}):
-                    quantiles: dict[str, Any] = {"keep_targets": True} if numbers else {}
-                    train(table(mixed, numbers, classes), Path(name), {**options, **more, **quantiles}, numbers)
-            print(kind, *compiled(), flush=True)
-    return int(bool(compiled()))
+        for kind in sys.argv[1:] or [*KINDS, "others"]:
+            before = compiled()
 
+            def done(about: str, kind: str = kind) -> None:
+                nonlocal before, failed
+                if new := compiled() - before:
+                    failed, before = True, before | new
+                    print(f"{kind}: {about}: compiled", *sorted(file.split("-")[0] for file in new), flush=True)
 
-def train(frame: pl.DataFrame, folder: Path, options: dict[str, Any], numbers: bool) -> None:
-    """A forest by the file, and answers in memory and into a file."""
-    data, out = folder / "table.parquet", folder / "forest"
-    frame.write_parquet(data)
-    forest = bigforest.train(data, "y", trees=4, out=out, overwrite=True, listener=silent, **options)
-    forest.predict(frame, **({"quantiles": [0.1, 0.9]} if numbers else {}))
-    bigforest.predict_file(out, data, folder / "predictions.parquet", overwrite=True)
-
-
-def compiled() -> list[str]:
-    """Names of kernels in the caches that this process writes to."""
-    return sorted(path.name.split("-")[0] for folder in folders() for path in folder.glob("*.nbc"))
+            if kind == "others":
+                check_others(Path(name), done)
+            else:
+                check(kind, Path(name), done)
+            print(kind, "done", flush=True)
+    missing = [] if sys.argv[1:] else never_called()
+    if missing:
+        print("never called:", *missing)
+    return int(failed or bool(missing))
 
 
 if __name__ == "__main__":

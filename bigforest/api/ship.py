@@ -3,9 +3,10 @@
     pip wheel --no-deps --wheel-dir dist .
     python -m bigforest.api.ship dist/bigforest-0.1.0-py3-none-any.whl
 
-Kernels of every kind of forest are compiled for each level of x86-64 that this processor has (x86-64-v3 and -v4). The
-new wheel stands beside the given one and is for this Python and this platform. It also works with other versions of
-Numba, NumPy or Python and on other processors: kernels that do not fit are not read, and are compiled.
+Kernels of every kind of forest, and of all that is done with forests, are compiled for each level of x86-64 that this
+processor has (x86-64-v3 and -v4), by as many processes as there are processors. The new wheel stands beside the given
+one and is for this Python and this platform. It also works with other versions of Numba, NumPy or Python and on other
+processors: kernels that do not fit are not read, and are compiled.
 """
 
 from __future__ import annotations
@@ -21,19 +22,31 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from sysconfig import get_platform
 
-from bigforest.api.warm_up import ALL, IN_A_PROCESS, KINDS, search_path
+from bigforest.api.warm_up import ALL, KINDS, search_path
 from bigforest.common.errors import BigForestError, ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.kernels.compiler.cache import SHIPPED, SOURCES, digest_of
 from bigforest.kernels.compiler.levels import levels_of_host
 
 _INSIDE = Path(*SHIPPED.parts[-3:])
+_IN_A_PROCESS = """
+import sys
+from pathlib import Path
+from bigforest.api.warm_rest import warm_rest
+from bigforest.api.warm_up import warm_here
+from bigforest.kernels.compiler.cache import used
+
+warm_here(sys.argv[1], passes=True)
+warm_rest(sys.argv[1])
+Path(sys.argv[2]).write_text("".join(f"{file}\\n" for file in used))
+"""
 
 
-def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], passes: bool = True) -> Path:
+def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path | None = None) -> Path:
     """Write a copy of `wheel` with the kernels of these kinds for these levels, beside it; returns its path.
 
-    passes  also those for tables that are larger than memory.
+    cache  a folder that keeps kernels between builds; None for none. What others have compiled there for a level, with
+           NUMBA_CPU_NAME and the like, is not compiled again.
 
     Raises ConfigError for a wheel of other kernels than those that run here, and for levels that this processor does
     not have.
@@ -44,15 +57,14 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], passes: bool 
         folder = Path(name)
         unpacked = _unpack(wheel, folder / "wheel")
         _check_same(unpacked, wheel)
-        with ThreadPoolExecutor(min(len(levels), Resources().workers)) as pool:
-            caches = list(pool.map(lambda level: _compile(level, kinds, folder / level, passes), levels))
+        jobs = [(level, kind) for level in levels for kind in kinds]
+        with ThreadPoolExecutor(min(len(jobs), Resources().workers)) as pool:
+            found = list(pool.map(lambda job: _compile(job[0], job[1], cache or folder / "cache", folder), jobs))
         shipped = unpacked / _INSIDE
         shutil.rmtree(shipped, ignore_errors=True)
         shipped.mkdir()
-        for cache in caches:
-            for file in sorted(cache.glob("*/*")):
-                if file.suffix in {".nbc", ".done"}:
-                    shutil.copyfile(file, shipped / file.name)
+        for file in sorted(set().union(*found)):
+            shutil.copyfile(file, shipped / file.name)
         return _pack(unpacked, wheel.parent)
 
 
@@ -72,19 +84,19 @@ def _check_same(unpacked: Path, wheel: Path) -> None:
         )
 
 
-def _compile(level: str, kinds: Sequence[str], cache: Path, passes: bool) -> Path:
-    """Compile for a level, in a process that takes the processor for one of that level; returns the folder of files."""
+def _compile(level: str, kind: str, cache: Path, folder: Path) -> set[Path]:
+    """Compile for a level, in a process that takes the processor for one of that level; returns the files."""
     settings = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1"}
-    cache.mkdir()
+    listed = folder / f"{level}-{kind}.files"
     done = subprocess.run(
-        [sys.executable, "-c", IN_A_PROCESS, "passes" if passes else "memory", *kinds],
+        [sys.executable, "-c", _IN_A_PROCESS, kind, listed],
         env={**os.environ, **settings, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": search_path()},
         capture_output=True,
         text=True,
     )
     if done.returncode:
-        raise ConfigError(f"compiling for {level} failed: {done.stderr.strip().splitlines()[-1:]}")
-    return cache
+        raise ConfigError(f"compiling {kind} for {level} failed: {done.stderr.strip().splitlines()[-1:]}")
+    return set(map(Path, listed.read_text().splitlines()))
 
 
 def _pack(unpacked: Path, folder: Path) -> Path:
@@ -113,7 +125,7 @@ def main() -> int:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--levels", default=",".join(levels_of_host()), help="default: %(default)s")
     parser.add_argument("--kinds", default=ALL, help=f"of {', '.join(KINDS)}; default: all")
-    parser.add_argument("--in-memory", action="store_true", help="leave out those for tables larger than memory")
+    parser.add_argument("--cache", type=Path, help="folder that keeps kernels between builds")
     given = parser.parse_args()
     try:
         kinds = list(KINDS) if given.kinds == ALL else given.kinds.split(",")
@@ -121,7 +133,7 @@ def main() -> int:
             raise ConfigError(f"there is no kind {unknown[0]!r}; kinds are {', '.join(KINDS)}")
         if not given.levels:
             raise ConfigError("this processor has no level that kernels are shipped for")
-        print(ship(given.wheel, given.levels.split(","), kinds, not given.in_memory))
+        print(ship(given.wheel, given.levels.split(","), kinds, given.cache))
     except BigForestError as error:
         print(error, file=sys.stderr)
         return 2

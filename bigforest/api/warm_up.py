@@ -32,7 +32,15 @@ KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
     "categories": (True, False, {}),
     "numbers": (False, True, {}),
     "categories-numbers": (True, True, {}),
-    "random": (False, False, {"splitter": "random"}),
+    **{
+        name: (mixed, numbers, {"splitter": "random"})
+        for name, mixed, numbers in (
+            ("random", False, False),
+            ("random-categories", True, False),
+            ("random-numbers", False, True),
+            ("random-categories-numbers", True, True),
+        )
+    },
     **{
         family: (False, False, {"family": family})
         for family in ("sparse-oblique", "rotation", "subspace-cap", "subspace-perceptron")
@@ -64,8 +72,9 @@ def warm_up(
     Parameters
     ----------
     kinds : str or sequence of str, default=("classes",)
-        Some of "classes", "categories" (and missing values), "numbers" to predict, "categories-numbers", "random"
-        splits, "sparse-oblique", "rotation", "subspace-cap" and "subspace-perceptron"; "all" for all of these.
+        Some of "classes", "categories" (and missing values), "numbers" to predict, "categories-numbers", these with
+        "random" splits ("random", "random-categories" and so on), "sparse-oblique", "rotation", "subspace-cap" and
+        "subspace-perceptron"; "all" for all of these.
     passes : bool, default=False
         Also those for tables that are larger than memory, which are grown by passes.
     scheduler : object, default=None
@@ -117,33 +126,41 @@ def warm_here(kind: str, passes: bool = False) -> None:
     mixed, numbers, options = KINDS[kind]
     if numbers:
         options = {**options, "keep_targets": True}
-    extras = Extras(("level",) if mixed else (), category=4 if mixed else 0, numbers=numbers)
     with TemporaryFolder(None) as folder:
         # Rows without and with weights, two classes and more: these have kernels of their own.
         for weighted in (False,) if "subspace" in kind else (False, True):
             for classes in (0,) if numbers else (2, 5):
-                table, out = _small_table(mixed, classes), folder / f"{weighted}-{classes}.forest"
+                table, out = small_table(mixed, classes, _ROWS), folder / f"{weighted}-{classes}.forest"
                 weight: dict[str, Any] = {"weight": "weight"} if weighted else {}
-                features = table if weighted else table.drop("weight")
+                features = table.drop("group") if weighted else table.drop("group", "weight")
                 forest = train(
                     features, "y", trees=1, scheduler="threads", listener=silent, out=out, **options, **weight
                 )
                 forest.predict(table, quantiles=[0.5] if numbers else [])
                 predict_file(out, table, folder / "predictions.parquet", overwrite=True, listener=silent)
         if passes:
+            extras = extras_of(kind)
             with announced(kernels_of(extras, forest.config, passes=True), silent):
                 compile_for(extras, forest.config, passes=True, scratch=None)
 
 
-def _small_table(mixed: bool, classes: int) -> pl.DataFrame:
-    """Numbers, a category with a missing level where `mixed`, weights, and a target: of numbers without classes."""
+def small_table(mixed: bool, classes: int, rows: int) -> pl.DataFrame:
+    """Numbers, a category with a missing level where `mixed`, weights, groups, and a target: of numbers without
+    classes."""
     draw = np.random.default_rng(0)
-    number = np.arange(_ROWS) % 16 / 2.0
-    table = pl.DataFrame({"a": number, "b": draw.permutation(number), "weight": draw.random(_ROWS) + 0.1})
+    number = np.arange(rows) % 16 / 2.0
+    table = pl.DataFrame({name: draw.permutation(number) for name in "abcd"})
+    table = table.with_columns(weight=draw.random(rows) + 0.1, group=draw.integers(0, rows // 2, rows))
     if mixed:
-        table = table.with_columns(level=pl.Series([None, *("abcd"[row % 4] for row in range(1, _ROWS))]))
-    target = draw.permutation(_ROWS) % classes if classes else draw.permutation(number)
+        table = table.with_columns(level=pl.Series([None, *("abcd"[row % 4] for row in range(1, rows))]))
+    target = draw.permutation(rows) % classes if classes else draw.permutation(number)
     return table.with_columns(y=target)
+
+
+def extras_of(kind: str) -> Extras:
+    """What tables of this kind have besides plain numbers."""
+    mixed, numbers, _ = KINDS[kind]
+    return Extras(("level",) if mixed else (), category=4 if mixed else 0, numbers=numbers)
 
 
 def _warm_apart(kind: str, passes: bool) -> None:
