@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.schema import GROUP_NODES
+from bigforest.forest.load.load_plan import ENTRY_BYTES
 from bigforest.forest.votes.leaf_files import FILE_BYTES
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.decoded_table import sweeps
@@ -138,10 +139,12 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
 
 
 def _kept_bytes(shape: Shape, config: TrainConfig) -> int:
-    """Further memory for the nodes of all trees, and for what leaves hold twice while the trees are packed."""
+    """Further memory for the nodes of all trees and their terms, and for what leaves hold twice while the trees are
+    packed."""
     nodes = max_nodes(shape.rows, config, shape.classes)
     packed = 16 * nodes + 2 * 8 * shape.classes * (nodes // 2 + 1)
-    return config.trees * (nodes * (NODE + 4 * shape.classes) + packed)
+    terms = math.ceil(nodes // 2 * family_of(config).max_terms(shape.features, config))
+    return config.trees * (nodes * (NODE + 4 * shape.classes) + packed + ENTRY_BYTES * terms)
 
 
 def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int) -> int:

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
+from bigforest.execution.executor import Threads
 from bigforest.forest.format import files, parts, summary
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import METADATA_KEY, VERSION
@@ -219,6 +220,27 @@ def test_importance__does_not_depend_on_parts_or_pieces(tmp_path: Path, monkeypa
         inner = tree.feature >= 0
         total += np.bincount(tree.feature[inner], tree.gain[inner] * tree.weight[inner], minlength=3)
     assert found == [(total / total.sum()).tolist()] * 4
+
+
+def test_importance__is_added_up_in_the_order_of_trees_whatever_task_ends_first(tmp_path: Path) -> None:
+    class Backwards(Threads):
+        def _each(self, job: Any, on_result: Any) -> None:
+            for index in reversed(range(len(job.arguments))):
+                on_result(index, job.function(*job.shared, *job.arguments[index]))
+
+    write_forest(tmp_path, trees(), SPEC, [1, 2, 3])
+    found = summary.importance(tmp_path, SPEC, Backwards(1))
+    assert found.tolist() == summary.importance(tmp_path, SPEC).tolist()
+
+
+def test_part_decreases__are_of_the_features_that_a_tree_uses(tmp_path: Path) -> None:
+    """Not of all: a table may have a hundred thousand, and a forest a thousand trees."""
+    random, spec = np.random.default_rng(5), spec_of(50, ("no", "yes"), "String")
+    grown = [random_tree(random, 50, 2, 6, [0.5]) for _ in range(4)]
+    write_forest(tmp_path, grown, spec, [])
+    (path,) = part_paths(tmp_path)
+    used = [np.unique(tree.feature[tree.feature >= 0]).tolist() for tree in grown]
+    assert [feature.tolist() for feature, _ in summary.part_decreases(spec, path)] == used
 
 
 def test_forest__importance_without_splits_is_zero(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow.dataset
 import pytest
 
 import bigforest
-from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted
+from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import Trees
@@ -351,3 +351,20 @@ def test_grow_plan__keeps_trees_where_there_is_room() -> None:
     assert tight.limits is None and not tight.keeps
     assert wide.limits is None and wide.keeps
     assert tight.memory < wide.memory <= 20 * least
+
+
+def test_grow_plan__has_room_for_the_terms_of_trees_that_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node of a rotation has a term for nearly each feature, which take most of what is kept."""
+    kept: list[Any] = []
+    grown = Grower.grown
+    monkeypatch.setattr(Grower, "grown", lambda grower: kept.append(grown(grower)) or kept[-1])
+    draw = np.random.default_rng(0)
+    table = pl.DataFrame({f"x{number}": draw.random(300) for number in range(200)})
+    table = table.with_columns(y=pl.Series(draw.integers(0, 3, 300)))
+    options = {"trees": 4, "family": "rotation", "scheduler": "threads", "listener": silent}
+    config = bigforest.train(table, "y", **options).config
+    shape = Shape(300, (4,) * 200, 300, 3)
+    least = sum(in_memory(shape, config, 1))
+    plan = choose_grow_plan(shape, config, Resources(threads=1, memory=100 * least))
+    assert plan.keeps
+    assert plan.memory - least >= kept[0].nbytes

@@ -24,6 +24,9 @@ from bigforest.forest.format.terms import features_of
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 
+# Features, and as many decreases.
+_Decreases = tuple[NDArray[np.int64], NDArray[np.float64]]
+
 _HERE = Threads(1)
 
 
@@ -64,19 +67,27 @@ def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> N
     read in can change a bit of it.
     """
     parts = [(path,) for path in part_paths(directory)]
-    found: list[NDArray[np.float64]] = [np.empty(0)] * len(parts)
-    executor.run(part_decreases, parts, found.__setitem__, (spec,))
     total = np.zeros(len(spec.features))
-    for own in (tree for part in found for tree in part):
-        total += own
+    waiting: dict[int, list[_Decreases]] = {}
+    following = 0
+
+    def add(part: int, trees: list[_Decreases]) -> None:
+        nonlocal following
+        waiting[part] = trees
+        while following in waiting:
+            for feature, decrease in waiting.pop(following):
+                total[feature] += decrease
+            following += 1
+
+    executor.run(part_decreases, parts, add, (spec,))
     whole = total.sum()
     return total / whole if whole > 0 else np.zeros(total.size)
 
 
-def part_decreases(spec: DataSpec, path: Path) -> NDArray[np.float64]:
-    """Task: the sums of `tree_decreases` of a part, float64 [trees that have a split, features]."""
-    found = [own for _, own in tree_decreases([path], spec)]
-    return np.array(found).reshape(len(found), len(spec.features))
+def part_decreases(spec: DataSpec, path: Path) -> list[_Decreases]:
+    """Task: for each tree of a part that has a split, the features that it uses, and what `tree_decreases` says of
+    them: a table may have many more features than a tree has nodes."""
+    return [(used := np.flatnonzero(own), own[used]) for _, own in tree_decreases([path], spec)]
 
 
 def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:
