@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,6 +26,8 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
+from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined_pieces
+from bigforest.grow.out_of_core.probes import CODES, PROJECTIONS, ColumnKind
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits, UpperTree
 from bigforest.sampling.bags import bag, distinct_rows, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -161,6 +164,31 @@ def test_standing__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(UpperTree, "sent", damage)
     with pytest.raises(FormatError, match=r"standing-0-.*damaged"):
         parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
+
+
+@pytest.mark.parametrize("kind", [CODES, PROJECTIONS])
+@pytest.mark.parametrize("numbers", [False, True])
+def test_joined_pieces__has_the_rows_twice(kind: ColumnKind, numbers: bool) -> None:
+    """As the limits of passes count them (out_of_core/memory.py)."""
+    random = np.random.default_rng(2)
+    pieces = []
+    for _ in range(40):
+        ends = np.cumsum(random.integers(0, 900, 9)).astype(np.uint64)
+        rows = CollectedRows.empty(kind, int(ends[-1]), numbers)
+        for array in rows[:3]:
+            array[:] = random.integers(0, 2**16, array.size)
+        pieces.append(rows.copied(ends))
+    tracemalloc.start()
+    joined = joined_pieces(pieces)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    cuts = [np.split(array, piece.ends[:-1].astype(int)) for piece in pieces for array in piece[:3] if array.size]
+    arrays = [array for array in joined[:3] if array.size]
+    for at, array in enumerate(arrays):
+        expected = [np.concatenate(own) for own in zip(*cuts[at :: len(arrays)], strict=True)]
+        assert joined.ends.tolist() == np.cumsum([own.size for own in expected]).tolist()
+        np.testing.assert_array_equal(array, np.concatenate(expected))
+    assert peak < 1.2 * sum(array.nbytes for array in arrays)
 
 
 def test_distinct_rows__bounds_every_bag() -> None:

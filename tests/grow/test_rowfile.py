@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -139,3 +141,20 @@ def test_writing_rows__to_an_object_store_gives_each_node_its_own_file(
         found, items = load_rows(rows, kinds, 100)
         assert items.size == [2, 7][number]
         assert np.array_equal(found[1], np.hstack([block[number][0][1] for block in expected]))
+
+
+def test_load_rows__where_the_system_reads_less_than_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linux reads 2 GiB at most; so much are a block's rows with thousands of columns."""
+    read = os.preadv
+
+    def some(file: int, buffers: Sequence[memoryview], place: int) -> int:
+        return read(file, [buffers[0].cast("B")[:100]], place)
+
+    blocks, expected = spread_of([1, 2, 1, 2, 1, 1], [[40, 60]], seed=5)
+    path = write(tmp_path / "rows", [0, 1], blocks)
+    monkeypatch.setattr(os, "preadv", some)
+    kinds = [(matrix.dtype, len(matrix)) for matrix in blocks[0][0]]
+    matrices, items = load_rows(NodeRows([path], 1), kinds, 60)
+    assert (items & np.uint64(2**32 - 1)).tolist() == expected[0][1][1].tolist()
+    for found, right in zip(matrices, expected[0][1][0], strict=True):
+        np.testing.assert_array_equal(found, right)

@@ -176,7 +176,10 @@ def _chunks(
 
 
 def _read(file: FileIO, place: int, words: NDArray[np.uint64]) -> None:
-    if place < 0 or os.preadv(file.fileno(), [words.data], place) != words.nbytes:
+    left = words.view(np.uint8)
+    while left.size and place >= 0 and (count := os.preadv(file.fileno(), [left.data], place)):  # Linux: 2 GiB at most
+        left, place = left[count:], place + count
+    if left.size:
         raise damaged(Path(file.name))
 
 
