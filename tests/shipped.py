@@ -28,6 +28,7 @@ import bigforest
 import bigforest.kernels
 from bigforest.api.warm_up import KINDS
 from bigforest.common.events import silent
+from bigforest.encode.external import compile_external
 from bigforest.explain.plan import MAKERS
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
@@ -186,6 +187,15 @@ def check_others(folder: Path, done: Callable[[str], None]) -> None:
         done(f"tune {target}")
     bigforest.train(frame, "y", family="tree", exclude=_BESIDE, listener=silent).predict(frame)
     done("tree")
+    many = bigforest.train(known, "wide", trees=60, exclude=_BESIDE, listener=silent)
+    many.predict(known, coverage=0.9)  # by the spread of the trees, of which there are enough
+    done("spread")
+    bits = pl.DataFrame({name: np.arange(64) >> place & 1 for place, name in enumerate("abcdy")})
+    for family in ("subspace-cap", "subspace-perceptron"):
+        bigforest.train(bits, "y", family=family, trees=2, listener=silent).predict(bits)
+    done("bits")
+    compile_external()  # which columns need that do not fit into the budget, of hundreds of millions of rows
+    done("presorting on disk")
     values = frame.select("small", "short").to_numpy()
     bigforest.train(values, frame["y"].to_numpy(), trees=3, listener=silent).predict(values)
     done("numpy")
