@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bigforest.common.errors import BigForestError, ClusterError
-from bigforest.execution import worker
+from bigforest.execution import exchange, worker
 from bigforest.execution.exchange import RunNumber
 from bigforest.execution.worker import Facts, Ledger
 from bigforest.storage.atomic import TemporaryFolder
@@ -64,6 +64,12 @@ class Cluster:
         """The number of a run that begins now, when all earlier ones have ended."""
         self._runs = self._runs._replace(number=self._runs.number + 1)
         return self._runs
+
+    def end(self) -> None:
+        """Have workers forget the parts that they still keep, as far as the scheduler answers."""
+        if self._runs.number and self.client.status == "running":
+            with contextlib.suppress(BigForestError):
+                self.on_each(exchange.forget, self.new_run())  # which forgets those of all earlier runs first
 
     def threads(self) -> dict[str, int]:
         """Threads of each worker there is now, except for those in trouble, unless all are."""

@@ -164,6 +164,7 @@ def crew_of(
         try:
             yield replace(resources, threads=threads, scratch=scratch, cluster=cluster)
         finally:
+            cluster.end()
             used = (WorkerUse(address, *spent) for address, spent in sorted(cluster.spent.items()))
             for address, trouble in cluster.trouble.items():
                 listener(Notice(f"the worker {address} {trouble}"))

@@ -1,9 +1,9 @@
 """Workers exchange parts of their results directly, without the scheduler and the client.
 
 A task keeps a list of parts in its process (`keep`) and returns only their place. The task that finishes a part
-fetches it from all processes (`merge_parts`). These keep it until a task of a later run of the same client comes, so
-that another worker can finish it too when the first one is slow. A part whose process has gone is lost, and the client
-starts its tasks again.
+fetches it from all processes (`merge_parts`). These keep it until a task of a later run of the same client comes, or
+the client says that it ends (cluster.py), so that another worker can finish it too when the first one is slow. A part
+whose process has gone is lost, and the client starts its tasks again.
 """
 
 from __future__ import annotations

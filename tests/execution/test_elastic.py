@@ -151,6 +151,15 @@ def test_reduce_parts__workers_keep_parts_until_the_next_run(client: Client, two
     assert list(client.run(_kept).values()) == [[], []]
 
 
+def test_crew_of__leaves_no_parts_behind(client: Client, two: None, tmp_path: Path) -> None:
+    """Each call has a cluster of its own, so no later run of it would have them forgotten."""
+    before = client.run(_kept)
+    with connect.crew_of(client, Resources(threads=1, scratch=tmp_path), None, silent) as resources:
+        assert resources.executor().reduce(abs, [(-1,), (-2,)], max) == 2
+        assert [len(runs) for runs in client.run(_kept).values()] == [len(runs) + 1 for runs in before.values()]
+    assert client.run(_kept) == before
+
+
 def _part(place: str, pids: tuple[int, ...], part: int) -> int:
     return part
 
