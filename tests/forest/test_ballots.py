@@ -98,7 +98,8 @@ def test_file_bytes__are_at_least_those_of_the_file(grown: list[TreeArrays], wid
 @given(trees(), st.data())
 def test_leaf_values__of_what_are_no_trees_are_refused(grown: list[TreeArrays], data: st.DataObject) -> None:
     whole = ballots_of_tree(grown[0], wide=False)
-    kind = data.draw(st.sampled_from(["an inner node more", "a leaf more", "a weight less", "beyond", "no node"]))
+    faults = ["an inner node more", "a leaf more", "a weight less", "a value less", "beyond", "no node"]
+    kind = data.draw(st.sampled_from(faults))
     broken = whole
     if kind == "an inner node more":
         broken = whole._replace(first=np.array([0, whole.ballot.size + 1]), ballot=np.append(NO_BALLOT, whole.ballot))
@@ -110,6 +111,8 @@ def test_leaf_values__of_what_are_no_trees_are_refused(grown: list[TreeArrays], 
         )
     elif kind == "a weight less":
         broken = whole._replace(weight=whole.weight[1:])
+    elif kind == "a value less" and grown[0].value is not None:
+        broken = whole._replace(mixed=whole.mixed[1:])
     elif kind == "beyond" and grown[0].value is None:
         ballot = whole.ballot.copy()
         ballot[-1] = np.uint32(grown[0].counts.shape[1] + len(whole.mixed))

@@ -129,7 +129,7 @@ def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64]) -> NDArray[np.fl
     width = mixed.shape[1]
     is_leaf = ballot != NO_BALLOT
     leaves = np.append(0, np.cumsum(np.diff(first) // 2 + 1))  # of binary trees
-    if leaves[-1] != weight.size:
+    if leaves[-1] != weight.size or (numbers and len(mixed) != ballot.size):
         return None
     found = np.empty((weight.size, lambdas.size * width))
     share = np.empty(lambdas.size)
