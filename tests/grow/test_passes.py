@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -28,6 +30,7 @@ from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined_pieces
 from bigforest.grow.out_of_core.probes import CODES, PROJECTIONS, ColumnKind
+from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits, UpperTree
 from bigforest.sampling.bags import bag, distinct_rows, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -126,6 +129,34 @@ def test_passes__skip_what_is_finished(tmp_path: Path) -> None:
     grow_forest(store, config, tmp_path, resources=once, listener=silent, way=way)
     assert middle.read_bytes() == content
     assert [path.stat().st_mtime_ns for path in (first, last)] == times
+
+
+@contextmanager
+def few_files(more: int) -> Iterator[None]:
+    """Only so many files more than now may be open, unless the process asks for more."""
+    resource = pytest.importorskip("resource")
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with tempfile.TemporaryFile() as newest:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (newest.fileno() + more, most))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+
+def test_passes__open_more_files_than_systems_allow_at_first(tmp_path: Path) -> None:
+    """Those of 16 trees; and a node's rows from 40 runs of blocks, as of so many workers."""
+    store = store_of(wide_table(500, 2), tmp_path)
+    config, way = TrainConfig(trees=16), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 16, 0)
+    expected = parts(store, config, way)
+    with few_files(25):
+        assert parts(store, config, way) == expected
+    files, none = [tmp_path / f"rows-{number}" for number in range(40)], np.zeros(1, np.uint64)
+    for file in files:
+        with writing_rows(file, [0]) as add:
+            add([], (np.ones(1, np.uint64), none, none + np.uint64(1)))
+    with few_files(25):
+        assert load_rows(NodeRows(files, 0), [], 40)[1].size == 40
 
 
 def flip(path: Path, place: int) -> None:

@@ -33,6 +33,7 @@ from bigforest.kernels.out_of_core.row_files import checksum, pick_columns, pick
 from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.storage.array_file import damaged
 from bigforest.storage.atomic import write_whole
+from bigforest.storage.open_files import allow_many_files
 from bigforest.storage.paths import downloads, is_remote, uploads
 
 _WORD = np.dtype("<u8")
@@ -117,6 +118,7 @@ def load_rows(rows: NodeRows, kinds: Sequence[Matrix], most: int) -> tuple[list[
 
     most  rows of the node at most. Raises FormatError for a damaged or missing file.
     """
+    allow_many_files()  # one for each run of blocks, on each thread
     kinds = [_TAGS, *kinds]
     with downloads(rows.paths) as found, ExitStack() as stack:
         if len(found) != len(rows.paths):  # removed: another worker was faster

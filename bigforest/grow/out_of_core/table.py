@@ -41,6 +41,7 @@ from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
+from bigforest.storage.open_files import allow_many_files
 from bigforest.store.blocks import MatrixReader
 from bigforest.store.store import Store
 
@@ -217,6 +218,7 @@ class TableView(ABC):
         responses  record what went left and right.
         files      for the new nodes of rows of a request, unless small nodes follow.
         """
+        allow_many_files()  # two for each tree, on each thread
         store, numbers = self.store, self.context.stats.numbers
         items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
         read = np.empty(BLOCK_ROWS, self.kind.dtype)
