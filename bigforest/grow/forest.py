@@ -102,6 +102,7 @@ class Grower:
             self._executor.run_on_all_workers(compile_for, store.shape.extras, config, passes, resources.scratch)
         self._keep = keep and self._way.keeps
         self._kept: dict[int, list[Nodes]] = {}
+        self._kept_bytes = 0
         self.together = self._executor.size if self._way.limits is None else self._way.group
 
     def __enter__(self) -> Grower:
@@ -135,7 +136,8 @@ class Grower:
                 advance(len(wanted[index]))
                 if grown is not None and self._keep:
                     self._kept[wanted[index].start] = grown
-                    if sum(nodes.nbytes for part in self._kept.values() for nodes in part) > _KEPT_BYTES:
+                    self._kept_bytes += sum(nodes.nbytes for nodes in grown)
+                    if self._kept_bytes > _KEPT_BYTES:
                         self._keep, self._kept = False, {}
 
             self._executor.run(grow_part, own, end, (*self._task, self._keep))

@@ -17,6 +17,7 @@ import bigforest
 from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.checks import Nodes
 from bigforest.forest.load.groups import Trees
 from bigforest.grow.forest import Grower
 from bigforest.grow.memory import choose_grow_plan, in_memory
@@ -341,6 +342,17 @@ def test_train__within_a_budget_with_room_for_them_trees_are_at_hand(
         patch.setattr(Trees, "load", lambda *_: pytest.fail("trees are read"))
         first = forest.predict_proba(frame())
     assert first.equals(bigforest.read_forest(tmp_path / "f").predict_proba(frame()))
+
+
+def test_train__measures_trees_that_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all of them again after each part: a forest may have ten thousand parts."""
+    measured: list[int] = []
+    size = Nodes.nbytes.fget
+    assert size is not None
+    monkeypatch.setattr(Nodes, "nbytes", property(lambda nodes: measured.append(nodes.tree) or size(nodes)))
+    bigforest.train(frame(), "kind", **{**OPTIONS, "trees": 40})
+    assert measured
+    assert len(measured) == len(set(measured))
 
 
 def test_grow_plan__keeps_trees_where_there_is_room() -> None:
