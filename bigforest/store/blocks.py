@@ -97,7 +97,7 @@ class BlockReader(MatrixReader):
         self._codes = [feature.codes for feature in spec.features]
         columns = {width: sum(f.width == width for f in spec.features) for width in CODES}
         files = {
-            width: ColumnFile(path / CODES[width], 0, CODE_TYPES[width], count, spec.rows, block_rows, again)
+            width: ColumnFile(path / CODES[width], CODE_TYPES[width], count, spec.rows, block_rows, again)
             for width, count in columns.items()
         }
         super().__init__(files, place, range(-(-spec.rows // block_rows)), spec.rows, block_rows)
@@ -120,21 +120,18 @@ class ColumnFile:
     matrix  [columns, room for `most` rows], read-only: row 0 of what was read last of each column comes first.
     """
 
-    def __init__(
-        self, path: Path, start: int, dtype: np.dtype[Any], columns: int, rows: int, most: int, again: bool
-    ) -> None:
-        """start: the place of the matrix in the file; again: whether the file has been read before.
+    def __init__(self, path: Path, dtype: np.dtype[Any], columns: int, rows: int, most: int, again: bool) -> None:
+        """again: whether the file has been read before.
 
         Raises OSError when it cannot be opened.
         """
         self.path = path
-        self._start = start
         self._rows = rows
         self._size = dtype.itemsize
         # Columns are as far from each other, in units, as in the file, with room for a unit before and after.
         stride = most + (rows - most) % (_UNIT // self._size) + 2 * _UNIT // self._size
         room = np.empty((columns * stride * self._size + 3 * _UNIT) if columns else 0, np.uint8)
-        self._begin = _UNIT + (start - room.ctypes.data) % _UNIT
+        self._begin = _UNIT + -room.ctypes.data % _UNIT
         own = room[self._begin : self._begin + columns * stride * self._size]
         self._room = memoryview(room.data)
         self.matrix: NDArray[Any] = own.view(dtype).reshape(columns, stride) if columns else np.empty((0, most), dtype)
@@ -155,7 +152,7 @@ class ColumnFile:
 
     def read(self, slot: int, first: int, count: int) -> None:
         """Read the rows from `first` on of a column. Raises FormatError when the file is cut short."""
-        place, size = self._start + (slot * self._rows + first) * self._size, count * self._size
+        place, size = (slot * self._rows + first) * self._size, count * self._size
         at = self._begin + slot * self._stride
         target = self._room[at : at + size]
         if self._direct >= 0 and not self._is_cached(place, size) and self._read_past(at, place, size):
@@ -167,7 +164,7 @@ class ColumnFile:
         """Tell the system what will be read next: a block is a piece of every column, so without this a cold disk would
         be waited for column by column."""
         if self._direct < 0 and hasattr(os, "posix_fadvise"):
-            place = self._start + (slot * self._rows + first) * self._size
+            place = (slot * self._rows + first) * self._size
             os.posix_fadvise(self._file, place, count * self._size, os.POSIX_FADV_WILLNEED)
 
     def _is_cached(self, place: int, size: int) -> bool:

@@ -23,22 +23,21 @@ BLOCK = 65_536
     rows=st.sampled_from([1, 127, 65_535, 65_536, 65_537, 70_001, 131_072]),
     columns=st.integers(1, 4),
     dtype=st.sampled_from(["u1", "<u2", "<u4", "<f8"]),
-    start=st.sampled_from([0, 4, 4096, 5000]),
     again=st.booleans(),
     evicted=st.booleans(),
     block_rows=st.sampled_from([BLOCK, 100_000]),
 )
 @settings(deadline=None, max_examples=examples(60))
 def test_column_file__reads_what_is_there(
-    rows: int, columns: int, dtype: str, start: int, again: bool, evicted: bool, block_rows: int
+    rows: int, columns: int, dtype: str, again: bool, evicted: bool, block_rows: int
 ) -> None:
     values = np.random.default_rng(rows).integers(0, 250, (columns, rows)).astype(dtype)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "matrix.bin"
-        path.write_bytes(bytes(start) + values.tobytes())
+        path.write_bytes(values.tobytes())
         if evicted:
             evict(path)
-        file = ColumnFile(path, start, np.dtype(dtype), columns, rows, block_rows, again)
+        file = ColumnFile(path, np.dtype(dtype), columns, rows, block_rows, again)
         for first in range(0, rows, block_rows):
             count = min(block_rows, rows - first)
             for column in range(columns):
@@ -54,7 +53,7 @@ def test_column_file__cut_short(tmp_path: Path, again: bool) -> None:
     path = tmp_path / "matrix.bin"
     path.write_bytes(bytes(8 * 999))
     evict(path)
-    file = ColumnFile(path, 0, np.dtype("<f8"), 1, 1000, BLOCK, again)
+    file = ColumnFile(path, np.dtype("<f8"), 1, 1000, BLOCK, again)
     with pytest.raises(FormatError, match=r"matrix.bin is cut short"):
         file.read(0, 0, 1000)
     file.close()
@@ -70,7 +69,7 @@ def test_column_file__leaves_the_page_cache_alone_when_it_reads_again(tmp_path: 
         pytest.skip("this file system cannot be read past the page cache")
     for again in (True, False):
         evict(path)
-        file = ColumnFile(path, 0, values.dtype, 2, 2 * BLOCK, BLOCK, again)
+        file = ColumnFile(path, values.dtype, 2, 2 * BLOCK, BLOCK, again)
         file.read(1, BLOCK, BLOCK)
         file.close()
         assert (file.matrix[1, :BLOCK] == values[1, BLOCK:]).all()

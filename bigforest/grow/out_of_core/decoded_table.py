@@ -141,7 +141,7 @@ class ValueReader(MatrixReader):
         for width, kind in _TYPES.items():
             path = self._path.with_suffix(f".{width}")
             here, columns = (local_path(path), widths.count(width)) if width in widths else (path, 0)
-            files[width] = ColumnFile(here, 0, kind, columns, rows, store.block_rows, again=True)
+            files[width] = ColumnFile(here, kind, columns, rows, store.block_rows, again=True)
         super().__init__(files, decoded.place, blocks, rows, store.block_rows)
 
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
