@@ -45,6 +45,8 @@ def _row_bounds(path: Path) -> tuple[int, int]:
     with decoding(path):
         chunks = [chunk for group in row_groups(path) for chunk in group if chunk.name == "row"]
         bounds = [int.from_bytes(bound, "little") for chunk in chunks for bound in (chunk.low, chunk.high) if bound]
+        if not bounds:
+            raise ValueError("its footer does not say which rows it has")
         return min(bounds), max(bounds)
 
 

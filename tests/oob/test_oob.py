@@ -394,6 +394,14 @@ def test_report__in_several_files_of_rows_says_the_same(
         _ = read_forest(tmp_path / "several").oob
 
 
+def test_oob_rows_files__a_footer_without_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "oob").mkdir()
+    for number, name in enumerate(["row", "other"]):
+        pl.DataFrame({name: [number]}, schema={name: pl.UInt32}).write_parquet(oob_rows_path(tmp_path, number))
+    with pytest.raises(FormatError, match=r"rows-0000001.* \(its footer does not say which rows it has\)"):
+        oob_rows_files(tmp_path)
+
+
 def test_write_oob__no_row_out_of_bag() -> None:
     frame = pl.DataFrame({"x": [1.0, 2.0], "y": ["a", "b"]})
     forest = bigforest.train(frame, "y", trees=1, replace=False)
