@@ -6,7 +6,8 @@
 Contestants (`whole_fits.py`) take turns, each measurement in a process of its own that starts with nothing loaded and
 makes three files; kernels are compiled before. What is measured: wall and processor time from the start of the process
 until the last file is there, and the most memory that was resident (`first`); then the same once more in the same
-process, by stage, with everything imported (`again`; not where the first took a minute). Each uses its own reader,
+process, by stage, with everything imported (`again`; not where the first took a minute). By how much the first took
+longer is the stage `start`: imports, and whatever else is made at first use. Each uses its own reader,
 out-of-bag estimate, where it has one, and way to save. Growing with a report inside is measured without it too, so
 that `fit` is growing alone.
 
@@ -59,7 +60,7 @@ COLUMNS = {
     "accuracy": ("test accuracy", "{:.4f}"),
 }
 STAGE_NAMES = {
-    "start": "start and imports",
+    "start": "start and first use",
     "encode": "encode",
     "read": "read",
     "grow": "fit",
@@ -237,7 +238,7 @@ def picture(table: pl.DataFrame, place: Path) -> None:
         size = own.row(0, named=True)
         axis.set_title(f"{key[1]}, {size['rows']:,} x {size['features']}, {key[0]} trees", fontsize=9, loc="left")
         axis.set_xlabel("seconds", fontsize=8)
-    named = {"encode": "encode, read"} | {name: STAGE_NAMES[name] for name in STAGES if name not in ("encode", "read")}
+    named = {name: "encode, read" if name == "encode" else STAGE_NAMES[name] for name in STAGES if name != "read"}
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[name]) for name in named]
     figure.legend(
         handles, list(named.values()), loc="outside upper center", ncols=len(named), fontsize=8, frameon=False
