@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -136,12 +137,14 @@ def few_files(more: int) -> Iterator[None]:
     """Only so many files more than now may be open, unless the process asks for more."""
     resource = pytest.importorskip("resource")
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with tempfile.TemporaryFile() as newest:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (newest.fileno() + more, most))
-        try:
-            yield
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+    with ExitStack() as stack, Path(os.devnull).open() as any_file:
+        highest, newest = max(int(file.name) for file in Path("/dev/fd").iterdir()), any_file.fileno()
+        while newest <= highest:  # no number below is free: files that others have closed left gaps
+            newest = os.dup(newest)
+            stack.callback(os.close, newest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (newest + more, most))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (before, most))
+        yield
 
 
 def test_passes__open_more_files_than_systems_allow_at_first(tmp_path: Path) -> None:
