@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from columns_fits import option, ordinal, texts
+from columns_fits import option, ordinal, texts, ydf_columns
 from datasets import TARGET
 from numpy.typing import NDArray
 
@@ -212,17 +212,6 @@ def fit_ydf(train: pl.DataFrame, asked: Asked) -> Predict:
     import ydf
 
     ydf.verbose(0)
-    categories = texts(train)
-
-    def columns(frame: pl.DataFrame) -> dict[str, Any]:
-        return {
-            name: frame[name].fill_null("").to_numpy().astype(str)
-            if name in categories
-            else frame[name].cast(pl.Float32).to_numpy()
-            for name in frame.columns
-            if name != TARGET
-        }
-
     learner = ydf.RandomForestLearner(
         label=TARGET,
         task=ydf.Task.CLASSIFICATION if asked.classes else ydf.Task.REGRESSION,
@@ -230,10 +219,10 @@ def fit_ydf(train: pl.DataFrame, asked: Asked) -> Predict:
         num_threads=asked.threads,
         random_seed=asked.seed + 1,
     )
-    model = learner.train(columns(train) | {TARGET: train[TARGET].to_numpy()})
+    model = learner.train(ydf_columns(train) | {TARGET: train[TARGET].to_numpy()})
 
     def predict(frame: pl.DataFrame) -> NDArray[np.float64]:
-        found = model.predict(columns(frame))
+        found = model.predict(ydf_columns(frame))
         if not asked.classes:
             return found
         shares = np.zeros((frame.height, len(asked.classes)))
