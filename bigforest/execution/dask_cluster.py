@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 
 # Queued tasks per running task, so that no worker waits for the next.
 _AHEAD = 2
-# A task has at most this fraction of the remaining calls of its worker, and at most so many calls for each thread: a
-# task takes milliseconds of client and scheduler.
+# A task has at most a share of the remaining calls of its worker, one of _ROUNDS, and at most _TURNS calls for each
+# thread: a task takes milliseconds of client and scheduler.
 _ROUNDS = 2
 _TURNS = 8
 # How often parts of lost workers are requested again.
@@ -92,7 +92,7 @@ class ClusterExecutor(Executor):
     ) -> Iterator[tuple[int, HeldParts]]:
         """Where the results of one task for each worker are, which does a share of the calls on all its threads.
 
-        As long as the workers are the same, the same share goes to each, which so finds what it has fetched or read
+        As long as the workers are the same, the same share goes to each, which finds there what it fetched or read
         before; another does it where one is busy elsewhere or has gone.
         """
         seats = self._spread(len(job.arguments))

@@ -18,7 +18,7 @@ from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.flatten import grown_nodes, pack_parts
+from bigforest.forest.load.flatten import grown_nodes, pack
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.in_memory import forget_shared, grow_trees, rules_of, shared_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
@@ -67,7 +67,7 @@ class KeptTrees(NamedTuple):
 
     def packed(self, lambdas: tuple[float, ...], workers: int) -> FlatTrees:
         """The trees as predictions read them, packed by `workers` threads, their leaves shrunk by these lambdas."""
-        return pack_parts(self.parts, self.spec, lambdas, workers)
+        return pack(self.parts, self.spec, lambdas, workers)
 
 
 class Grower:

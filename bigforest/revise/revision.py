@@ -125,7 +125,7 @@ def _open(forest: Forest) -> Whole:
     trees = [part.roots.size for part in parts]
     check_order(paths, [part.tree for part in parts], trees)
     check_count(forest.directory, sum(trees), header)
-    return Whole(forest, header, paths, parts, pack(parts, len(forest.spec.features)))
+    return Whole(forest, header, paths, parts, pack([parts], forest.spec))
 
 
 def _write(whole: Whole, directory: Path, revision: Revision, counts: NDArray[np.int64]) -> None:

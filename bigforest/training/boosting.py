@@ -81,7 +81,7 @@ class _Boosting(NamedTuple):
         for tree in part:
             self.sampler.weigh(tree, self.weights.weights)
             [grown] = grow_trees(store, config, range(tree, tree + 1))
-            packed = pack(list(grown_nodes(tree, [grown.trees])), len(store.spec.features))
+            packed = pack([list(grown_nodes(tree, [grown.trees]))], store.spec)
             first = np.array([0, grown.trees.feature.size])
             nodes = GrownNodes(first, grown.trees.feature, grown.trees.weight, grown.trees.counts, None)
             ballots = ballots_of(nodes, store.spec.wide_weights)

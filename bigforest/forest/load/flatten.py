@@ -50,14 +50,10 @@ def load(
     return _join(packed, used)
 
 
-def pack(parts: Sequence[Nodes], features: int) -> FlatTrees:
-    """Pack checked nodes, each entry whole trees, of a forest with this many features."""
-    words = _words(sum(part.feature.size for part in parts))
-    return _join(_Apart(words, [words], [_pack_pieces(parts, words, features, np.empty(0))]), None)
-
-
-def pack_parts(parts: Sequence[list[Nodes]], spec: DataSpec, lambdas: Sequence[float], workers: int) -> FlatTrees:
-    """Pack all parts of a forest, each in pieces of whole trees, by `workers` threads; lambdas: see `load`."""
+def pack(
+    parts: Sequence[Sequence[Nodes]], spec: DataSpec, lambdas: Sequence[float] = (), workers: int = 1
+) -> FlatTrees:
+    """Pack all trees of a forest, in parts of pieces of whole trees, by `workers` threads; lambdas: see `load`."""
     sized = [(sum(piece.feature.size for piece in part), part) for part in parts]
     return _join(_pack_apart(sized, spec, lambdas, workers), None)
 
