@@ -179,8 +179,9 @@ def test_vote__oblique_nodes_on_any_values(data: st.DataObject) -> None:
     grown = [random_tree(random, features, 3, count, thresholds, weights) for count in splits]
     cell = st.sampled_from(thresholds) | number
     rows = data.draw(st.lists(st.tuples(*[cell] * features), min_size=1, max_size=9))
-    made = pack([nodes_of(tree, number) for number, tree in enumerate(grown)], features)
-    ready = Predictor(made, made.ballots("soft"), VoteRule("soft", "lowest", 0), spec_of(features, (5, 7, 9)))
+    spec = spec_of(features, (5, 7, 9))
+    made = pack([[nodes_of(tree, number) for number, tree in enumerate(grown)]], spec)
+    ready = Predictor(made, made.ballots("soft"), VoteRule("soft", "lowest", 0), spec)
     for dtype in (np.float64, np.float32):
         with np.errstate(over="ignore"):
             matrix = np.array(rows, dtype)

@@ -110,7 +110,7 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "PIECE_BYTES", data.draw(st.sampled_from([1, 300, 1 << 20])))
         found = stock.load(range(begin, end), data.draw(st.sampled_from([1, 2])))
-    expected = pack([nodes_of(tree, 0) for tree in grown[begin:end]], 3)
+    expected = pack([[nodes_of(tree, 0)] for tree in grown[begin:end]], SPEC)
     assert found.used.tolist() == stock.used.tolist()
     assert found.roots.tolist() == expected.roots.tolist()
     assert found.counts.tolist() == expected.counts.tolist()

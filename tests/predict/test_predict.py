@@ -87,9 +87,9 @@ def labelled(codes: list[int]) -> list[int | None]:
 
 
 def voting_of(grown: list[TreeArrays], rule: VoteRule) -> Predictor:
-    parts = [nodes_of(tree, number) for number, tree in enumerate(grown)]
-    made = pack(parts, FEATURES).with_narrow()
-    return Predictor(made, made.ballots(rule.ballots), rule, spec_of(FEATURES, (5, 7, 9)))
+    spec = spec_of(FEATURES, (5, 7, 9))
+    made = pack([[nodes_of(tree, number) for number, tree in enumerate(grown)]], spec).with_narrow()
+    return Predictor(made, made.ballots(rule.ballots), rule, spec)
 
 
 @given(st.data())
