@@ -4,8 +4,8 @@
 
 Prints, for each kind, the kernels that were compiled and what needed them first. Exits with 1 if there are any, or if a
 kernel was not called at all. Not a test by itself: run it with a wheel that `python -m bigforest.api.ship` made, in a
-fresh environment. CI does so for classes alone: all kinds take minutes. Its tables and options are others than those by
-which kernels are chosen for a wheel (bigforest/api/warm_rest.py).
+fresh environment, as CI does. Its tables and options are others than those by which kernels are chosen for a wheel
+(bigforest/api/warm_rest.py).
 """
 
 from __future__ import annotations
@@ -102,15 +102,8 @@ def check(kind: str, folder: Path, done: Callable[[str], None]) -> None:
                 about = f"{name} {more} "
                 grown = train(kind, columns, folder, **more)
                 done(about + "train")
-                answer(grown, columns, folder, numbers)
-                done(about + "predict")
-                if name == "all":
-                    explain(grown, columns, numbers, lambda part, about=about: done(about + part))
-                if not numbers:
-                    revise(grown, columns, folder)
-                    done(about + "revise")
-                bigforest.train(columns, "y", resume=folder / "forest", trees=6, listener=silent)
-                done(about + "add trees")
+                if "splitter" not in own:  # else the forest is used as one of the best splits
+                    use(grown, columns, folder, name == "all", lambda part, about=about: done(about + part))
                 with patch("bigforest.grow.forest.choose_grow_plan", lambda *_: _PASSES):
                     train(kind, columns, folder, **more)
                 done(about + "passes")
@@ -120,6 +113,22 @@ def check(kind: str, folder: Path, done: Callable[[str], None]) -> None:
             with patch("bigforest.grow.forest.choose_grow_plan", lambda *_: _PASSES):
                 train(kind, frame, folder, **more)
             done(f"{more} passes")
+
+
+def use(
+    grown: bigforest.Forest, frame: pl.DataFrame, folder: Path, explained: bool, done: Callable[[str], None]
+) -> None:
+    """Predict, explain, revise and go on with a forest."""
+    numbers = grown.spec.target.task == "regression"
+    answer(grown, frame, folder, numbers)
+    done("predict")
+    if explained:
+        explain(grown, frame, numbers, done)
+    if not numbers:
+        revise(grown, frame, folder)
+        done("revise")
+    bigforest.train(frame, "y", resume=folder / "forest", trees=6, listener=silent)
+    done("add trees")
 
 
 def _only(frame: pl.DataFrame, dtype: Any) -> pl.DataFrame:
