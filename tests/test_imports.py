@@ -11,9 +11,11 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+import polars as pl
 import pytest
 
 import bigforest
@@ -230,6 +232,26 @@ def _loaded(code: str) -> set[str]:
 
 def test_import_bigforest__loads_nothing_costly() -> None:
     assert not _loaded("import bigforest") & COSTLY
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_training_and_predicting__load_no_pandas(task: str, tmp_path: Path) -> None:
+    """pyarrow's ways to and from numpy would import it, as it is installed here."""
+    assert find_spec("pandas") is not None
+    rows = 200
+    columns = {
+        "x": [0.5 * row if row % 7 else None for row in range(rows)],
+        "c": ["abc"[row % 3] for row in range(rows)],
+    }
+    pl.DataFrame(columns | {"y": [row % 2 for row in range(rows)]}).write_parquet(tmp_path / "table.parquet")
+    code = f"""
+import bigforest
+folder = {str(tmp_path)!r}
+bigforest.train(folder + "/table.parquet", "y", task={task!r}, trees=3, out=folder + "/y.forest")
+bigforest.predict_file(folder + "/y.forest", folder + "/table.parquet", folder + "/found.parquet")
+"""
+    assert "pandas" not in _loaded(code)
+    assert (tmp_path / "found.parquet").exists()
 
 
 def test_help__loads_neither_bigforest_nor_polars() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import as_numpy
 from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.execution.resources import Resources
@@ -136,7 +137,7 @@ def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
     """The bag weight in each node."""
     for span in trees.spans(entries):
         for batch in batches(span, len(trees.header.spec.target.classes), ["weight"]):
-            yield batch.column("weight").to_numpy().astype(np.float64)
+            yield as_numpy(batch.column("weight")).astype(np.float64)
 
 
 class PartPlan(NamedTuple):

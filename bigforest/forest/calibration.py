@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.files import has_spread
@@ -171,7 +172,7 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
     held: list[CalibrationRows] = []
     size = begin = 0
     for batch in oob_row_batches(forest.directory, names):
-        places = pa.array(np.arange(begin, begin + batch.num_rows))
+        places = arrow_array(np.arange(begin, begin + batch.num_rows))
         begin += batch.num_rows
         used = batch.append_column("place", places).filter(pc.is_valid(batch.column("prediction")))
         if forest.config.calibration is not None:
@@ -212,8 +213,8 @@ def _drawn(batch: pa.RecordBatch, key: np.uint64) -> tuple[NDArray[np.int64], ND
     """Place, number and draw of each row."""
     from bigforest.kernels.common.rng import draw_rows
 
-    places = batch.column("place").to_numpy(zero_copy_only=False)
-    numbers = batch.column("row").to_numpy(zero_copy_only=False).astype(np.uint64)
+    places = as_numpy(batch.column("place"))
+    numbers = as_numpy(batch.column("row")).astype(np.uint64)
     draws = np.empty(numbers.size, np.uint64)
     with np.errstate(over="ignore"):
         draw_rows(key, numbers, draws)
@@ -222,14 +223,14 @@ def _drawn(batch: pa.RecordBatch, key: np.uint64) -> tuple[NDArray[np.int64], ND
 
 def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
     """Raises ValueError for numbers that are not finite."""
-    truth, prediction = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("truth", "prediction"))
+    truth, prediction = (as_numpy(batch.column(name), np.nan) for name in ("truth", "prediction"))
     if not (np.isfinite(truth).all() and np.isfinite(prediction).all()):
         raise ValueError("a truth or prediction is not finite")
-    voters, spread = batch.column("trees").to_numpy(zero_copy_only=False), np.full(truth.size, np.nan)
+    voters, spread = as_numpy(batch.column("trees")), np.full(truth.size, np.nan)
     if SPREAD in batch.schema.names:
         column = batch.column(SPREAD)
-        spread = column.to_numpy(zero_copy_only=False).astype(np.float64)
-        known = column.is_valid().to_numpy(zero_copy_only=False)
+        spread = as_numpy(column, np.nan).astype(np.float64)
+        known = as_numpy(column.is_valid())
         if not (np.isfinite(spread[known]).all() and (spread[known] >= 0.0).all()):
             raise ValueError("a spread is negative or not finite")
     none = np.empty(0)
@@ -241,10 +242,10 @@ def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> Calibrati
     truth, prediction = (pc.index_in(batch.column(name), value_set=known) for name in ("truth", "prediction"))
     if truth.null_count or prediction.null_count:
         raise ValueError("a truth or prediction is none of the classes")
-    codes, answers = (found.to_numpy(zero_copy_only=False).astype(np.int64) for found in (truth, prediction))
+    codes, answers = (as_numpy(found).astype(np.int64) for found in (truth, prediction))
     share, confidence = np.zeros(batch.num_rows), np.zeros(batch.num_rows)
     for k, column in enumerate(batch.columns[4:-1]):  # one class at a time: there may be thousands
-        own = column.to_numpy(zero_copy_only=False)
+        own = as_numpy(column, np.nan)
         if column.null_count or not ((own >= 0.0) & (own <= 1.0 + _ROUNDING)).all():
             raise ValueError("a share of the votes is not from 0 to 1")
         np.copyto(share, own, where=codes == k)

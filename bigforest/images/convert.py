@@ -251,9 +251,11 @@ class _Conversion:
         """The rows of a chunk: image where wanted, the features, target where there are labels."""
         import pyarrow as pa
 
+        from bigforest.common.arrow_arrays import arrow_array
+
         values = self._features(chunk)
-        arrays: dict[str, Any] = {NAME: pa.array(chunk.names, pa.string())} if self._names else {}
-        arrays.update((name, pa.array(values[place])) for place, name in enumerate(self.columns))
+        arrays: dict[str, Any] = {NAME: arrow_array(chunk.names, pa.string())} if self._names else {}
+        arrays.update((name, arrow_array(values[place])) for place, name in enumerate(self.columns))
         if chunk.labels is not None:
             arrays[TARGET] = chunk.labels.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
         return pa.table(arrays)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.files import open_parquet, write_table, write_tables
 from bigforest.forest.format.schema import (
@@ -100,9 +101,9 @@ def write_report(
     error, reached = error_curve(changes, store)
     curve = pa.Table.from_arrays(
         [
-            pa.array(np.arange(1, error.size + 1, dtype=np.uint32)),
-            pa.array(error, mask=reached == 0),
-            pa.array(reached.astype(np.uint64)),
+            arrow_array(np.arange(1, error.size + 1, dtype=np.uint32)),
+            arrow_array(error, mask=reached == 0),
+            arrow_array(reached.astype(np.uint64)),
         ],
         schema=judged.curve,
     )
@@ -176,7 +177,7 @@ def _numbered(
     rows = slice(first, first + accumulator.voters.size)
     known = store.row_numbers
     numbers = np.arange(rows.start, rows.stop, dtype=np.uint64) if known is None else known[rows]
-    return [pa.array(numbers), truth, prediction, pa.array(accumulator.voters), *shares]
+    return [arrow_array(numbers), truth, prediction, arrow_array(accumulator.voters), *shares]
 
 
 class _Numbers:
@@ -196,7 +197,7 @@ class _Numbers:
         weight = row_weights(store, first, first + used.size)
         self._sums.add(truth[used], mean[used], None if weight is None else weight[used])
         spread = deviation(accumulator.spread, accumulator.voters)
-        return pa.array(truth), pa.array(mean, mask=~used), [pa.array(spread, mask=accumulator.voters < 2)]
+        return arrow_array(truth), arrow_array(mean, mask=~used), [arrow_array(spread, mask=accumulator.voters < 2)]
 
     def join(self, other: _Numbers) -> None:
         """See RowSums."""
@@ -206,7 +207,8 @@ class _Numbers:
         """See RowSums."""
         rows = self._sums.rows
         found = asdict(self._sums.result()) if rows else dict.fromkeys(("r2", "mse", "mae"))
-        return {"metrics": pa.Table.from_pylist([{"rows": rows, **found}], schema=NUMBER_METRICS)}
+        columns = {"rows": [rows]} | {name: [value] for name, value in found.items()}
+        return {"metrics": arrow_table(columns, NUMBER_METRICS)}
 
 
 class _Classes:
@@ -232,9 +234,9 @@ class _Classes:
         self._pairs.add(truth[used], prediction[used], weight)
         self._metrics.add(truth[used], prediction[used], shares[used], weight)
         return (
-            known.take(pa.array(truth)),
-            known.take(pa.array(prediction, mask=~used)),
-            [pa.array(shares[:, k], mask=~used) for k in range(shares.shape[1])],
+            known.take(arrow_array(truth)),
+            known.take(arrow_array(prediction, mask=~used)),
+            [arrow_array(shares[:, k], mask=~used) for k in range(shares.shape[1])],
         )
 
     def join(self, other: _Classes) -> None:
@@ -297,12 +299,12 @@ class _Pairs:
     def table(self, known: pa.Array) -> pa.Table:
         """The pairs that occur, ascending, with the labels `known` of the classes."""
         columns = {
-            "truth": known.take(pa.array(self._found // self._classes)),
-            "prediction": known.take(pa.array(self._found % self._classes)),
+            "truth": known.take(arrow_array(self._found // self._classes)),
+            "prediction": known.take(arrow_array(self._found % self._classes)),
             "rows": self._sums[0].astype(np.uint64),
             "weight": self._sums[1] * self._step,
         }
-        return pa.table(columns, schema=confusion(known.type))
+        return arrow_table(columns, confusion(known.type))
 
 
 def _present(pairs: NDArray[np.uint64], classes: int) -> NDArray[np.uint64]:
@@ -348,7 +350,7 @@ def _read_scores(scores: Scores, store: Store, directory: Path, number: int, upt
     with open_parquet(oob_rows_path(directory, number)) as file:
         name = file.schema_arrow.names[-1]
         for batch in file.iter_batches(BLOCK_ROWS, columns=[name], use_threads=False):
-            shares = batch.column(0).to_numpy(zero_copy_only=False)
+            shares = as_numpy(batch.column(0), np.nan)
             truth = store.labels(first, first + len(shares))
             used = shares <= upto  # false of rows without votes
             weight = row_weights(store, first, first + len(shares))
@@ -359,9 +361,9 @@ def _read_scores(scores: Scores, store: Store, directory: Path, number: int, upt
 def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:
     """One row per class and one for all, as in oob/metrics.parquet; without rows nothing but their number."""
     codes = [*range(len(known)), None]
-    columns: dict[str, Any] = {"class": known.take(pa.array(codes, pa.int64()))}
+    columns: dict[str, Any] = {"class": known.take(arrow_array(codes, pa.int64()))}
     for name in ("rows", "predicted"):
         columns[name] = [getattr(one, name) for one in found] or [0] * len(codes)
     for name in METRICS:
         columns[name] = [getattr(one, name) for one in found] or [None] * len(codes)
-    return pa.table(columns, schema=metrics(known.type))
+    return arrow_table(columns, metrics(known.type))

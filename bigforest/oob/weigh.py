@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
@@ -175,8 +176,8 @@ def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, h
     done = 0
     for batch in batches(whole_parts([path])[0], len(spec.target.classes), ["left", "right"]):
         here = slice(done, done + batch.num_rows)
-        leaf[here] = batch["left"].is_null().to_numpy(zero_copy_only=False)
-        right[here] = batch["right"].fill_null(0).to_numpy()
+        leaf[here] = as_numpy(batch["left"].is_null())
+        right[here] = as_numpy(batch["right"], 0)
         done = here.stop
     starts = np.append(group.packed.roots, nodes).astype(np.int64)
     add_up(starts, np.where(leaf, LEAF, 0).astype(np.int32), right, held)
@@ -201,16 +202,17 @@ def _pieces(path: Path, store: Store, found: _Described, held: NDArray[np.int64]
         here = slice(done, done + table.num_rows)
         done = here.stop
         columns = {
-            "weight": pa.array(found.weight[here]),
-            "gain": pa.array(found.gain[here], mask=found.leaf[here]),
+            "weight": arrow_array(found.weight[here]),
+            "gain": arrow_array(found.gain[here], mask=found.leaf[here]),
             "default_left": _larger_left(table, store, found, here),
         }
         if store.spec.target.task == "regression":
-            columns["value"] = pa.array(found.value[here])
+            columns["value"] = arrow_array(found.value[here])
         else:
             kind = table.schema.field("counts").type
-            ends = pa.array(np.arange(table.num_rows + 1, dtype=np.int64) * held.shape[1], pa.int32())
-            columns["counts"] = pa.ListArray.from_arrays(ends, pa.array(held[here].ravel(), kind.value_type), type=kind)
+            ends = arrow_array(np.arange(table.num_rows + 1, dtype=np.int64) * held.shape[1], pa.int32())
+            counts = arrow_array(held[here].ravel(), kind.value_type)
+            columns["counts"] = pa.ListArray.from_arrays(ends, counts, type=kind)
         for name, column in columns.items():
             place = table.schema.get_field_index(name)
             table = table.set_column(place, table.schema.field(place), column)
@@ -226,8 +228,8 @@ def _larger_left(table: pa.Table, store: Store, found: _Described, rows: slice) 
     known = {feature.name for feature in store.spec.features if feature.kind == "numeric" and not feature.missing}
     feature, given = table["feature"].chunk(0), table["default_left"].chunk(0)
     told = np.array([name in known for name in feature.dictionary.to_pylist()] + [False])
-    here = np.flatnonzero(told[feature.indices.fill_null(-1).to_numpy()])
+    here = np.flatnonzero(told[as_numpy(feature.indices, -1)])
     node = rows.start + here
-    column = given.fill_null(False).to_numpy(zero_copy_only=False).copy()
+    column = as_numpy(given, False).copy()
     column[here] = found.weight[node + 1] >= found.weight[found.root[node] + found.right[node]]
-    return pa.array(column, mask=given.is_null().to_numpy(zero_copy_only=False))
+    return arrow_array(column, mask=as_numpy(given.is_null()))

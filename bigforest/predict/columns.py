@@ -143,12 +143,14 @@ def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule, rows: pl
         return [pl.Series(name, found[:, place]) for place, name in enumerate(rule.conformal_names)]
     import pyarrow as pa
 
+    from bigforest.common.arrow_arrays import arrow_array
+
     # The classes row by row, which Arrow cuts into lists; of text as strings, for any kind of it is made from these.
     members = labels(np.nonzero(found)[1].astype(np.int32), spec)
     plain = members.cast(pl.String) if isinstance(members.dtype, pl.Enum | pl.Categorical) else members
     ends = np.zeros(len(found) + 1, np.int64)
     np.cumsum(found.sum(axis=1), out=ends[1:])
-    lists = pa.LargeListArray.from_arrays(pa.array(ends), plain.to_arrow())
+    lists = pa.LargeListArray.from_arrays(arrow_array(ends), plain.to_arrow())
     return [pl.Series("set", lists).cast(pl.List(label_type(spec.target)))]
 
 

@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.forest.oob_rows import oob_row_batches
 from bigforest.metrics.classes import log_losses
@@ -103,8 +104,8 @@ def _scores(
         raise FormatError(f"{forest.directory}: a truth in the out-of-bag report is no class; the forest is damaged")
     if metric == "error":
         wrong = (prediction != truth).fill_null(True).to_numpy().astype(np.float64)  # null: rejected, or out of no bag
-        return np.where(batch.column("trees").to_numpy() > 0, wrong, np.nan), codes
-    shares = np.column_stack([column.to_numpy(zero_copy_only=False) for column in batch.columns[3:]]).astype(float)
+        return np.where(as_numpy(batch.column("trees")) > 0, wrong, np.nan), codes
+    shares = np.column_stack([as_numpy(column, np.nan) for column in batch.columns[3:]]).astype(float)
     if metric == "auc":
         return shares[:, 1], codes
     return log_losses(shares[np.arange(codes.size), codes]), codes

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array
 from bigforest.common.errors import DataError
 from bigforest.common.events import Listener, silent
 from bigforest.forest.format.checks import Nodes
@@ -70,10 +71,10 @@ def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64]) -> pa.T
     kind = table.schema.field("counts").type
     if kind.value_type == pa.uint32() and counts.max() > _MOST_ROWS:
         raise DataError(f"more than {_MOST_ROWS} rows of the secondary set are of one class; take fewer")
-    offsets = pa.array(np.arange(0, counts.size + 1, counts.shape[1]), pa.int32())
+    offsets = arrow_array(np.arange(0, counts.size + 1, counts.shape[1]), pa.int32())
     columns = {
-        "counts": pa.ListArray.from_arrays(offsets, pa.array(counts.ravel(), kind.value_type), type=kind),
-        "weight": pa.array(counts.sum(axis=1).astype(np.uint64)),
+        "counts": pa.ListArray.from_arrays(offsets, arrow_array(counts.ravel(), kind.value_type), type=kind),
+        "weight": arrow_array(counts.sum(axis=1).astype(np.uint64)),
     }
     for name, column in columns.items():
         place = table.schema.get_field_index(name)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, silent
 from bigforest.forest.format.checks import Nodes
@@ -84,17 +85,17 @@ def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ti
     before: NDArray[np.int64] = np.cumsum(kept) - kept
     root = np.repeat(part.roots, np.diff(part.starts))
     number: NDArray[np.uint32] = (before - before[root]).astype(np.uint32)
-    leaf = cut | table["left"].chunk(0).is_null().to_numpy(zero_copy_only=False)
+    leaf = cut | as_numpy(table["left"].chunk(0).is_null())
     right_child = np.where(leaf, 0, number[np.where(leaf, 0, root + part.right)]).astype(np.uint32)
     kinds = table["kind"].chunk(0)
-    kind = np.array([KINDS.index(name) for name in kinds.dictionary.to_pylist()])[kinds.indices.to_numpy()]
+    kind = np.array([KINDS.index(name) for name in kinds.dictionary.to_pylist()])[as_numpy(kinds.indices)]
     columns = {
-        name: table[name].chunk(0).take(pa.array(left_over, mask=cut[left_over] if name in _OF_SPLITS else None))
+        name: table[name].chunk(0).take(arrow_array(left_over, mask=cut[left_over] if name in _OF_SPLITS else None))
         for name in NODES.names
     }
-    columns["node"] = pa.array(number[kept])
-    columns["left"] = pa.array(number[kept] + np.uint32(1), mask=leaf[kept])
-    columns["right"] = pa.array(right_child[kept], mask=leaf[kept])
+    columns["node"] = arrow_array(number[kept])
+    columns["left"] = arrow_array(number[kept] + np.uint32(1), mask=leaf[kept])
+    columns["right"] = arrow_array(right_child[kept], mask=leaf[kept])
     codes = np.where(cut, 0, kind)[kept].astype(np.int8)
-    columns["kind"] = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(KINDS))
+    columns["kind"] = pa.DictionaryArray.from_arrays(arrow_array(codes), arrow_array(KINDS))
     return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=table.schema.remove_metadata())

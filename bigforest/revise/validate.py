@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_table
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, silent, stage
 from bigforest.execution.arguments import resources_of
@@ -139,7 +140,7 @@ def measure(
         "rejected": counts[1].astype(np.uint64),
         "rows": np.full(forest.trees, known, np.uint64),
     }
-    return pa.table(columns, schema=VALIDATION)
+    return arrow_table(columns, VALIDATION)
 
 
 def check_validation(source: Source, spec: DataSpec) -> FeatureMap:

@@ -96,9 +96,11 @@ def stored_labels(target: TargetSpec) -> Any:
     """
     import pyarrow as pa
 
+    from bigforest.common.arrow_arrays import arrow_array
+
     if not target.classes:
-        return pa.array([], pa.float64())
-    return pa.array(target.classes) if target.dtype in _TEXT else label_series(target).to_arrow()
+        return arrow_array([], pa.float64())
+    return arrow_array(target.classes) if target.dtype in _TEXT else label_series(target).to_arrow()
 
 
 def proba_names(target: TargetSpec) -> list[str]:

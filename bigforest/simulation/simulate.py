@@ -272,10 +272,12 @@ def _groups(config: SimulationConfig, truth: bool, listener: Listener) -> Iterat
 def _table(rows: DrawnRows, classes: int, truth: bool) -> pa.Table:
     import pyarrow as pa
 
+    from bigforest.common.arrow_arrays import arrow_array
+
     by_column = np.asfortranarray(rows.values)
-    columns = {f"x{number}": pa.array(by_column[:, number]) for number in range(by_column.shape[1])}
+    columns = {f"x{number}": arrow_array(by_column[:, number]) for number in range(by_column.shape[1])}
     label = np.uint8 if classes <= 256 else np.uint16
     if truth:
-        columns["truth"] = pa.array(rows.truth.astype(label))
-    columns["target"] = pa.array(rows.target.astype(label))
+        columns["truth"] = arrow_array(rows.truth.astype(label))
+    columns["target"] = arrow_array(rows.target.astype(label))
     return pa.table(columns)

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import BigForestError, DataError, reason
 
 # What Arrow, Polars and Python raise for damaged bytes. A panic is not an Exception.
@@ -107,7 +108,7 @@ def _with_sound_views(array: Any) -> Any:
         values = array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size)
         return pa.FixedSizeListArray.from_arrays(_sound(values), type=kind, mask=array.is_null())
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        begins = pa.array(array.offsets.to_numpy().copy())  # no part of longer ones
+        begins = arrow_array(as_numpy(array.offsets).copy())  # no part of longer ones
         return type(array).from_arrays(begins, _sound(array.values), type=kind, mask=array.is_null())
     raise ValueError(f"the type {kind} is not supported")
 
@@ -116,7 +117,7 @@ def _with_empty_views(array: Any) -> Any:
     """Views are of 16 bytes, of which an empty one has none but zeros."""
     _, views, *texts = array.buffers()
     rows = slice(array.offset, array.offset + len(array))
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    valid = as_numpy(array.is_valid())
     sound = np.frombuffer(views, np.uint64).reshape(-1, 2)[rows] * valid[:, np.newaxis]
     bits = np.packbits(valid, bitorder="little")
     return pa.Array.from_buffers(array.type, len(array), [pa.py_buffer(bits), pa.py_buffer(sound), *texts])

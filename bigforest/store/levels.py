@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.schema.dataspec import DataSpec, FeatureSpec
 from bigforest.storage.arrow import naming_faults
@@ -74,7 +75,7 @@ def level_tables(feature: int, first: int, levels: pl.Series) -> Iterator[pa.Tab
         piece = levels.slice(start, GROUP_LEVELS)
         code = np.arange(first + start, first + start + len(piece), dtype=np.uint32)
         columns = [np.full(len(piece), feature, np.uint32), code, piece.to_arrow().cast(pa.string())]
-        yield pa.Table.from_arrays([pa.array(column) for column in columns], schema=LEVELS)
+        yield pa.Table.from_arrays([arrow_array(column) for column in columns], schema=LEVELS)
 
 
 class LevelsFile:
@@ -126,8 +127,8 @@ def checked_levels(table: pa.Table, spec: DataSpec, path: Path) -> Levels:
     first = np.array([int(feature.missing) for feature in spec.features], np.int64)
     sound = (
         table.num_rows == offsets[-1]
-        and np.array_equal(table["feature"].to_numpy(), np.repeat(np.arange(wanted.size), wanted))
-        and np.array_equal(table["code"].to_numpy(), np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, wanted))
+        and np.array_equal(as_numpy(table["feature"]), np.repeat(np.arange(wanted.size), wanted))
+        and np.array_equal(as_numpy(table["code"]), np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, wanted))
         and all(_ascends(levels.of(number), feature) for number, feature in enumerate(spec.features))
     )
     if not sound:

@@ -14,11 +14,10 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.schema.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, WeightSpec, code_width
 from bigforest.schema.options import Exact
 from bigforest.storage.atomic import remove
@@ -317,5 +316,5 @@ class StoreWriter:
         with pq.ParquetFile(readable(path)) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
-                feature = pc.add(table["feature"], pa.scalar(len(self._features), pa.uint32()))
+                feature = arrow_array(as_numpy(table["feature"]) + np.uint32(len(self._features)))
                 self._levels.add([table.set_column(0, LEVEL_SCHEMA.field(0), feature)])

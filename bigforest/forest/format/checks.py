@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.levels import check_levels
@@ -122,7 +123,7 @@ def check_batch(
     threshold = _numbers(column["threshold"])
     require(not np.isnan(threshold)[~leaf & ~category].any(), "a threshold is not a number")
     require(not np.isnan(_numbers(column["gain"]))[~leaf].any(), "a gain is not a number")
-    default_left = column["default_left"].fill_null(False).to_numpy(zero_copy_only=False)
+    default_left = as_numpy(column["default_left"], False)
     counts, value = _answers(column["counts"], column["value"], spec, require)
     numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
     tree, node, left, right, depth, weight = numbers.values()
@@ -134,20 +135,20 @@ def check_batch(
 
 
 def _nulls(array: Any) -> NDArray[np.bool_]:
-    return array.is_null().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    return as_numpy(array.is_null())
 
 
 def _numbers(array: Any) -> NDArray[Any]:
     """Values as numpy; where null, anything."""
     if array.null_count == 0:
-        return array.to_numpy()  # type: ignore[no-any-return]
+        return as_numpy(array)
     values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
     return values[array.offset : array.offset + len(array)]
 
 
 def _of_kind(kind: Any, wanted: str, require: Any) -> NDArray[np.bool_]:
     names = kind.dictionary.to_pylist()
-    index = kind.indices.to_numpy()
+    index = as_numpy(kind.indices)
     require(
         all(names[i] in KINDS for i in np.unique(index)),
         f"a node is of a kind other than {' or '.join(KINDS)}",
@@ -165,7 +166,7 @@ def _features(
 ) -> NDArray[np.int32]:
     place = {feature.name: position for position, feature in enumerate(spec.features)}
     known = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
-    index = column.indices.fill_null(-1).to_numpy()
+    index = as_numpy(column.indices, -1)
     feature = known[index]
     without = leaf | oblique
     require(np.array_equal(feature == LEAF, without), "a node splits on a feature that the dataspec does not have")
@@ -186,6 +187,6 @@ def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDA
     classes = len(spec.target.classes)
     require(value.null_count == len(value), "value must be null where classes are predicted")
     require(counts.null_count == 0, "a node has no counts")
-    lengths = np.diff(counts.offsets.to_numpy())
+    lengths = np.diff(as_numpy(counts.offsets))
     require((lengths == classes).all(), f"counts must hold one number for each of the {classes} classes")
-    return counts.flatten().to_numpy().reshape(-1, classes), None
+    return as_numpy(counts.flatten()).reshape(-1, classes), None

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import (
     Header,
@@ -111,7 +111,8 @@ def leaf_targets_path(directory: Path, first_tree: int) -> Path:
 
 def write_values(directory: Path, values: NDArray[np.float64], spec: DataSpec, config: TrainConfig) -> None:
     """Write the different targets, ascending."""
-    write_table(pa.table([values], schema=TARGET_VALUES), values_path(directory), VALUES_KIND, spec, config)
+    table = arrow_table({"value": values}, TARGET_VALUES)
+    write_table(table, values_path(directory), VALUES_KIND, spec, config)
 
 
 def leaves_tables(
@@ -122,9 +123,9 @@ def leaves_tables(
     weight: NDArray[np.uint32],
 ) -> Iterator[pa.Table]:
     """The leaves `node` of a tree, as tables that each are a row group; the targets of leaf i begin at start[i]."""
-    trees = pa.array(np.full(node.size, tree, np.uint32))
+    trees = arrow_array(np.full(node.size, tree, np.uint32))
     lists = (_lists(start, entries) for entries in (code, weight))
-    table = pa.Table.from_arrays([trees, pa.array(node), *lists], schema=LEAF_TARGETS)
+    table = pa.Table.from_arrays([trees, arrow_array(node), *lists], schema=LEAF_TARGETS)
     begin = 0
     while begin < node.size:
         end = max(begin + 1, int(start.searchsorted(start[begin] + _GROUP_ENTRIES, side="right")) - 1)
@@ -135,7 +136,7 @@ def leaves_tables(
 def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
     """A column of lists, of which list i has the entries from start[i] to before start[i + 1]."""
     kind = LEAF_TARGETS.field("targets").type
-    return pa.ListArray.from_arrays(pa.array(start.astype(np.int32)), pa.array(entries), type=kind)
+    return pa.ListArray.from_arrays(arrow_array(start.astype(np.int32)), arrow_array(entries), type=kind)
 
 
 def targets_files(directory: Path) -> list[Path]:
@@ -166,7 +167,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
             if leaf + own.size > leaves or entry + codes.size > room:
                 raise FormatError(f"{path} has more rows than it says; the forest is damaged")
             tree[leaf : leaf + own.size] = own
-            node[leaf : leaf + own.size] = batch.column("node").to_numpy()
+            node[leaf : leaf + own.size] = as_numpy(batch.column("node"))
             start[leaf + 1 : leaf + 1 + own.size] = ends + entry
             code[entry : entry + codes.size], reach[entry : entry + codes.size] = codes, weights
             leaf, entry = leaf + own.size, entry + codes.size
@@ -197,7 +198,7 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
         _, ends, codes, weights = _leaves(batch, path)
         if codes.size and int(codes.max()) >= places.size:
             raise FormatError(f"{path}: a target is not in the training table; the forest is damaged")
-        tree = pc.add(batch.column("tree"), pa.scalar(offset, pa.uint32()))
+        tree = arrow_array(as_numpy(batch.column("tree")) + np.uint32(offset))
         lists = (_lists(np.append(0, ends), some) for some in (places[codes], weights))
         yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS)
 
@@ -214,7 +215,7 @@ def _read_values(directory: Path, header: Header) -> NDArray[np.float64]:
     path = values_path(directory)
     table = read_table(path, VALUES_KIND, TARGET_VALUES, header.identity)[1]
     column = table["value"]
-    value = np.array(column.to_numpy(), np.float64)
+    value = np.array(as_numpy(column), np.float64)
     if column.null_count or not value.size or not np.isfinite(value).all() or (np.diff(value) < 0.0).any():
         raise FormatError(f"{path}: the targets are not ascending numbers; the forest is damaged")
     return value
@@ -254,13 +255,13 @@ def _leaves(
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]]:
     """The trees of some leaves, where the targets of each end, counted from the first, and their codes and weights."""
     lists = [batch.column(name) for name in ("targets", "weights")]
-    offsets = [column.offsets.to_numpy().astype(np.int64) for column in lists]
+    offsets = [as_numpy(column.offsets).astype(np.int64) for column in lists]
     lengths = [np.diff(found) for found in offsets]
     entries = [column.flatten() for column in lists]
-    if any(column.null_count for column in [*batch.columns, *entries]) or not np.array_equal(*lengths):
+    if any(column.null_count for column in [*batch.columns, *entries]) or not np.array_equal(lengths[0], lengths[1]):
         raise FormatError(f"{path}: a leaf lacks a weight for one of its targets; the forest is damaged")
     ends = np.cumsum(lengths[0]).astype(np.uint64)
-    return batch.column("tree").to_numpy(), ends, entries[0].to_numpy(), entries[1].to_numpy()
+    return as_numpy(batch.column("tree")), ends, as_numpy(entries[0]), as_numpy(entries[1])
 
 
 def _sound(

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.forest.format.files import Header, read_table, write_tables
 from bigforest.kernels.common.layout import LevelLists
 from bigforest.schema.config import TrainConfig
@@ -57,7 +58,7 @@ def levels_column(
     of = np.repeat(feature, np.diff(lists.start))
     missing = np.array([known.missing for known in spec.features])[of]
     place = levels.offsets[of] + lists.code - missing
-    words = levels.words.take(pa.array(place, mask=missing & (lists.code == 0)))
+    words = levels.words.take(arrow_array(place, mask=missing & (lists.code == 0)))
     start = pa.py_buffer(lists.start.astype(np.int32))
     return pa.Array.from_buffers(kind, feature.size, [there, start], children=[words])
 
@@ -71,22 +72,22 @@ def check_levels(
 ) -> LevelLists:
     """The checked lists of a column whose nulls are right, of nodes on these features; else `require` raises."""
     assert levels is not None
-    length = pc.list_value_length(column).fill_null(0).to_numpy()
+    length = as_numpy(pc.list_value_length(column), 0)
     start = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
-    require((length[column.is_valid().to_numpy(zero_copy_only=False)] > 0).all(), "a node on a category has no levels")
+    require((length[as_numpy(column.is_valid())] > 0).all(), "a node on a category has no levels")
     words, of = column.flatten(), np.repeat(feature, length)
     code = np.zeros(of.size, np.uint32)
     for number in np.unique(of):
         here = of == number
-        known, own = spec.features[number], words.filter(pa.array(here))
+        known, own = spec.features[number], words.filter(arrow_array(here))
         found = pc.index_in(own, value_set=levels.of(number).to_arrow().cast(pa.string()))
         missing = own.is_null()
         require(
             known.missing or own.null_count == 0, "a node lists a missing level of a category that is never missing"
         )
         require(pc.or_(found.is_valid(), missing).false_count == 0, "a node has a level that its category does not")
-        place = found.fill_null(-1).to_numpy()
-        code[here] = np.where(missing.to_numpy(zero_copy_only=False), 0, place + int(known.missing))
+        place = as_numpy(found, -1)
+        code[here] = np.where(as_numpy(missing), 0, place + int(known.missing))
     inside = np.ones(max(code.size - 1, 0), np.bool_)
     inside[start[(start > 0) & (start < code.size)] - 1] = False  # neighbours of two nodes
     require((np.diff(code.astype(np.int64))[inside] > 0).all(), "the levels of a node are not ascending, each once")

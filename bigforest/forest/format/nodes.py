@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, bitmap
 from bigforest.forest.format.files import write_tables
 from bigforest.forest.format.levels import levels_column
 from bigforest.forest.format.lists import cut_lists, join_fields
@@ -164,36 +165,32 @@ def _nodes_table(
     size = nodes.feature.size
     leaf, oblique = nodes.feature == LEAF, nodes.feature == OBLIQUE
     kind = (~leaf).astype(np.int8)  # places in KINDS
-    inner = on_value = on_feature = on_levels = _bitmap(~leaf)
+    inner = on_value = on_feature = on_levels = bitmap(~leaf)
     if nodes.levels is not None:
         category = np.diff(nodes.levels.start) > 0
         kind += category  # such a node is none of the others
-        on_value, on_levels = _bitmap(~(leaf | category)), _bitmap(category)
+        on_value, on_levels = bitmap(~(leaf | category)), bitmap(category)
     if nodes.terms is not None:
         kind[oblique] = 3
-        on_feature = _bitmap(~(leaf | oblique))
+        on_feature = bitmap(~(leaf | oblique))
     columns = {
-        "tree": pa.array(tree),
-        "node": pa.array(number),
+        "tree": arrow_array(tree),
+        "node": arrow_array(number),
         "left": _where(inner, nodes.left),
         "right": _where(inner, nodes.right),
-        "depth": pa.array(nodes.depth),
-        "kind": _named(pa.array(kind), KINDS),
+        "depth": arrow_array(nodes.depth),
+        "kind": _named(arrow_array(kind), KINDS),
         "feature": _named(_where(on_feature, nodes.feature), names),
         "threshold": _where(on_value, nodes.threshold),
-        "default_left": pa.Array.from_buffers(pa.bool_(), size, [on_feature, _bitmap(nodes.default_left)]),
+        "default_left": pa.Array.from_buffers(pa.bool_(), size, [on_feature, bitmap(nodes.default_left)]),
         "levels": levels_column(nodes.levels, on_levels, nodes.feature, levels, spec, NODES.field("levels").type),
         "terms": terms_column(nodes.terms, size, names, NODES.field("terms").type),
         "gain": _where(inner, nodes.gain),
-        "weight": pa.array(nodes.weight),
+        "weight": arrow_array(nodes.weight),
         "counts": _counts_column(nodes.counts, schema.field("counts").type),
-        "value": pa.nulls(size, pa.float64()) if nodes.value is None else pa.array(nodes.value),
+        "value": pa.nulls(size, pa.float64()) if nodes.value is None else arrow_array(nodes.value),
     }
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-
-def _bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(flags, bitorder="little"))
 
 
 def _where(there: pa.Buffer, values: NDArray[Any]) -> pa.Array:
@@ -203,7 +200,7 @@ def _where(there: pa.Buffer, values: NDArray[Any]) -> pa.Array:
 
 def _named(places: pa.Array, names: Sequence[str]) -> Any:
     """A column of places in `names`."""
-    return pa.DictionaryArray.from_arrays(places, pa.array(names, pa.string()), safe=False)
+    return pa.DictionaryArray.from_arrays(places, arrow_array(names, pa.string()), safe=False)
 
 
 def _counts_column(counts: NDArray[np.uint32], kind: pa.DataType) -> Any:
@@ -211,5 +208,5 @@ def _counts_column(counts: NDArray[np.uint32], kind: pa.DataType) -> Any:
     nodes, classes = counts.shape
     if not classes:
         return pa.nulls(nodes, kind)
-    start = pa.array(np.arange(nodes + 1, dtype=np.int64) * classes, pa.int32())
-    return pa.ListArray.from_arrays(start, pa.array(counts.reshape(-1), kind.value_type), type=kind)
+    start = arrow_array(np.arange(nodes + 1, dtype=np.int64) * classes, pa.int32())
+    return pa.ListArray.from_arrays(start, arrow_array(counts.reshape(-1), kind.value_type), type=kind)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import read_table, write_tables
 from bigforest.forest.format.schema import RANKS
@@ -82,7 +82,7 @@ def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:
 def write_ranks(directory: Path, knots: Iterable[Knots], spec: DataSpec, config: TrainConfig) -> None:
     """Write ranks.parquet of the forest in `directory`: values and ranks of every feature, in order."""
     tables = (
-        pa.table({"feature": np.full(value.size, feature, np.uint32), "value": value, "rank": rank}, schema=RANKS)
+        arrow_table({"feature": np.full(value.size, feature, np.uint32), "value": value, "rank": rank}, RANKS)
         for feature, (value, rank) in enumerate(knots)
     )
     write_tables(RANKS, tables, directory / FILE, KIND, spec, config)
@@ -92,7 +92,7 @@ def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
     """The checked ranks of the forest in `directory`. Raises FormatError."""
     path = directory / FILE
     table = read_table(path, KIND, RANKS, identity)[1]
-    feature, value, rank = (column.chunk(0).to_numpy() for column in table.itercolumns())
+    feature, value, rank = (as_numpy(column.chunk(0)) for column in table.itercolumns())
     count = np.bincount(feature, minlength=len(spec.features)) if feature.size else np.zeros(1, np.int64)
     within = np.diff(feature) == 0
     sound = (

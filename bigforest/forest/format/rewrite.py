@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header, check_file, header_of, write_tables
 from bigforest.forest.format.nodes import cut_row_groups, part_path
@@ -95,7 +96,7 @@ class _Nodes:
     def until(self, stop: int) -> Iterator[pa.Table]:
         """All nodes not yet taken of trees before `stop`."""
         while (table := self._rest or next(self._tables, None)) is not None:
-            below = int(np.searchsorted(table["tree"].to_numpy(), stop))
+            below = int(np.searchsorted(as_numpy(table["tree"]), stop))
             self._rest = table.slice(below) if below < table.num_rows else None
             if below:
                 yield table.slice(0, below)
@@ -136,15 +137,15 @@ def _checked_trees(path: Path, header: Header) -> range:
 def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
     """The nodes with the dictionaries that all parts are written with, whatever the file had made of them."""
     columns = {name: table[name].combine_chunks() for name in NODES.names}
-    for name, values in (("kind", pa.array(KINDS)), ("feature", pa.array(names, pa.string()))):
+    for name, values in (("kind", arrow_array(KINDS)), ("feature", arrow_array(names, pa.string()))):
         places = pc.index_in(columns[name].cast(pa.string()), value_set=values)
         columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
-    columns["tree"] = pc.add(columns["tree"], pa.scalar(offset, pa.uint32()))
+    columns["tree"] = arrow_array(as_numpy(columns["tree"]) + np.uint32(offset))
     schema = pa.schema([table.schema.field(name) for name in NODES.names])
     return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=schema)
 
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:
     """Where the terms and levels of each node begin, and where the last one's end."""
-    lengths = [pc.list_value_length(table[name]).fill_null(0).to_numpy() for name in ("terms", "levels")]
+    lengths = [as_numpy(pc.list_value_length(table[name]), 0) for name in ("terms", "levels")]
     return np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0), dtype=np.int64)])

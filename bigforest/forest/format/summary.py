@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.common.version import __version__
 from bigforest.execution.executor import Executor, Threads
@@ -33,7 +34,7 @@ _HERE = Threads(1)
 def write_features(directory: Path, spec: DataSpec, config: TrainConfig, executor: Executor = _HERE) -> None:
     """Write features.parquet of the forest in `directory`, reading its parts, each in a task."""
     features = spec.features
-    table = pa.table(
+    table = arrow_table(
         {
             "feature": np.arange(len(features), dtype=np.uint32),
             "name": [feature.name for feature in features],
@@ -42,7 +43,7 @@ def write_features(directory: Path, spec: DataSpec, config: TrainConfig, executo
             "codes": [feature.codes for feature in features],
             "importance": importance(directory, spec, executor),
         },
-        schema=FEATURES,
+        FEATURES,
     )
     write_table(table, directory / "features.parquet", "features", spec, config)
 
@@ -54,7 +55,7 @@ def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
         "feature": list(range(len(spec.features))),
         **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
     }
-    share = table["importance"].to_numpy()
+    share = as_numpy(table["importance"])
     if any(table[name].to_pylist() != own for name, own in known.items()) or not ((share >= 0) & (share <= 1)).all():
         raise FormatError(f"{path} does not match the features of the dataspec; the forest is damaged")
     return table
@@ -109,9 +110,9 @@ def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int,
                 continue
             tree, gain, weight, names, terms = (splits[name] for name in columns)
             feature, shares = features_of(names, terms, spec)
-            tree = np.repeat(tree.to_numpy(), shares)
-            gains = gain.to_numpy() / spec.target.step / spec.target.step
-            decrease = np.repeat(gains * weight.to_numpy() / shares, shares)
+            tree = np.repeat(as_numpy(tree), shares)
+            gains = as_numpy(gain) / spec.target.step / spec.target.step
+            decrease = np.repeat(gains * as_numpy(weight) / shares, shares)
             cuts = (np.flatnonzero(np.diff(tree)) + 1).tolist()
             for begin, end in pairwise([0, *cuts, feature.size]):
                 if tree[begin] != last:
@@ -146,6 +147,7 @@ def write_run(
         "polars": pl.__version__,
         "config": config.to_json(),
     }
-    rows = [{"stage": stage, "seconds": spent, **same} for stage, spent in seconds.items()]
+    columns = {"stage": list(seconds), "seconds": list(seconds.values())}
+    columns |= {name: [value] * len(seconds) for name, value in same.items()}
     more = {name: entry for own in (origin, shrinkage) if own is not None for name, entry in own.entries().items()}
-    write_table(pa.Table.from_pylist(rows, RUN), directory / "run.parquet", "run", spec, config, more)
+    write_table(arrow_table(columns, RUN), directory / "run.parquet", "run", spec, config, more)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.kernels.common.layout import Terms
 from bigforest.schema.dataspec import DataSpec
 
@@ -18,23 +19,23 @@ def terms_column(terms: Terms | None, nodes: int, names: Sequence[str], kind: pa
     """The column `terms`, of the Arrow type `kind`, of this many nodes; features are called `names`."""
     if terms is None:
         return pa.nulls(nodes, kind)
-    words = pa.array(names, pa.string()).take(pa.array(terms.feature))
-    pairs = pa.StructArray.from_arrays([words, pa.array(terms.weight)], fields=list(kind.value_type))
-    empty = pa.array(np.diff(terms.start) == 0)
-    return pa.ListArray.from_arrays(pa.array(terms.start.astype(np.int32)), pairs, type=kind, mask=empty)
+    words = arrow_array(names, pa.string()).take(arrow_array(terms.feature))
+    pairs = pa.StructArray.from_arrays([words, arrow_array(terms.weight)], fields=list(kind.value_type))
+    empty = arrow_array(np.diff(terms.start) == 0)
+    return pa.ListArray.from_arrays(arrow_array(terms.start.astype(np.int32)), pairs, type=kind, mask=empty)
 
 
 def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], None]) -> Terms:
     """The checked terms of a column whose nulls are right; `require` raises where something is not as it must be."""
-    length = pc.list_value_length(column).fill_null(0).to_numpy()
+    length = as_numpy(pc.list_value_length(column), 0)
     start = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
-    require((length[column.is_valid().to_numpy(zero_copy_only=False)] > 0).all(), "an oblique node has no terms")
+    require((length[as_numpy(column.is_valid())] > 0).all(), "an oblique node has no terms")
     terms = column.flatten()
     names, weights = terms.flatten()
     require(names.null_count == 0 and weights.null_count == 0, "a term of an oblique node lacks its feature or weight")
-    place = pc.index_in(names, pa.array([feature.name for feature in spec.features], pa.string()))
+    place = pc.index_in(names, arrow_array([feature.name for feature in spec.features], pa.string()))
     require(place.null_count == 0, "an oblique node has a feature that the dataspec does not have")
-    feature, weight = place.to_numpy().astype(np.int32), weights.to_numpy()
+    feature, weight = as_numpy(place).astype(np.int32), as_numpy(weights)
     inside = np.ones(max(feature.size - 1, 0), np.bool_)
     inside[start[(start > 0) & (start < feature.size)] - 1] = False  # neighbours of two nodes
     require(
@@ -50,12 +51,12 @@ def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int6
 
     names, terms  the columns `feature` and `terms` of inner nodes, trusted.
     """
-    known = pa.array([feature.name for feature in spec.features], pa.string())
-    place = pc.index_in(names.dictionary.cast(pa.string()), known).to_numpy()
-    axis = names.is_valid().to_numpy(zero_copy_only=False)
-    count = np.where(axis, 1, pc.list_value_length(terms).fill_null(0).to_numpy())
+    known = arrow_array([feature.name for feature in spec.features], pa.string())
+    place = as_numpy(pc.index_in(names.dictionary.cast(pa.string()), known))
+    axis = as_numpy(names.is_valid())
+    count = np.where(axis, 1, as_numpy(pc.list_value_length(terms), 0))
     feature = np.empty(count.sum(), np.int64)
     of_axis = np.repeat(axis, count)
-    feature[of_axis] = place[names.indices.drop_null().to_numpy()]
-    feature[~of_axis] = pc.index_in(terms.flatten().field("feature"), known).to_numpy()
+    feature[of_axis] = place[as_numpy(names.indices.drop_null())]
+    feature[~of_axis] = as_numpy(pc.index_in(terms.flatten().field("feature"), known))
     return feature, count

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header, header_of, read_table, write_table
 from bigforest.forest.format.schema import BOOSTING
@@ -29,14 +30,14 @@ def write_judgements(directory: Path, judged: Sequence[Judgement], spec: DataSpe
         "error": np.array([one.error for one in judged]),
         "vote": np.array([one.vote for one in judged]),
     }
-    write_table(pa.table(columns, schema=BOOSTING), directory / FILE, KIND, spec, config)
+    write_table(arrow_table(columns, BOOSTING), directory / FILE, KIND, spec, config)
 
 
 def read_judgements(directory: Path, header: Header) -> pa.Table:
     """The checked table of boosting.parquet. Raises FormatError."""
     path = directory / FILE
     table = read_table(path, KIND, BOOSTING, header_of(header.spec, header.config).identity)[1]
-    tree, error, vote = (table[name].to_numpy() for name in BOOSTING.names)
+    tree, error, vote = (as_numpy(table[name]) for name in BOOSTING.names)
     sound = (
         np.array_equal(tree, np.arange(header.config.trees))
         and ((error >= 0.0) & (error <= 1.0)).all()
@@ -55,5 +56,5 @@ def read_tree_votes(directory: Path, header: Header) -> NDArray[np.float64] | No
     """
     if not header.config.weighs_trees:
         return None
-    found: NDArray[np.float64] = read_judgements(directory, header)["vote"].to_numpy()
+    found: NDArray[np.float64] = as_numpy(read_judgements(directory, header)["vote"])
     return found

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header, check_bytes, check_file, row_batches, write_tables
 from bigforest.forest.format.frames import scan
@@ -89,7 +90,7 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None, chunk
             if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == file.chunks:
                 joined = np.concatenate(rows)
                 trees = np.full(joined.size, tree, np.uint32)
-                yield pa.table([trees, joined, np.concatenate(leaves)], schema=VOTES)
+                yield arrow_table({"tree": trees, "row": joined, "leaf": np.concatenate(leaves)}, VOTES)
                 rows, leaves = [], []
 
 
@@ -99,5 +100,5 @@ def _moved(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
         tree = batch.column("tree")
         if batch.num_rows and pc.max(tree).as_py() >= trees:
             raise FormatError(f"{path} has votes of a tree that does not exist; the forest is damaged")
-        moved = pc.add(tree, pa.scalar(offset, pa.uint32()))
+        moved = arrow_array(as_numpy(tree) + np.uint32(offset))
         yield pa.Table.from_arrays([moved, batch.column("row"), batch.column("leaf")], schema=VOTES)

@@ -1,0 +1,58 @@
+"""Arrow arrays of numbers and text, without pandas.
+
+To make an array or a scalar, or numpy of them, pyarrow imports pandas where it is installed, in a quarter of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+def arrow_array(
+    values: NDArray[Any] | Sequence[Any], kind: pa.DataType | None = None, mask: NDArray[np.bool_] | None = None
+) -> Any:
+    """As `pyarrow.array`: these values as an array of `kind`, by default of their own; null where `mask` says so.
+
+    A list has values of one type, or None. Of an array the memory is shared where it is contiguous.
+    """
+    if isinstance(values, np.ndarray):
+        valid = None if mask is None else bitmap(~mask)
+        content = bitmap(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
+        made = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [valid, content])
+    else:
+        made = pl.Series(values=values).to_arrow(compat_level=pl.CompatLevel.oldest())
+        kind = pa.string() if kind is None and pa.types.is_large_string(made.type) else kind
+    return made if kind is None or made.type == kind else made.cast(kind)
+
+
+def bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
+    """The bits of an Arrow array that say where a value is there, or true."""
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def arrow_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
+    """A table of these columns: Arrow arrays, or what `arrow_array` takes."""
+    made = []
+    for field in schema:
+        column = columns[field.name]
+        made.append(column if isinstance(column, pa.Array) else arrow_array(column, field.type))
+    return pa.Table.from_arrays(made, schema=schema)
+
+
+def as_numpy(column: Any, missing: Any = None) -> NDArray[Any]:
+    """The values of an Arrow array or column of numbers or truth values, read-only; `missing` stands for null.
+
+    Raises ValueError where there is null and nothing stands for it.
+    """
+    values = pl.Series(values=column)
+    if column.null_count:
+        if missing is None:
+            raise ValueError("values are missing")
+        values = values.fill_null(missing)
+    return values.to_numpy()
