@@ -35,7 +35,7 @@ LAYERS = (
 # The same within a layer.
 SUBLAYERS = {
     "kernels": (
-        *("compiler", "common", "presort", "columns", "categories", "scan", "oblique", "subspace", "tree"),
+        *("compiler", "llvm", "common", "presort", "columns", "categories", "scan", "oblique", "subspace", "tree"),
         *("out_of_core", "predict", "explain"),
     ),
     "forest": ("format", "load"),
@@ -86,6 +86,11 @@ def test_kernels__import_numpy_numba_and_kernels_only(path: Path) -> None:
         and not _within(name, {"numpy", "numba", "llvmlite", "bigforest.kernels"})  # llvmlite is part of numba
     }
     assert not foreign
+
+
+def test_llvm__emitted_in_one_folder() -> None:
+    users = {path.parent.name for path in _modules(PACKAGE) if any(_within(n, {"llvmlite"}) for n in _imports(path))}
+    assert users == {"compiler", "llvm"}
 
 
 def test_dask__imported_by_execution_only() -> None:

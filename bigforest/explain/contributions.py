@@ -193,8 +193,8 @@ def _add_shapley(
 
 
 def _scratch(levels: int, points: int, totals: int, classes: int) -> ShapleyScratch:
-    from bigforest.kernels.common.simd import LANES
     from bigforest.kernels.explain.shapley import ShapleyScratch
+    from bigforest.kernels.llvm.lanes import LANES
 
     size = points * LANES
     scratch = ShapleyScratch(

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bigforest.kernels.common.exact import compare_gini
+from bigforest.kernels.llvm.exact import compare_gini
 from bigforest.schema.config import TrainConfig
 from tests.grown import check_tree
 from tests.naive.split import SCORES

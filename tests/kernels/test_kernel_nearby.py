@@ -11,8 +11,9 @@ import pytest
 from bigforest.kernels.columns.code_cache import copy_codes, make_code_cache, note_constant
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import Codes
-from bigforest.kernels.common.transpose import SQUARE, row_items, transpose
+from bigforest.kernels.common.transpose import row_items, transpose
 from bigforest.kernels.compiler.jit import kernel
+from bigforest.kernels.llvm.square import SQUARE
 
 
 @kernel

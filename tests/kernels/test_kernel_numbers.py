@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bigforest.kernels.common.exact import compare_means, compare_variance
+from bigforest.kernels.llvm.exact import compare_means, compare_variance
 from bigforest.schema.config import TrainConfig
 from tests.kernel import check_kernel, check_mixed_kernel
 from tests.naive.split import Table, best_split, variance_score

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.pairwise import LANES, PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
 from bigforest.kernels.compiler.jit import kernel
+from bigforest.kernels.llvm.pairwise import LANES, PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
 
 SIZES = [1, 2, 3, LANES - 1, LANES, LANES + 1, 2 * LANES, 77, PAIRS]
 

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import kernel
-from bigforest.kernels.scan.regression_scores import bound_sums, next_reaching, score_sums
+from bigforest.kernels.llvm.lanes import LANES
+from bigforest.kernels.llvm.regression_scores import bound_sums, next_reaching, score_sums
 
 # What a float may be off by, in parts of the exact number.
 EXACT = Fraction(1, 10**12)

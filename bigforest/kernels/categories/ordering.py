@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.categories.level_counts import CLOSE, take_slots
 from bigforest.kernels.categories.principal import find_component
-from bigforest.kernels.common.exact import compare_means
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO, ZERO_I64
 from bigforest.kernels.common.rng import level_number
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.exact import compare_means
 
 # Up to this many levels an insertion sort is faster than a radix sort, for which means must also be divided.
 _FEW = np.uint64(48)

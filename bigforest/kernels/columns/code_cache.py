@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from bigforest.kernels.columns.gather import gather_column
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
-from bigforest.kernels.common.prefetch import prefetch
-from bigforest.kernels.common.transpose import SQUARE, transpose_square
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.prefetch import prefetch
+from bigforest.kernels.llvm.square import SQUARE, transpose_square
 
 # Bytes of the copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
 COPY_BYTES = 1_800_000

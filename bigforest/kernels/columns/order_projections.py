@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SORT_BUCKETS, TWO, ZERO, as_key
-from bigforest.kernels.common.pairwise import PAIRS
 from bigforest.kernels.common.sort import rank_pairs
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.pairwise import PAIRS
 
 # Buckets that leave room for a position below PAIRS in 32 bits.
 _FINE = 1 << 25

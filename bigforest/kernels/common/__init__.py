@@ -1,1 +1,1 @@
-"""What kernels share: random numbers, exact comparison, sorting, vectors."""
+"""What kernels share: layouts, random numbers, sorting, searching."""

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.exact import compare_gini
-from bigforest.kernels.common.pairwise import PAIRS, SCORED_WEIGHT
-from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.exact import compare_gini
+from bigforest.kernels.llvm.lanes import LANES
+from bigforest.kernels.llvm.pairwise import PAIRS, SCORED_WEIGHT
 
 # Numba makes a float of the sum of a signed and an unsigned number, and types a literal 0 differently from an int64.
 ZERO = np.uint64(0)
@@ -82,7 +82,7 @@ class ScanScratch(NamedTuple):
     selected             uint32 [rows + LANES], places of rows or of splits, see selection.py
     packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
     hist                 uint32 [(classes + 1) * (BUCKETS + 1)], histogram of many classes, see
-                         kernels/scan/multi_class_edges.py, and of a light node, see two_class_edges.py
+                         kernels/llvm/multi_class_edges.py, and of a light node, see two_class_edges.py
     edge, bound          float64 [BUCKETS_TWO]: score after a bucket, upper bound of the scores inside
     left, inner          int64 [classes], running class weights
     above_code           uint32 [SORTED], codes above the smallest, and above_item uint64, the items of their rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, SORT_BUCKETS, TWO, ZERO, as_key, shift_for
-from bigforest.kernels.common.pairwise import PAIRS, sums_up_to
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.pairwise import PAIRS, sums_up_to
 
 _POSITION_BITS = np.uint64(7)
 # Codes this far apart leave no room for a position in 32 bits.

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.explain.side_by_side import charge, extend_products, scale
 from bigforest.kernels.explain.step import link_of, own_value, row_goes_left
+from bigforest.kernels.llvm.lanes import LANES
+from bigforest.kernels.llvm.shapley_levels import charge, extend_products, scale
 
 _ROWS = np.uint64(LANES)
 _ZERO = np.uint64(0)
@@ -29,7 +29,7 @@ class ShapleyScratch(NamedTuple):
     left     float64 [levels * LANES], 1 where the row goes left at the open node, else 0
     met      float64 [levels * LANES], 1 where it meets all conditions on the feature of the edge, else 0
     gain     float64 [levels * LANES], met - share of the edge
-    factors  float64 [4 * points], see side_by_side.py
+    factors  float64 [4 * points], see kernels/llvm/shapley_levels.py
     product, inverse  float64 [levels * points * LANES]
     below    float64 [levels * classes * points * LANES], sums over leaves
     total    float64 [columns * classes * LANES]

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.prefetch import prefetch
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.predict.flat_tree import TILE, TILE_SHIFT, RouteInputs, goes_left
 from bigforest.kernels.predict.route_oblique import route_oblique
 

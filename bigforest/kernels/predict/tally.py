@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.prefetch import prefetch
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.predict.accumulate import Votes, add_ballot
 
 _ONE = np.uint64(1)

@@ -14,9 +14,9 @@ import numpy as np
 from numba.core import types
 
 from bigforest.kernels.common.node_scan import BITS16, CODE, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, W_L, W_R, class_of
-from bigforest.kernels.common.pairwise import PAIRS
 from bigforest.kernels.common.sort import sort_few, sort_rows
 from bigforest.kernels.compiler.jit import compiled_as, helper, inlined
+from bigforest.kernels.llvm.pairwise import PAIRS
 
 GINI, ENTROPY, ERROR, VARIANCE, SCORED = range(5)
 

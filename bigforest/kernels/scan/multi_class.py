@@ -22,7 +22,7 @@ from bigforest.kernels.common.node_scan import (
 )
 from bigforest.kernels.common.sort import sort_bucket, sort_few, sort_rows
 from bigforest.kernels.compiler.jit import helper, inlined
-from bigforest.kernels.scan.multi_class_edges import bound_buckets, score_edges, stride_for
+from bigforest.kernels.llvm.multi_class_edges import bound_buckets, score_edges, stride_for
 from bigforest.kernels.scan.packed_counts import pack_weights, sum_of_code
 from bigforest.kernels.scan.two_class import collect
 

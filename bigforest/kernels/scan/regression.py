@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.common.exact import compare_variance
 from bigforest.kernels.common.node_scan import (
     BITS32,
     CODE,
@@ -27,10 +26,11 @@ from bigforest.kernels.common.node_scan import (
     ZERO_I64,
     shift_for,
 )
-from bigforest.kernels.common.pairwise import sums_up_to
 from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import helper, inlined
-from bigforest.kernels.scan.regression_scores import bound_sums, next_reaching, score_sums
+from bigforest.kernels.llvm.exact import compare_variance
+from bigforest.kernels.llvm.pairwise import sums_up_to
+from bigforest.kernels.llvm.regression_scores import bound_sums, next_reaching, score_sums
 from bigforest.kernels.scan.target import BUCKETS_SUMS
 from bigforest.kernels.scan.two_class import collect
 

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, SQ_L, W_L, ZERO, ZERO_I64, Node
-from bigforest.kernels.common.pairwise import PAIRS
 from bigforest.kernels.common.partition import sum_classes
-from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.lanes import LANES
+from bigforest.kernels.llvm.pairwise import PAIRS
 
 # Most buckets of a histogram for regression.
 BUCKETS_SUMS = 1024

@@ -2,7 +2,7 @@
 tests/naive/split.py.
 
 A bucket's weights travel as one number, class 1 in the upper half, so one addition counts both: uint32 in light nodes,
-whose buckets are scored and chosen in vectors (two_class_edges.py), uint64 in others.
+whose buckets are scored and chosen in vectors (kernels/llvm/two_class_edges.py), uint64 in others.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bigforest.kernels.common.node_scan import (
     class_of,
     shift_for,
 )
-from bigforest.kernels.common.pairwise import SCORE_ERROR
-from bigforest.kernels.common.selection import select_codes, select_scores
 from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.pairwise import SCORE_ERROR
+from bigforest.kernels.llvm.selection import select_codes, select_scores
+from bigforest.kernels.llvm.two_class_edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.scan.packed_counts import pack_weights, sum_of_code
-from bigforest.kernels.scan.two_class_edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.scan.two_class_small import (
     is_light,
     look_inside_two,

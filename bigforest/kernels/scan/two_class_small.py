@@ -19,10 +19,10 @@ from bigforest.kernels.common.node_scan import (
     class_of,
     offer_gini,
 )
-from bigforest.kernels.common.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
-from bigforest.kernels.common.selection import select_codes, select_scores
 from bigforest.kernels.common.sort import sort_many
 from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
+from bigforest.kernels.llvm.selection import select_codes, select_scores
 
 # Light nodes keep both classes' weights in one 32-bit number.
 _HALF = np.uint32(16)

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.subspace.bits import PLANES, WORD, count_word, weigh_bits
+from bigforest.kernels.llvm.bit_sums import WORD, weigh_bits
+from bigforest.kernels.subspace.bits import PLANES, count_word
 
 # Steps of a column's range in which its values are added up: the sums of 2**31 rows are exact in float64.
 STEPS = 2.0**22

@@ -10,7 +10,7 @@ import numpy as np
 from bigforest.kernels.columns.project import range_of
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.subspace.bits import add_bits
+from bigforest.kernels.llvm.bit_sums import add_bits
 from bigforest.kernels.subspace.columns import distance, has_bits, weigh_row, weigh_rows
 
 

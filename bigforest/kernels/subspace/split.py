@@ -13,7 +13,7 @@ from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO
 from bigforest.kernels.common.rng import COLUMNS, GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.subspace.bits import WORD
+from bigforest.kernels.llvm.bit_sums import WORD
 from bigforest.kernels.subspace.central_axis import cut_axis
 from bigforest.kernels.subspace.columns import (
     Subspace,

@@ -24,10 +24,10 @@ from bigforest.kernels.common.node_scan import (
     ScanScratch,
     make_scan_scratch,
 )
-from bigforest.kernels.common.pairwise import PAIRS
 from bigforest.kernels.common.rng import LEFT, RIGHT, mix
-from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.lanes import LANES
+from bigforest.kernels.llvm.pairwise import PAIRS
 from bigforest.kernels.oblique.search import (
     Oblique,
     find_direction,

@@ -14,7 +14,7 @@ from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache
 from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.row_major import NO_ROWS
-from bigforest.kernels.subspace.bits import WORD
+from bigforest.kernels.llvm.bit_sums import WORD
 from bigforest.kernels.subspace.columns import Subspace
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.schema.config import TrainConfig

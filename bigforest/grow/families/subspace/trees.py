@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import Shape
 from bigforest.kernels.common.layout import RowMajorCodes
-from bigforest.kernels.subspace.bits import PACKED_ROWS, WORD, pack_bits
+from bigforest.kernels.llvm.bit_sums import WORD
+from bigforest.kernels.subspace.bits import PACKED_ROWS, pack_bits
 from bigforest.kernels.subspace.columns import STEPS, Subspace, SubspaceColumns, fill_subspace_values, make_subspace
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store

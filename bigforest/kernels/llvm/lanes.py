@@ -1,16 +1,21 @@
-"""Vectors in LLVM, whose width follows the processor: helpers of pairwise.py and kernels/scan/multi_class_edges.py.
+"""Functions written in LLVM, each beside a plain-Python function, which says what it does and is its oracle.
 
-The compiler does not vectorise loops over arrays that might overlap, so these loops emit vectors explicitly.
+The compiler does not vectorise loops over arrays that might overlap, so these functions emit vectors explicitly. LLVM
+cuts them into what the processor has.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
+from numba import types
 from numba.core import cgutils
+from numba.core.typing.templates import signature
+from numba.extending import lower_builtin, type_callable
 
 LANES = 16
 
@@ -21,42 +26,86 @@ DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
 ZEROS = ir.Constant(VECTOR, [0] * LANES)
 
 
+def emits(plain: Callable[..., Any], returns: Any = types.void, **numbers: Any) -> Callable[..., Any]:
+    """Compile calls of `plain` as the code that the decorated function emits; without a compiler `plain` runs.
+
+    The emitter is called with Lanes and with the arguments that are numbers, in order, and returns the result, if there
+    is one. `numbers` are their types by name: int64 if not given. All others are arrays.
+    """
+    order = inspect.signature(plain)
+
+    def declare(emit: Callable[..., Any]) -> Callable[..., Any]:
+        @type_callable(plain)
+        def typer(context: Any) -> Any:
+            def typed(*given: Any) -> Any:
+                return signature(
+                    returns,
+                    *(
+                        kind if isinstance(kind, types.Array) else numbers.get(name, types.int64)
+                        for name, kind in zip(order.parameters, given, strict=True)
+                    ),
+                )
+
+            typed.pysig = order  # type: ignore[attr-defined]
+            return typed
+
+        @lower_builtin(plain, types.VarArg(types.Any))
+        def lower(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            given = list(zip(order.parameters, sig.args, values, strict=True))
+            arrays = {
+                name: context.make_array(kind)(context, builder, value=value)
+                for name, kind, value in given
+                if isinstance(kind, types.Array)
+            }
+            result = emit(Lanes(builder, arrays), *(value for name, _, value in given if name not in arrays))
+            return context.get_dummy_value() if result is None else result
+
+        return emit
+
+    return declare
+
+
 class Lanes:
-    """Emits the code of an intrinsic on arrays of 32-bit numbers, a block of LANES at a time.
+    """Emits code on arrays, a block of LANES numbers at a time.
 
     builder  emits the code
-    arrays   pointers to their data, by name
+    arrays   as Numba has them, by name
     """
 
-    def __init__(self, context: Any, builder: Any, arrays: dict[str, tuple[Any, Any]]) -> None:
+    def __init__(self, builder: Any, arrays: dict[str, Any]) -> None:
         self.builder = builder
-        self.arrays = {
-            name: context.make_array(kind)(context, builder, value=value).data for name, (kind, value) in arrays.items()
-        }
+        self.arrays = arrays
 
-    def splat(self, scalar: Any) -> Any:
+    def splat(self, scalar: Any, lanes: int = LANES) -> Any:
         """A 32-bit number, the lower half of a longer one, or a float in all lanes."""
         if scalar.type not in (NUMBER, ir.FloatType(), ir.DoubleType()):
             scalar = self.builder.trunc(scalar, NUMBER)
-        empty = ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined)
+        empty = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
         first = self.builder.insert_element(empty, scalar, ir.Constant(NUMBER, 0))
-        return self.builder.shuffle_vector(first, first, ZEROS)
+        return self.builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(NUMBER, lanes), [0] * lanes))
+
+    def size(self, name: str) -> Any:
+        """How many numbers an array has."""
+        return self.builder.extract_value(self.arrays[name].shape, 0)
+
+    def pointer(self, name: str, index: Any) -> Any:
+        """Where an entry of an array is."""
+        return self.builder.gep(self.arrays[name].data, [index])
 
     def load(self, name: str, base: Any) -> Any:
         """The block of an array from `base` on."""
-        array = self.arrays[name]
-        kind = ir.VectorType(array.type.pointee, LANES)
-        place = self.builder.bitcast(self.builder.gep(array, [base]), kind.as_pointer())
-        return self.builder.load(place, align=4)
+        place = self.pointer(name, base)
+        kind = ir.VectorType(place.type.pointee, LANES)
+        return self.builder.load(self.builder.bitcast(place, kind.as_pointer()), align=4)
 
     def store(self, vector: Any, name: str, base: Any) -> None:
         """Write the block of an array from `base` on."""
-        place = self.builder.gep(self.arrays[name], [base])
+        place = self.pointer(name, base)
         self.builder.store(vector, self.builder.bitcast(place, vector.type.as_pointer()), align=4)
 
     def spread(self, name: str, index: Any) -> Any:
         """One entry of an array in all lanes."""
-        return self.splat(self.builder.load(self.builder.gep(self.arrays[name], [index])))
+        return self.splat(self.builder.load(self.pointer(name, index)))
 
     def running(self, vector: Any) -> Any:
         """The sums of the lanes up to each."""

@@ -9,25 +9,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.kernels.common.simd import LANES
 from bigforest.kernels.compiler.jit import kernel
-from bigforest.kernels.explain import side_by_side
+from bigforest.kernels.llvm import shapley_levels
+from bigforest.kernels.llvm.lanes import LANES
 from tests.thorough import examples
 
 
 @kernel
 def carried(product, inverse, met, factors, size, level, before):
-    side_by_side.extend_products(product, inverse, met, factors, size, level, before)
+    shapley_levels.extend_products(product, inverse, met, factors, size, level, before)
 
 
 @kernel
 def scaled(below, product, value, size, here, level):
-    side_by_side.scale(below, product, value, size, here, level)
+    shapley_levels.scale(below, product, value, size, here, level)
 
 
 @kernel
 def charged(below, inverse, gain, total, size, here, above, edge, before, own):
-    side_by_side.charge(below, inverse, gain, total, size, here, above, edge, before, own)
+    shapley_levels.charge(below, inverse, gain, total, size, here, above, edge, before, own)
 
 
 def twice(compiled: Any, plain: Any, arrays: list[Any], numbers: list[Any]) -> None:
@@ -49,11 +49,11 @@ def test_levels__as_row_by_row(points: int, levels: int, data: st.DataObject) ->
     product, inverse, below, total = (draw.uniform(0.1, 2.0, levels * size) for _ in range(4))
     met, gain = draw.integers(0, 2, levels * LANES).astype(np.float64), draw.normal(size=levels * LANES)
     factors = draw.uniform(0.1, 2.0, 4 * points)
-    twice(carried, side_by_side.extend_products, [product, inverse, met, factors], [size, level, before])
-    twice(scaled, side_by_side.scale, [below, product], [0.3, size, level * size, (level - 1) * size])
+    twice(carried, shapley_levels.extend_products, [product, inverse, met, factors], [size, level, before])
+    twice(scaled, shapley_levels.scale, [below, product], [0.3, size, level * size, (level - 1) * size])
     own = data.draw(st.integers(0, levels * points - 1)) * LANES
     places = [size, level * size, (level - 1) * size, level, before, own]
-    twice(charged, side_by_side.charge, [below, inverse, gain, total], places)
+    twice(charged, shapley_levels.charge, [below, inverse, gain, total], places)
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0])

@@ -11,10 +11,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from bigforest.kernels.common.simd import LANES, VECTOR, Lanes
-from bigforest.kernels.compiler.jit import compiled_as
+from bigforest.kernels.llvm.lanes import LANES, VECTOR, Lanes, emits
 
 _MASK, _BITS = ir.VectorType(ir.IntType(1), LANES), ir.IntType(LANES)
 
@@ -71,44 +69,20 @@ class Selection:
         return self._lanes.builder.load(self._size)
 
 
-@intrinsic
-def _select_codes(typingctx: Any, code: Any, n: Any, first: Any, span: Any, out: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = Lanes(context, builder, {"code": (code, args[0]), "out": (out, args[4])})
-        first, span = lanes.splat(args[2]), lanes.splat(args[3])
-        selection = Selection(lanes, args[1])
-        with lanes.blocks(args[1]) as base:
-            distance = builder.sub(lanes.load("code", base), first)
-            selection.add(base, builder.icmp_unsigned("<=", distance, span))
-        return selection.size()
-
-    return types.intp(code, types.intp, types.uint32, types.uint32, out), codegen
+@emits(select_codes, types.uint64, first=types.uint32, span=types.uint32)
+def _emit_select_codes(lanes: Lanes, rows: Any, first: Any, span: Any) -> Any:
+    builder, first, span = lanes.builder, lanes.splat(first), lanes.splat(span)
+    selection = Selection(lanes, rows)
+    with lanes.blocks(rows) as base:
+        distance = builder.sub(lanes.load("code", base), first)
+        selection.add(base, builder.icmp_unsigned("<=", distance, span))
+    return selection.size()
 
 
-@compiled_as(select_codes)
-def _compiled_codes(code, n, first, span, out):
-    def vectors(code, n, first, span, out):
-        return np.uint64(_select_codes(code, np.intp(n), np.uint32(first), np.uint32(span), out))
-
-    return vectors
-
-
-@intrinsic
-def _select_scores(typingctx: Any, score: Any, n: Any, bar: Any, out: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = Lanes(context, builder, {"score": (score, args[0]), "out": (out, args[3])})
-        bar = lanes.splat(args[2])
-        selection = Selection(lanes, args[1])
-        with lanes.blocks(args[1]) as base:
-            selection.add(base, builder.fcmp_ordered(">=", lanes.load("score", base), bar))
-        return selection.size()
-
-    return types.intp(score, types.intp, types.float32, out), codegen
-
-
-@compiled_as(select_scores)
-def _compiled_scores(score, n, bar, out):
-    def vectors(score, n, bar, out):
-        return np.uint64(_select_scores(score, np.intp(n), np.float32(bar), out))
-
-    return vectors
+@emits(select_scores, types.uint64, bar=types.float32)
+def _emit_select_scores(lanes: Lanes, rows: Any, bar: Any) -> Any:
+    bar = lanes.splat(bar)
+    selection = Selection(lanes, rows)
+    with lanes.blocks(rows) as base:
+        selection.add(base, lanes.builder.fcmp_ordered(">=", lanes.load("score", base), bar))
+    return selection.size()

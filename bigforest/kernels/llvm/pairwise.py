@@ -14,10 +14,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from bigforest.kernels.common.simd import FLOATS, LANES, VECTOR, Lanes
-from bigforest.kernels.compiler.jit import compiled_as
+from bigforest.kernels.llvm.lanes import FLOATS, LANES, VECTOR, Lanes, emits
 
 PAIRS = 128
 # Most weight of a node that is scored here: products of two weights stay below 31 bits.
@@ -36,15 +34,10 @@ def sums_up_to(code, add, n, out):
         out[i] = np.uint32(int(add[:n][code[:n] <= code[i]].sum()) & 0xFFFFFFFF)
 
 
-@intrinsic
-def _sums_up_to(typingctx: Any, code: Any, add: Any, n: Any, out: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        lanes = Lanes(context, builder, {"code": (code, args[0]), "add": (add, args[1]), "out": (out, args[3])})
-        with lanes.blocks(args[2]) as base:
-            lanes.store(_sum_up_to(lanes, base, args[2]), "out", base)
-        return context.get_dummy_value()
-
-    return types.void(code, add, types.intp, out), codegen
+@emits(sums_up_to)
+def _emit_sums_up_to(lanes: Lanes, rows: Any) -> None:
+    with lanes.blocks(rows) as base:
+        lanes.store(_sum_up_to(lanes, base, rows), "out", base)
 
 
 def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
@@ -56,14 +49,6 @@ def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
         return lanes.where(below, lanes.spread("add", index))
 
     return lanes.sum(rows, term)
-
-
-@compiled_as(sums_up_to)
-def _compiled_sums(code, add, n, out):
-    def vectors(code, add, n, out):
-        _sums_up_to(code, add, np.intp(n), out)
-
-    return vectors
 
 
 def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
@@ -121,29 +106,12 @@ class TwoClassScores:
         return self._lanes.highest(self._lanes.builder.load(self._best))
 
 
-@intrinsic
-def _score_pairs_two(
-    typingctx: Any, code: Any, add: Any, n: Any, before: Any, ones: Any, weight: Any, least: Any, out: Any, score: Any
-) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = {"code": (code, args[0]), "add": (add, args[1]), "out": (out, args[7]), "score": (score, args[8])}
-        lanes = Lanes(context, builder, arrays)
-        rows, before = args[2], lanes.splat(args[3])
-        scores = TwoClassScores(lanes, *args[4:7])
-        with lanes.blocks(rows) as base:
-            left = builder.add(_sum_up_to(lanes, base, rows), before)
-            lanes.store(left, "out", base)
-            scores.store(left, base, rows)
-        return scores.highest()
-
-    number = types.int64
-    return types.float64(code, add, types.intp, types.uint32, number, number, number, out, score), codegen
-
-
-@compiled_as(score_pairs_two)
-def _compiled_two(code, add, n, before, ones, weight, min_leaf, out, score):
-    def vectors(code, add, n, before, ones, weight, min_leaf, out, score):
-        numbers = np.uint32(before), np.int64(ones), np.int64(weight), np.int64(min_leaf)
-        return _score_pairs_two(code, add, np.intp(n), *numbers, out, score)
-
-    return vectors
+@emits(score_pairs_two, types.float64, before=types.uint32)
+def _emit_score_pairs_two(lanes: Lanes, rows: Any, before: Any, ones: Any, weight: Any, least: Any) -> Any:
+    before = lanes.splat(before)
+    scores = TwoClassScores(lanes, ones, weight, least)
+    with lanes.blocks(rows) as base:
+        left = lanes.builder.add(_sum_up_to(lanes, base, rows), before)
+        lanes.store(left, "out", base)
+        scores.store(left, base, rows)
+    return scores.highest()

@@ -1,0 +1,1 @@
+"""Functions written in LLVM, each with its plain-Python twin."""

@@ -1,0 +1,106 @@
+"""Exact comparison of scores, so that equal splits compare as equal and the tie rule decides, not rounding.
+
+The Gini decrease of a split orders like sq_l / w_l + sq_r / w_r, with sq the sum of squared class weights of a side
+and w its weight. As a fraction that is (sq_l * w_r + sq_r * w_l) / (w_l * w_r). For w below 2**32 the cross products
+of two such fractions stay below 2**194, so 256-bit integers compare them without error.
+
+The decrease of variance orders like (sum_l * w_r - sum_r * w_l)**2 / (w_l * w_r). For sums below 2**62 in magnitude and
+weights below 2**31 in sum, cross products stay below 2**251.
+
+The mean of a level (kernels/categories/ordering.py) is compared as a fraction, too: its numerator and a weight have 64
+bits each.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+
+from bigforest.kernels.llvm.lanes import Lanes, emits
+
+_WIDE = ir.IntType(256)
+_PRODUCT = ir.IntType(128)
+
+
+def compare_gini(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
+    """Sign (1, 0, -1) of the first Gini score minus the other; int64 arguments, all weights positive.
+
+    Compiled callers get the 256-bit version below; this one serves plain Python, whose integers have no width.
+    """
+    sq_l, w_l, sq_r, w_r = int(sq_l), int(w_l), int(sq_r), int(w_r)
+    other_sq_l, other_w_l = int(other_sq_l), int(other_w_l)
+    other_sq_r, other_w_r = int(other_sq_r), int(other_w_r)
+    one = (sq_l * w_r + sq_r * w_l) * (other_w_l * other_w_r)
+    two = (other_sq_l * other_w_r + other_sq_r * other_w_l) * (w_l * w_r)
+    return (one > two) - (one < two)
+
+
+@emits(compare_gini, types.int64)
+def _emit_compare_gini(lanes: Lanes, *numbers: Any) -> Any:
+    builder = lanes.builder
+    sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r = (
+        builder.zext(value, _WIDE) for value in numbers
+    )
+
+    def cross(sql: Any, wl: Any, sqr: Any, wr: Any, denominator_l: Any, denominator_r: Any) -> Any:
+        numerator = builder.add(builder.mul(sql, wr), builder.mul(sqr, wl))
+        return builder.mul(numerator, builder.mul(denominator_l, denominator_r))
+
+    one = cross(sq_l, w_l, sq_r, w_r, other_w_l, other_w_r)
+    two = cross(other_sq_l, other_w_l, other_sq_r, other_w_r, w_l, w_r)
+    return _sign(builder, one, two)
+
+
+def _sign(builder: Any, one: Any, two: Any) -> Any:
+    """Code of the sign of one - two."""
+    number = ir.IntType(64)
+    more = builder.zext(builder.icmp_signed(">", one, two), number)
+    less = builder.zext(builder.icmp_signed("<", one, two), number)
+    return builder.sub(more, less)
+
+
+def compare_variance(sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r, other_w_r):
+    """Sign (1, 0, -1) of the first decrease of variance minus the other; int64 arguments, all weights positive.
+
+    The weights of both have the same sum, and so have the sums. Compiled as compare_gini is.
+    """
+    sum_l, w_l, sum_r, w_r = int(sum_l), int(w_l), int(sum_r), int(w_r)
+    other_sum_l, other_w_l = int(other_sum_l), int(other_w_l)
+    other_sum_r, other_w_r = int(other_sum_r), int(other_w_r)
+    one = (sum_l * w_r - sum_r * w_l) ** 2 * (other_w_l * other_w_r)
+    two = (other_sum_l * other_w_r - other_sum_r * other_w_l) ** 2 * (w_l * w_r)
+    return (one > two) - (one < two)
+
+
+@emits(compare_variance, types.int64)
+def _emit_compare_variance(lanes: Lanes, *numbers: Any) -> Any:
+    builder = lanes.builder
+    sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r, other_w_r = (
+        builder.sext(value, _WIDE) for value in numbers
+    )
+
+    def cross(suml: Any, wl: Any, sumr: Any, wr: Any, denominator_l: Any, denominator_r: Any) -> Any:
+        difference = builder.sub(builder.mul(suml, wr), builder.mul(sumr, wl))
+        return builder.mul(builder.mul(difference, difference), builder.mul(denominator_l, denominator_r))
+
+    one = cross(sum_l, w_l, sum_r, w_r, other_w_l, other_w_r)
+    two = cross(other_sum_l, other_w_l, other_sum_r, other_w_r, w_l, w_r)
+    return _sign(builder, one, two)
+
+
+def compare_means(total, weight, other_total, other_weight):
+    """Sign (1, 0, -1) of total / weight minus the other; int64 arguments, the weights positive.
+
+    Compiled in 128 bits, which hold all products; a division would take longer than all of it.
+    """
+    one, two = int(total) * int(other_weight), int(other_total) * int(weight)
+    return (one > two) - (one < two)
+
+
+@emits(compare_means, types.int64)
+def _emit_compare_means(lanes: Lanes, *numbers: Any) -> Any:
+    builder = lanes.builder
+    total, weight, other_total, other_weight = (builder.sext(number, _PRODUCT) for number in numbers)
+    return _sign(builder, builder.mul(total, other_weight), builder.mul(other_total, weight))
