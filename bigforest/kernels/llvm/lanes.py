@@ -75,6 +75,7 @@ class Lanes:
     def __init__(self, builder: Any, arrays: dict[str, Any]) -> None:
         self.builder = builder
         self.arrays = arrays
+        self._data = {name: array.data for name, array in arrays.items()}
 
     def splat(self, scalar: Any, lanes: int = LANES) -> Any:
         """A 32-bit number, the lower half of a longer one, or a float in all lanes."""
@@ -90,7 +91,7 @@ class Lanes:
 
     def pointer(self, name: str, index: Any) -> Any:
         """Where an entry of an array is."""
-        return self.builder.gep(self.arrays[name].data, [index])
+        return self.builder.gep(self._data[name], [index])
 
     def load(self, name: str, base: Any) -> Any:
         """The block of an array from `base` on."""
