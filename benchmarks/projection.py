@@ -43,7 +43,7 @@ def stages_of(found: Projection) -> pl.DataFrame:
 
 def page(rates: Rates) -> str:
     """The page."""
-    shape = Shape(ROWS, (4,) * FEATURES, ROWS * FEATURES, CLASSES)
+    shape = Shape(ROWS, (4,) * FEATURES, ROWS * FEATURES, CLASSES, (4,) * FEATURES)
     found = project_training(shape, TrainConfig(trees=TREES), CLUSTER, rates)
     measured = pl.DataFrame(
         [
@@ -128,7 +128,7 @@ the workers.
   measured here, where calls cost most, so it is an upper bound.
 - What does not scale are the client and the scheduler, which take some milliseconds for each task; tasks grow with the
   workers (`benchmarks/virtual_time.py`).
-- Columns are encoded by one thread each, so by no more threads than there are features.
+- Columns are encoded in pieces, as threads are more than columns: 1.5 times the processor time, and runs on scratch.
 - Every doubling of the rows is taken to add a level to all trees. Tables with few distinct values or little noise have
   fewer levels.
 - A worker gets the same blocks in every pass, so codes cross the network once, into its local copy, and are read from

@@ -266,7 +266,7 @@ def real(options: argparse.Namespace) -> pl.DataFrame:
 
 def planned(workers: int) -> tuple[list[Call], float]:
     """The calls of the task of projection.py on so many workers, and the seconds that moving rows takes."""
-    shape = Shape(ROWS, (4,) * FEATURES, ROWS * FEATURES, CLASSES)
+    shape = Shape(ROWS, (4,) * FEATURES, ROWS * FEATURES, CLASSES, (4,) * FEATURES)
     machines = Machines(workers, CLUSTER.threads, CLUSTER.memory, CLUSTER.link, CLUSTER.disk)
     found = project_training(shape, TrainConfig(trees=TREES), machines, MEASURED)
     stages = {stage.stage: stage for stage in found.stages}

@@ -28,7 +28,7 @@ import bigforest
 import bigforest.kernels
 from bigforest.api.warm_up import KINDS
 from bigforest.common.events import silent
-from bigforest.encode.external import compile_external
+from bigforest.encode.pieces import compile_pieces
 from bigforest.explain.plan import MAKERS
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
@@ -203,8 +203,8 @@ def check_others(folder: Path, done: Callable[[str], None]) -> None:
     for family in ("subspace-cap", "subspace-perceptron"):
         bigforest.train(bits, "y", family=family, trees=2, listener=silent).predict(bits)
     done("bits")
-    compile_external()  # which columns need that do not fit into the budget, of hundreds of millions of rows
-    done("presorting on disk")
+    compile_pieces()  # which columns need that do not fit into the budget, of hundreds of millions of rows
+    done("columns in pieces")
     values = frame.select("small", "short").to_numpy()
     bigforest.train(values, frame["y"].to_numpy(), trees=3, listener=silent).predict(values)
     done("numpy")

@@ -20,7 +20,7 @@ from bigforest.api.functions import predict_file, train
 from bigforest.api.warm_up import KINDS, extras_of, small_table
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import silent
-from bigforest.encode.external import compile_external
+from bigforest.encode.pieces import compile_pieces
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.plan import MAKERS
 from bigforest.grow.forest import compile_for
@@ -89,7 +89,7 @@ def warm_rest(kind: str) -> None:
             if one.keys() & {"sampling", "group"} and not forest.config.boosts:
                 _explain(forest, table)
             compile_for(extras_of(kind), forest.config, passes=True, scratch=None)
-    compile_external()
+    compile_pieces()
     simulate("trunk", rows=_ROWS, dims=2)
 
 

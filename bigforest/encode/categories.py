@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
 from bigforest.common.limits import Limits
-from bigforest.encode.sortable_keys import Keys
 from bigforest.schema.columns import level_codes, level_text, type_name
 from bigforest.store.writer import PartWriter
 
@@ -45,17 +45,23 @@ def encode_category(
     binned  whether the store has largest values of codes besides.
     column  that of the table it is in.
     """
+    append_levels(found, part, binned=binned)
+    codes = (codes_of(series, found) for series in slices())
+    part.end_feature(name, type_name(dtype), codes, column, kind="category", missing=found.missing)
+
+
+def append_levels(found: FoundLevels, part: PartWriter, *, binned: bool) -> None:
+    """Append levels, and the numbers that stand for them; see `encode_category`."""
     first = int(found.missing)
     numbers = np.arange(first + len(found.levels), dtype=np.float64)
     numbers[:first] = np.nan
     part.values(numbers, numbers if binned else None)
     part.levels(found.levels, first)
 
-    def codes() -> Iterator[Keys]:
-        for series in slices():
-            yield np.nan_to_num(level_codes(series, found.levels, first), nan=0.0).astype(np.uint32)
 
-    part.end_feature(name, type_name(dtype), codes(), column, kind="category", missing=found.missing)
+def codes_of(series: pl.Series, found: FoundLevels) -> NDArray[np.uint32]:
+    """The codes of cells, [rows], which all have one of the levels, or 0 where they are missing."""
+    return np.nan_to_num(level_codes(series, found.levels, int(found.missing)), nan=0.0).astype(np.uint32)
 
 
 def find_levels(

@@ -15,6 +15,17 @@ from bigforest.kernels.presort.ranking import Bins, find_bins
 from bigforest.schema.dataspec import MAX_CODES
 from bigforest.store.writer import PartWriter
 
+_NOTHING = np.empty(0, np.uint64)
+
+
+def check_codes(name: str, codes: int) -> None:
+    """Raise DataError when a feature has more values than codes can tell apart."""
+    if codes > MAX_CODES:
+        raise DataError(
+            f"feature {name!r} has more than {MAX_CODES} distinct values, which codes of 32 bits cannot tell apart; "
+            "round it or exclude it"
+        )
+
 
 class DictionaryWriter:
     """Takes the distinct offsets of a column, ascending, and writes their values as those of its codes.
@@ -23,15 +34,25 @@ class DictionaryWriter:
     every value has a code of its own. Memory is then in proportion to max_bins, never to the values.
     """
 
-    def __init__(self, name: str, scale: Scale, bins: Bins, part: PartWriter, *, missing: bool = False) -> None:
-        """missing: whether code 0 is that of rows without a value."""
+    def __init__(
+        self,
+        name: str,
+        scale: Scale,
+        bins: Bins,
+        part: PartWriter,
+        *,
+        missing: bool = False,
+        last: NDArray[np.uint64] = _NOTHING,
+    ) -> None:
+        """missing: whether code 0 is that of rows without a value. last: the offset below all that will come, [0 or
+        1]."""
         self.ranks = 0
         self.scale = scale
         self.bins = bins
         self.missing = missing
         self._name = name
         self._part = part
-        self._last = np.empty(0, np.uint64)  # the largest offset so far
+        self._last = last  # the largest offset so far
         most = len(bins.last)
         self._first = np.empty(most, np.uint64)  # the first distinct offsets, as many as codes are allowed
         self._low = np.empty(most, np.uint64)  # smallest and largest offset of each bin
@@ -45,11 +66,7 @@ class DictionaryWriter:
 
         Raises DataError when there are too many, or two of them are the same float64.
         """
-        if self.ranks + len(offsets) + self.missing > MAX_CODES:
-            raise DataError(
-                f"feature {self._name!r} has more than {MAX_CODES} distinct values, which codes of 32 bits cannot "
-                "tell apart; round it or exclude it"
-            )
+        check_codes(self._name, self.ranks + len(offsets) + self.missing)
         if self.scale.crowded:
             self._check_apart(offsets)
         if len(self._first):

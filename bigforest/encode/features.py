@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -15,14 +14,13 @@ from bigforest.common.errors import DataError, listed
 from bigforest.encode.categories import encode_category, find_levels
 from bigforest.encode.class_target import check_column
 from bigforest.encode.dictionary import DictionaryWriter
-from bigforest.encode.external import presorted_on_disk
 from bigforest.encode.memory import EncodePlan
-from bigforest.encode.missing import Absent, MissingRows, absent_cells, without
+from bigforest.encode.missing import MissingRows, absent_cells, without
 from bigforest.encode.ranks import new_bins, presort
-from bigforest.encode.sortable_keys import KeyMaker, Keys
+from bigforest.encode.sortable_keys import KeyMaker
 from bigforest.schema.columns import Leaf, cells, is_feature_type, is_text_type
 from bigforest.source import Source
-from bigforest.storage.paths import local_path, local_workdir
+from bigforest.storage.paths import local_path
 from bigforest.store.format import ROW_NUMBER_TYPE
 from bigforest.store.writer import Part, PartWriter
 
@@ -93,13 +91,12 @@ def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collectio
     return names
 
 
-def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | list[str]:
-    """Encode the features `names` as part `index` of the store; or, when some cannot be used, which ones and why."""
+def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> list[Part] | list[str]:
+    """Task: encode the features `names`, which fit in memory, as part `index` of the store; or, when some cannot be
+    used, which ones and why. Others, and those with several tasks, are encoded in pieces (pieces.py)."""
     if job.kinds[names[0]] == "category":
-        return _encode_category(index, names[0], job)
+        return [_encode_category(index, names[0], job)]
     makers = {name: KeyMaker(name, job.source.schema[name]) for name in names}
-    if not job.plan.in_memory(names):
-        return _encode_on_disk(index, makers[names[0]], job)
     keys = {name: np.empty(job.rows, maker.key_type) for name, maker in makers.items()}
     gaps = {name: MissingRows() for name in names}
     for frame in kept_slices(job, names):
@@ -120,7 +117,7 @@ def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | lis
             dictionary.finish()
             cut, missing = dictionary.codes(gaps.pop(name).cut(ranks)), dictionary.missing
             part.end_feature(name, str(maker.dtype), cut, job.columns[name], missing=missing)
-        return part.part()
+        return [part.part()]
 
 
 def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
@@ -133,68 +130,32 @@ def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
         return part.part()
 
 
-def _encode_on_disk(index: int, maker: KeyMaker, job: EncodeJob) -> Part | list[str]:
-    """What `encode_group` does, for one feature that does not fit in memory."""
-    missing = any([absent is not None for _, absent in _slices_of_keys(maker, job)])  # noqa: C419 (all are to be made)
-    wrong = maker.wrong()
-    if wrong:
-        return [wrong]
-    absent: Absent | None = None
-
-    def keys() -> Iterator[Keys]:
-        nonlocal absent
-        for piece, gaps in _slices_of_keys(KeyMaker(maker.name, maker.dtype), job):
-            absent = gaps
-            yield piece
-
-    with PartWriter(job.parts, index) as part:
-        dictionary = _dictionary(maker, job, part, missing=missing)
-        limits = replace(job.plan.limits, presort_rows=job.plan.rows_at_once(maker.size))
-        path = f"column-{index}-{secrets.token_hex(8)}"
-        with (
-            local_workdir(job.scratch) as here,
-            presorted_on_disk(keys, dictionary.scale, dictionary.bins, dictionary, limits, here / path) as ranks,
-        ):
-            # Ranks come slice by slice, each right after its keys.
-            dictionary.finish()
-            cut = dictionary.codes((piece, absent) for piece in ranks)
-            part.end_feature(maker.name, str(maker.dtype), cut, job.columns[maker.name], missing=missing)
-        return part.part()
-
-
 def _dictionary(maker: KeyMaker, job: EncodeJob, part: PartWriter, *, missing: bool) -> DictionaryWriter:
     most = job.max_bins - missing if isinstance(job.max_bins, int) else job.max_bins
     return DictionaryWriter(maker.name, maker.scale(), new_bins(maker.made, most), part, missing=missing)
 
 
-def _slices_of_keys(maker: KeyMaker, job: EncodeJob) -> Iterator[tuple[Keys, Absent | None]]:
-    """The keys of each slice of a column, good until the next one, and its gaps."""
-    buffer = np.empty(min(job.plan.limits.slice_rows, job.rows), maker.key_type)
-    for series in kept_column(job, maker.name):
-        absent = absent_cells(series)
-        before = maker.made
-        maker.make(without(series, absent), buffer, at=0)
-        yield buffer[: maker.made - before], absent
+def kept_column(job: EncodeJob, name: str, first: int = 0, stop: int | None = None) -> Iterator[pl.Series]:
+    """The rows to encode of a column, slice by slice: those from number `first` to before `stop` among them, or all."""
+    return (cells(frame, name) for frame in kept_slices(job, [name], first, stop))
 
 
-def kept_column(job: EncodeJob, name: str) -> Iterator[pl.Series]:
-    """The rows to encode of a column, slice by slice."""
-    return (cells(frame, name) for frame in kept_slices(job, [name]))
-
-
-def kept_slices(job: EncodeJob, names: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """The rows to encode of the named columns, slice by slice."""
-    kept = None if job.kept is None else np.asarray(np.memmap(local_path(job.kept), ROW_NUMBER_TYPE, "r"))
-    first = begin = 0
-    for frame in job.source.slices(names, job.plan.limits.slice_rows):
-        if kept is None:
-            yield frame
-            continue
+def kept_slices(
+    job: EncodeJob, names: Sequence[str], first: int = 0, stop: int | None = None
+) -> Iterator[pl.DataFrame]:
+    """The rows to encode of the named columns, see `kept_column`."""
+    stop, rows = job.rows if stop is None else stop, job.plan.limits.slice_rows
+    if job.kept is None:
+        yield from job.source.slices(names, rows, first, stop)
+        return
+    kept = np.asarray(np.memmap(local_path(job.kept), ROW_NUMBER_TYPE, "r"))[first:stop]
+    at, begin = int(kept[0]), 0
+    for frame in job.source.slices(names, rows, at, int(kept[-1]) + 1):
         # No more rows are kept than there are, so the ones of this slice are among the next.
-        end = begin + int(np.searchsorted(kept[begin : begin + len(frame)], np.uint64(first + len(frame))))
+        end = begin + int(np.searchsorted(kept[begin : begin + len(frame)], np.uint64(at + len(frame))))
         if end - begin == len(frame):
             yield frame
         else:
-            yield frame[(kept[begin:end] - np.uint64(first)).astype(np.uint32)]
-        first += len(frame)
+            yield frame[(kept[begin:end] - np.uint64(at)).astype(np.uint32)]
+        at += len(frame)
         begin = end

@@ -15,12 +15,14 @@ from bigforest.schema.config import TrainConfig
 # Arrow and Polars reading, once per process and once per worker: buffers, pages, allocators. Measured, see the test.
 READ_BYTES = 20_000_000
 WORKER_BYTES = 12_000_000
-# Slices, and the tables by which a column on disk is cut.
-DISK_BYTES = 16_000_000
-# The smallest bucket of a column on disk that is of use.
-_LEAST_BUCKET = 1 << 18
-# A column on disk is given so much before a second worker is: with smaller buckets reading them back gets slow.
-_GOOD_DISK_BYTES = 100_000_000
+# Slices, and what merging takes besides keys, of a column in pieces (pieces.py).
+PIECE_BYTES = 16_000_000
+# The shortest run of such a column that is of use, and the bytes that a worker gets before there is another one.
+_LEAST_RUN = 1 << 18
+_GOOD_BYTES = 100_000_000
+# Ranks of rows, ranks of keys and, with bins, their counts: bytes on disk for a row, besides those of its key.
+RUN_BYTES = 8
+_COUNT_BYTES = 4
 _SLICE_COPIES = 3
 
 
@@ -34,6 +36,7 @@ class EncodePlan:
     limits      rows read at a time, and so on.
     rows        rows of the source.
     bytes       bytes of a value of each feature.
+    binned      whether there are max_bins: a bin depends on those before it, so merging a column cannot be divided.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -42,39 +45,41 @@ class EncodePlan:
     limits: Limits
     rows: int
     bytes: Mapping[str, int]
+    binned: bool
 
     def in_memory(self, names: Sequence[str]) -> bool:
-        """Whether these features are presorted in memory."""
+        """Whether these features are presorted in memory, each by one task."""
         need = group_code_bytes(self.rows, [self.bytes[name] for name in names], self.limits)
         return _fits(self.rows, need, self.room, self.limits)
 
     def rows_at_once(self, key_size: int) -> int:
-        """Rows of a column on disk that can be presorted at once."""
+        """Rows of a column in pieces that can be presorted at once."""
         most = self.limits.presort_rows
-        return (
-            most if self.room is None else max(1, min((self.room - DISK_BYTES - sort_bytes(0)) // (key_size + 9), most))
-        )
+        if self.room is None:
+            return most
+        return max(1, min((self.room - PIECE_BYTES - sort_bytes(0)) // (key_size + 9), most))
+
+    def split(self, workers: int) -> int:
+        """Tasks for each column: as many as there are workers for each, at least one."""
+        return 1 if self.binned else max(1, min(workers // len(self.bytes), self.rows // self.limits.task_rows))
 
     @property
     def memory(self) -> int:
         """Most bytes of anonymous memory of the whole process."""
-        most = 0
+        most, split = 0, self.split(self.workers)
+        tasks = len(self.groups) if split == 1 else len(self.bytes) * split
         for group in self.groups:
-            need = group_code_bytes(self.rows, [self.bytes[name] for name in group], self.limits)
+            need = group_code_bytes(-(-self.rows // split), [self.bytes[name] for name in group], self.limits)
             most = max(most, need if self.room is None else min(need, self.room))
-        return BASE_BYTES + READ_BYTES + min(self.workers, len(self.groups)) * (WORKER_BYTES + most)
+        return BASE_BYTES + READ_BYTES + min(self.workers, tasks) * (WORKER_BYTES + most)
 
     @property
     def scratch(self) -> int:
         """Most bytes on disk beside the store: the parts not yet appended are not counted, which become the store."""
-        outside = [key_size(self.bytes[g[0]]) for g in self.groups if not self.in_memory(g)]
-        return sum(sorted(outside)[-self.workers :]) * self.rows
-
-    @property
-    def passes(self) -> int:
-        """Times the table is read from end to end, the target's two aside: a column on disk is read for its limits, its
-        histogram, its buckets and its rows, and once more where many values are close together."""
-        return 1 if all(self.in_memory(group) for group in self.groups) else 5
+        pieces = [name for g in self.groups if self.split(self.workers) > 1 or not self.in_memory(g) for name in g]
+        more = RUN_BYTES + _COUNT_BYTES * self.binned
+        bytes_ = sorted(key_size(self.bytes[name]) + more for name in pieces)
+        return sum(bytes_[-self.workers :]) * self.rows
 
 
 def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
@@ -90,12 +95,17 @@ def _bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
 
 
 def plan_encode(
-    rows: int, value_bytes: Mapping[str, int], resources: Resources, alone: Collection[str] = ()
+    rows: int,
+    value_bytes: Mapping[str, int],
+    resources: Resources,
+    alone: Collection[str] = (),
+    *,
+    binned: bool = False,
 ) -> EncodePlan:
     """Divide the work; features that are `alone` are tasks of their own.
 
-    Fewer workers are taken before a column goes to disk, and it goes there before the run is refused: ConfigError with
-    the smallest budget that would do.
+    Columns are encoded in pieces before there are fewer workers, and these are fewer before the run is refused:
+    ConfigError with the smallest budget that would do.
     """
     limits = resources.limits
     widest = group_code_bytes(rows, [max(value_bytes.values())], limits)
@@ -103,15 +113,13 @@ def plan_encode(
         workers, room = resources.workers, None
     else:
         free = resources.memory - BASE_BYTES - READ_BYTES
-        workers = min(resources.workers, free // (WORKER_BYTES + widest))
-        if workers < 1 or rows > limits.rows_in_memory:
-            workers = max(1, min(resources.workers, free // (WORKER_BYTES + _GOOD_DISK_BYTES)))
+        workers = max(1, min(resources.workers, free // (WORKER_BYTES + min(widest, _GOOD_BYTES))))
         room = free // workers - WORKER_BYTES
         least = min(widest, _least_room())
         if room < least:
             raise MemoryEstimate("encode", resources.memory, _smallest(widest)).refusal(resources.memory)
-    groups = _groups(rows, value_bytes, room, alone, limits)
-    return EncodePlan(groups, int(workers), room, limits, rows, dict(value_bytes))
+    groups = _groups(rows, value_bytes, room, alone, limits, int(workers))
+    return EncodePlan(groups, int(workers), room, limits, rows, dict(value_bytes), binned)
 
 
 def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
@@ -122,8 +130,9 @@ def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> 
     sizes = {str(i): size for i, size in enumerate(shape.sizes or [8] * shape.features)}
     smallest = _smallest(group_code_bytes(shape.rows, [max(sizes.values())], resources.limits))
     budget = None if resources.memory is None else max(resources.memory, smallest)
-    plan = plan_encode(shape.rows, sizes, replace(resources, memory=budget, cluster=None))
-    return MemoryEstimate("encode", plan.memory, smallest, plan.scratch, plan.passes)
+    threads = replace(resources, memory=budget, cluster=None)
+    plan = plan_encode(shape.rows, sizes, threads, binned=isinstance(config.max_bins, int))
+    return MemoryEstimate("encode", plan.memory, smallest, plan.scratch, 1)
 
 
 def _smallest(widest: int) -> int:
@@ -131,17 +140,17 @@ def _smallest(widest: int) -> int:
 
 
 def _least_room() -> int:
-    return DISK_BYTES + sort_bytes(_LEAST_BUCKET) + 8 * _LEAST_BUCKET
+    return PIECE_BYTES + sort_bytes(_LEAST_RUN) + 8 * _LEAST_RUN
 
 
 def _fits(rows: int, need: int, room: int | None, limits: Limits) -> bool:
-    return rows <= limits.rows_in_memory and (room is None or need <= room)
+    return rows <= limits.presort_rows and (room is None or need <= room)
 
 
 def _groups(
-    rows: int, value_bytes: Mapping[str, int], room: int | None, alone: Collection[str], limits: Limits
+    rows: int, value_bytes: Mapping[str, int], room: int | None, alone: Collection[str], limits: Limits, workers: int
 ) -> tuple[tuple[str, ...], ...]:
-    most = max(1, limits.cells_per_read // rows)
+    most = max(1, min(limits.cells_per_read // rows, len(value_bytes) // workers))
     groups: list[list[str]] = []
     keys = widest = 0
     for name, size in value_bytes.items():

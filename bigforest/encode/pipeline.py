@@ -10,11 +10,11 @@ from pathlib import Path
 from bigforest.common.errors import DataError, listed
 from bigforest.common.events import Listener, Notice, Stage, stage
 from bigforest.encode.class_target import MAX_ODD_CLASSES, check_column, find_target, find_task
-from bigforest.encode.external import compile_external
 from bigforest.encode.features import EncodeJob, encode_group, feature_kinds, kept_column
 from bigforest.encode.groups import check_group, encode_groups
 from bigforest.encode.memory import plan_encode
 from bigforest.encode.nested import flattened
+from bigforest.encode.pieces import encode_in_pieces
 from bigforest.encode.ranks import compile_presort
 from bigforest.encode.rows import encode_row_weights, encode_target
 from bigforest.encode.sortable_keys import value_bytes
@@ -75,7 +75,8 @@ def encode(
     kinds = feature_kinds(found, name, [*exclude, *roles], config.categories)
     check_features(config, kinds)
     sizes = {one: value_bytes(found[one].dtype) for one in kinds}
-    plan = plan_encode(source.rows, sizes, resources, [one for one, kind in kinds.items() if kind == "category"])
+    alone = [one for one, kind in kinds.items() if kind == "category"]
+    plan = plan_encode(source.rows, sizes, resources, alone, binned=isinstance(config.max_bins, int))
     with (
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
@@ -86,8 +87,6 @@ def encode(
         source = flattened(source, found, [*kinds, name, *roles], scratch)
         with announced(ENCODING, listener):
             compile_presort()
-        if plan.passes > 1:
-            compile_external()
         rows = encode_target(source, name, config, plan, writer, listener)
         dropped = source.rows - rows.target.kept
         if dropped:
@@ -142,24 +141,37 @@ def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
 
 def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, executor: Executor) -> None:
     """Encode the features side by side, append them in order. Raises DataError naming all that are unfit."""
-    groups = job.plan.groups
-    waiting: dict[int, Part | list[str]] = {}
+    split = job.plan.split(executor.size)
+    whole: dict[int, tuple[str, ...]] = {}
+    pieces: dict[int, str] = {}
+    for group in job.plan.groups:
+        if split == 1 and (job.kinds[group[0]] == "category" or job.plan.in_memory(group)):
+            whole[len(whole) + len(pieces)] = group
+        else:
+            for name in group:
+                pieces[len(whole) + len(pieces)] = name
+    waiting: dict[int, list[Part] | list[str]] = {}
     wrong: list[str] = []
     following = 0
 
-    def collect(index: int, result: Part | list[str]) -> None:
+    def collect(index: int, result: list[Part] | list[str]) -> None:
         nonlocal following
-        running.advance(len(groups[index]))
+        running.advance(len(whole.get(index, "1")))
         waiting[index] = result
         while following in waiting:
-            part = waiting.pop(following)
+            for one in waiting.pop(following):
+                if isinstance(one, str):
+                    wrong.append(one)
+                elif not wrong:
+                    writer.append(one)
             following += 1
-            if isinstance(part, list):
-                wrong.extend(part)
-            elif not wrong:
-                writer.append(part)
 
-    executor.run(encode_group, list(enumerate(groups)), collect, (job,))
+    numbers = list(whole)
+    executor.run(encode_group, list(whole.items()), lambda at, result: collect(numbers[at], result), (job,))
+    waves = list(pieces.items())
+    for first in range(0, len(waves), executor.size):
+        for index, result in encode_in_pieces(job, dict(waves[first : first + executor.size]), split, executor).items():
+            collect(index, result)
     if wrong:
         raise DataError(
             f"these features cannot be used: {listed(wrong)}. Exclude the columns, or convert or drop the values"

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.kernels.presort.ranking import HIGH, LOW, VARYING, order_keys, raw_values
+from bigforest.kernels.presort.ranking import FIRST, HIGH, LOW, VARYING, order_keys, raw_values
 from bigforest.schema.columns import divisor_of, nearest_floats, physical
 
 # float64 tells all integers apart up to here, and all decimals of this many digits.
@@ -105,6 +105,17 @@ class KeyMaker:
         raw.flags.writeable = False  # as it is anyhow where nothing was copied; the kernel is compiled for one type
         own = keys[begin : begin + len(raw)]
         order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, own, self._limits)
+
+    def join(self, other: KeyMaker) -> None:
+        """Take note of what another maker of the same feature has made besides."""
+        known, more = self._limits, other._limits
+        if not self.made:
+            self._limits = more.copy()
+        elif other.made:
+            known[VARYING] |= more[VARYING] | (known[FIRST] ^ more[FIRST])
+            known[LOW], known[HIGH] = min(known[LOW], more[LOW]), max(known[HIGH], more[HIGH])
+        self.made += other.made
+        self._beyond += other._beyond
 
     def wrong(self) -> str | None:
         """Why the feature cannot be used, in words: integers of more than 64 bits, or decimals of too many digits."""

@@ -58,18 +58,22 @@ class Source:
         """All rows of one column, in one chunk. Raises DataError when it cannot be read."""
         return self.columns([name]).to_series()
 
-    def slices(self, names: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
-        """The named columns in frames of at most `rows` rows, in order, each in one chunk.
+    def slices(
+        self, names: Sequence[str], rows: int, first: int = 0, stop: int | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """The named columns of the rows from `first` to before `stop`, in order, in frames of at most `rows` rows, each
+        in one chunk.
 
         Holds a slice and a page or two of each column and file, however large the row groups of the files are. Raises
         DataError when the columns cannot be read.
         """
-        if self.rows <= rows:
+        stop = self.rows if stop is None else stop
+        if self.rows <= rows and stop - first == self.rows:
             yield self.columns(names)
         elif self.frame is None:
-            yield from self._paged(names, rows, 0, self.rows)
+            yield from self._paged(names, rows, first, stop)
         else:
-            yield from self.batches(names, rows)
+            yield from self.batches(names, rows, first, stop)
 
     def batches(
         self, columns: Sequence[str], rows: int, first: int = 0, stop: int | None = None

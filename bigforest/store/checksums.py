@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,15 @@ _X_TO_8 = 1 << 23
 
 
 class BlockChecksums:
-    """CRC-32 of every block of a column that comes in chunks of any size."""
+    """CRC-32 of every block of a column that comes in chunks of any size, or of a piece of one, see `joined_blocks`.
 
-    def __init__(self) -> None:
+    before  rows of the column before the piece.
+    """
+
+    def __init__(self, before: int = 0) -> None:
         self._done: list[int] = []
         self._crc = 0
-        self._held = 0
+        self._held = before % BLOCK_ROWS
 
     def add(self, cells: NDArray[Any]) -> None:
         """The next cells of the column, contiguous."""
@@ -38,6 +42,22 @@ class BlockChecksums:
     def result(self) -> NDArray[np.uint32]:
         """The checksums, [blocks]."""
         return np.array([*self._done, self._crc] if self._held else self._done, CHECKSUM_TYPE)
+
+
+def joined_blocks(pieces: Sequence[NDArray[np.uint32]], rows: Sequence[int], width: int) -> NDArray[np.uint32]:
+    """The checksums of the blocks of a column, [blocks], from those of pieces of some rows each, one at least.
+
+    width  bytes of a cell.
+    """
+    found: list[int] = []
+    before = 0
+    for own, count in zip(pieces, rows, strict=True):
+        rest = own.tolist()
+        if held := before % BLOCK_ROWS:
+            found[-1] = joined_crc(found[-1], rest.pop(0), min(count, BLOCK_ROWS - held) * width)
+        found += rest
+        before += count
+    return np.array(found, CHECKSUM_TYPE)
 
 
 def joined_crc(first: int, second: int, size: int) -> int:

@@ -152,16 +152,21 @@ class PartWriter:
     ) -> None:
         """The codes of the feature, unsigned integers, in chunks of any size. column: the nested one it is from."""
         width = code_width(self._codes)
-        checksums = BlockChecksums()
+        self._checksums.append(self.codes(cells, width))
+        self._features.append(
+            FeatureSpec(name, kind, dtype, self._codes, width, 0, name if column is None else column, missing)
+        )
+        self._codes = 0
+
+    def codes(self, cells: Iterable[NDArray[Any]], width: int, before: int = 0) -> NDArray[np.uint32]:
+        """Codes of `width` bytes of some rows of a feature, in chunks of any size, the checksums of whose blocks are
+        returned. before: rows of the feature before them."""
+        checksums = BlockChecksums(before)
         for chunk in cells:
             codes = np.ascontiguousarray(chunk, dtype=CODE_TYPES[width])
             checksums.add(codes)
             self._files.append(CODES[width], codes)
-        self._features.append(
-            FeatureSpec(name, kind, dtype, self._codes, width, 0, name if column is None else column, missing)
-        )
-        self._checksums.append(checksums.result())
-        self._codes = 0
+        return checksums.result()
 
     def part(self) -> Part:
         """What has been written."""

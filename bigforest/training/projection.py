@@ -16,6 +16,8 @@ import numpy as np
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.memory_estimate import Shape
 from bigforest.common.sizes import parse_link
+from bigforest.encode.memory import RUN_BYTES, plan_encode
+from bigforest.encode.sortable_keys import key_size
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import share_out
 from bigforest.execution.resources import Resources
@@ -33,6 +35,8 @@ DISTINCT = 1.0 - math.exp(-1.0)
 LINK = 1.25e9
 DISK = 1e9
 MAX_WORKERS = 100_000
+# Processor time of encoding columns in pieces, beside that of encoding them whole: benchmarks/cluster.md.
+_IN_PIECES = 1.5
 # Bits of a count that is sent, for each that chance alone would take.
 _CODING = 1.2
 
@@ -173,7 +177,7 @@ def project_training(shape: Shape, config: TrainConfig, machines: Machines, rate
     resources = Resources(threads=machines.threads, memory=machines.memory, cluster=planned)
     way = choose_grow_plan(shape, config, resources)
     need = grow_estimate(shape, config, resources)
-    stages = [_encoding(shape, machines, rates)]
+    stages = [_encoding(shape, config, machines, rates)]
     histograms = 0.0
     if way.limits is None:
         stages.append(_whole_trees(shape, config, machines, rates))
@@ -216,13 +220,19 @@ class _Stage(NamedTuple):
         return ProjectedStage(self.name, self.work / self.cores, self.work, client, moving, network, disk, self.tasks)
 
 
-def _encoding(shape: Shape, machines: Machines, rates: Rates) -> _Stage:
-    """A task encodes some columns, on one thread; others copy them to their places in the store."""
+def _encoding(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> _Stage:
+    """Tasks encode columns, or pieces of them; others copy them to their places in the store."""
     cells, codes = shape.rows * shape.features, shape.rows * shape.row_bytes
-    cores = min(machines.workers * machines.threads, shape.features)
-    copies = len(share_out(-(-codes // RANGE_BYTES), machines.workers, machines.threads))
-    tasks = min(shape.features, 4 * cores) + copies
-    return _Stage("encode", rates.encode * cells, cores, 0.0, 4 * codes, 4 * codes, tasks)
+    cores, sizes = machines.workers * machines.threads, dict(enumerate(shape.sizes or [8] * shape.features))
+    named = {str(number): size for number, size in sizes.items()}
+    plan = plan_encode(shape.rows, named, Resources(), binned=isinstance(config.max_bins, int))
+    split = plan.split(cores)
+    calls = shape.features * split
+    tasks = len(share_out(-(-codes // RANGE_BYTES), machines.workers, machines.threads))
+    tasks += (3 if split > 1 else 1) * len(share_out(calls, machines.workers, machines.threads))
+    runs = shape.rows * sum(key_size(size) + RUN_BYTES for size in sizes.values()) if split > 1 else 0
+    work, moved = rates.encode * cells * (_IN_PIECES if split > 1 else 1.0), 4 * codes + 2 * runs
+    return _Stage("encode", work, min(cores, calls), 0.0, moved, moved, tasks)
 
 
 def _whole_trees(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> _Stage:

@@ -73,17 +73,16 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_encode__takes_no_more_than_it_says_and_writes_the_same(table: Path, tmp_path: Path) -> None:
     shape = Shape(ROWS, (4, 4, 1), ROWS * 2, 2, (8, 4, 1))
     stores = []
-    for spare, threads, passes in ((150, 2, 1), (85, 2, 1), (57, 1, 5)):
+    for spare, threads in ((150, 2), (150, 8), (85, 2), (57, 1)):
         resources = Resources(memory=BASE_BYTES + spare * MB, threads=threads)
         need = encode_estimate(shape, TrainConfig(), resources)
         assert need.memory <= resources.memory
-        assert need.passes == passes
-        out = tmp_path / f"{spare}.store"
+        out = tmp_path / f"{spare}-{threads}.store"
         command = [sys.executable, "-c", PEAK, str(table), str(out), str(resources.memory), str(threads)]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
         assert int(run.stdout) <= need.memory
         stores.append({file.name: file.read_bytes() for file in out.iterdir()})
-    assert stores[0] == stores[1] == stores[2]
+    assert all(store == stores[0] for store in stores)
 
 
 def test_encode__budget_too_small_is_refused(tmp_path: Path) -> None:
@@ -122,11 +121,11 @@ def test_plan__never_more_than_the_budget(rows: int, sizes: list[int], spare: in
             plan_encode(rows, named, Resources(memory=smallest - 1, threads=threads))
 
 
-def test_need__less_memory_first_takes_fewer_workers_then_the_disk() -> None:
+def test_need__less_memory_takes_pieces_and_then_fewer_workers() -> None:
     shape = Shape(30_000_000, (4,) * 30, 0, 2, (4,) * 30)
     seen = []
     for memory in (4 * 10**9, 10**9, 7 * 10**8, 5 * 10**8, 3 * 10**8):
         plan = plan_encode(shape.rows, dict.fromkeys("ab", 4), Resources(memory=memory, threads=2))
-        seen.append((plan.workers, plan.passes))
-    assert seen == [(2, 1), (2, 1), (1, 1), (2, 5), (1, 5)]
-    assert encode_estimate(shape, TrainConfig(), Resources(memory=3 * 10**8, threads=1)).scratch == 30_000_000 * 4
+        seen.append((plan.workers, plan.in_memory("a")))
+    assert seen == [(2, True), (2, True), (2, False), (2, False), (1, False)]
+    assert encode_estimate(shape, TrainConfig(), Resources(memory=3 * 10**8, threads=1)).scratch == 30_000_000 * 12

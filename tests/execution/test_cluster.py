@@ -26,6 +26,7 @@ from bigforest.common.errors import ClusterError, ConfigError, DataError, Format
 from bigforest.common.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed, silent
 from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import Shape
+from bigforest.encode.pipeline import encode
 from bigforest.execution import arguments, pace, worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor, share_out
@@ -36,9 +37,11 @@ from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.schema.config import TrainConfig
+from bigforest.source import open_source
 from bigforest.store.store import Store
 from bigforest.training.weighing import grow_forest
 from tests.commands import Run
+from tests.encode.test_encode import content
 from tests.grow.test_invariance import assert_equal, frame, rows_of
 from tests.grow.test_mixed_forest import options_of
 from tests.grow.test_mixed_forest import table as mixed_table
@@ -134,6 +137,22 @@ class Killer:
         self.killed = True
         pids = self._client.run(os.getpid)
         os.kill(min(pids.values()), signal.SIGKILL)
+
+
+def killing_at(client: Client, task: str, monkeypatch: pytest.MonkeyPatch) -> Killer:
+    """Kills a worker when a task of this kind is handed out."""
+    killer = Killer(client, "none")
+    submit = client.submit
+
+    def submitting(function: Callable[..., Any], *arguments: Any, key: str, **options: Any) -> Any:
+        future = submit(function, *arguments, key=key, **options)
+        if f"-{task}-" in key and function is not worker.unpack and not killer.killed:
+            time.sleep(0.02)
+            killer.kill()
+        return future
+
+    monkeypatch.setattr(client, "submit", submitting)
+    return killer
 
 
 @pytest.fixture
@@ -329,6 +348,45 @@ def test_train__a_worker_is_killed(
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
+def few_columns(folder: Path) -> Path:
+    """A file of three columns, of which each worker encodes pieces."""
+    gaps = pl.when(pl.int_range(pl.len()) % 3 > 0).then("wind")
+    text = pl.col("hour").cast(pl.String)
+    data = frame().select("late", "delay", gaps=gaps, text=text)
+    data.write_parquet(folder / "few.parquet", row_group_size=30_000)
+    return folder / "few.parquet"
+
+
+@pytest.mark.parametrize("workers", cases([1, 2, 6], quick=2))
+def test_encode__few_columns_in_pieces(workers: int, tmp_path: Path) -> None:
+    table = few_columns(tmp_path)
+    expected = bigforest.encode_store(table, tmp_path / "e", target="late", threads=1, scheduler="threads")
+    with (
+        LocalCluster(n_workers=workers, threads_per_worker=12 // workers, processes=False, **QUIET) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        resources = Resources(threads=12, cluster=Cluster(client), scratch=tmp_path, limits=Limits(task_rows=9_000))
+        source = open_source(str(table), scratch=tmp_path)
+        store = encode(source, "late", tmp_path / "s", resources=resources, listener=silent)
+    assert content(store) == content(expected)
+
+
+@pytest.mark.parametrize("task", ["rank-rows", "merge-runs", "write-codes"])
+def test_encode__few_columns_a_worker_is_killed(
+    client: Client, tmp_path: Path, both_alive: None, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    table = few_columns(tmp_path)
+    expected = bigforest.encode_store(table, tmp_path / "e", target="late", threads=1, scheduler="threads")
+    killer = killing_at(client, task, monkeypatch)
+    resources = Resources(
+        threads=1, cluster=Cluster(client), scratch=tmp_path, limits=Limits(presort_rows=20_000, slice_rows=7_000)
+    )
+    source = open_source(str(table), scratch=tmp_path)
+    store = encode(source, "late", tmp_path / "s", resources=resources, listener=silent)
+    assert killer.killed
+    assert content(store) == content(expected)
+
+
 PRINCIPAL = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True}
 
 
@@ -355,17 +413,7 @@ def test_grow__by_passes_a_worker_is_killed(
     options: dict[str, Any],
 ) -> None:
     config = TrainConfig.of(trees=2, seed=3, max_depth=6, **options)
-    killer = Killer(client, "none")
-    submit = client.submit
-
-    def submitting(function: Callable[..., Any], *arguments: Any, key: str, **options: Any) -> Any:
-        future = submit(function, *arguments, key=key, **options)
-        if f"-{task}-" in key and function is not worker.unpack and not killer.killed:
-            time.sleep(0.02)
-            killer.kill()
-        return future
-
-    monkeypatch.setattr(client, "submit", submitting)
+    killer = killing_at(client, task, monkeypatch)
     cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
     for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
         grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)

@@ -1,9 +1,8 @@
-"""A column presorted on disk gives the bytes it gives in memory, and no number of rows wraps around."""
+"""A column encoded in pieces gives the bytes that it gives in one."""
 
 from __future__ import annotations
 
 import errno
-import io
 import os
 import tempfile
 from pathlib import Path
@@ -17,8 +16,8 @@ from hypothesis import strategies as st
 
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.limits import USUAL, Limits
+from bigforest.encode import pieces as pieces_
 from bigforest.encode.dictionary import DictionaryWriter
-from bigforest.encode.external import Buckets, _OffsetsFile, group_pieces
 from bigforest.encode.ranks import new_bins
 from bigforest.encode.sortable_keys import Scale
 from bigforest.schema.dataspec import MAX_CODES
@@ -30,28 +29,23 @@ from tests.strategies import cuts, mixed_frames
 from tests.thorough import examples
 
 
-def on_disk(most: int, slice_rows: int, cell_bits: int) -> Limits:
-    """No column is in memory, and at most this number of rows of one is presorted at once."""
-    return Limits(rows_in_memory=0, presort_rows=most, slice_rows=slice_rows, cell_bits=cell_bits, finer_bits=5)
-
-
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(100))
 @given(
     data=st.data(),
     frame=mixed_frames(),
     max_bins=st.sampled_from(["exact", "exact", 2, 3, 7, 100]),
-    most=st.sampled_from([1, 2, 5, 1000]),
+    presort_rows=st.sampled_from([1, 2, 5, 1000]),
     slice_rows=st.sampled_from([1, 3, 8, 1000]),
-    cell_bits=st.sampled_from([1, 4, 16]),
-    threads=st.sampled_from([1, 2]),
+    task_rows=st.sampled_from([1, 2, 5, 1000]),
+    threads=st.sampled_from([1, 2, 7, 40]),
 )
-def test_on_disk__same_bytes_as_in_memory(
+def test_pieces__same_bytes_as_in_one(
     data: st.DataObject,
     frame: pl.DataFrame,
     max_bins: Any,
-    most: int,
+    presort_rows: int,
     slice_rows: int,
-    cell_bits: int,
+    task_rows: int,
     threads: int,
 ) -> None:
     frame = frame.select(pl.exclude(pl.Int128))
@@ -62,9 +56,7 @@ def test_on_disk__same_bytes_as_in_memory(
         expected = content(encoded(frame, folder, "expected.store", max_bins=max_bins))
         for file, start in enumerate(np.cumsum([0, *sizes[:-1]]).tolist()):
             frame[start : start + sizes[file]].write_parquet(folder / f"{file}.parquet", row_group_size=4)
-        limits = on_disk(most, slice_rows, cell_bits)
-        scratch = folder / "scratch"
-        scratch.mkdir()
+        limits = Limits(presort_rows=presort_rows, slice_rows=slice_rows, task_rows=task_rows)
         for number, table in enumerate((frame, str(folder / "*.parquet"))):
             store = encoded(table, folder, f"{number}.store", threads, limits, max_bins=max_bins)
             assert content(store) == expected
@@ -72,9 +64,10 @@ def test_on_disk__same_bytes_as_in_memory(
 
 
 @pytest.mark.parametrize("max_bins", ["exact", 300])
-def test_on_disk__many_rows_in_many_buckets(max_bins: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("threads", "presort_rows"), [(2, 7_000), (21, 2**32 - 1), (30, 9_000)])
+def test_pieces__of_several_blocks(threads: int, presort_rows: int, max_bins: Any, tmp_path: Path) -> None:
     random = np.random.default_rng(3)
-    rows = 120_000
+    rows = 150_000
     frame = pl.DataFrame(
         {
             "normal": random.standard_normal(rows),
@@ -82,35 +75,15 @@ def test_on_disk__many_rows_in_many_buckets(max_bins: Any, tmp_path: Path) -> No
             "zeros": np.where(random.random(rows) < 0.7, 0.0, random.standard_normal(rows)),
             "close": 1 + random.integers(0, 30_000, rows) * 2.0**-52,
             "few": random.integers(0, 9, rows),
+            "text": np.array([f"level {level}" for level in range(5000)])[random.integers(0, 5000, rows)],
             "gaps": np.where(random.random(rows) < 0.3, np.nan, random.standard_normal(rows)),
             "y": random.integers(0, 3, rows),
         }
     ).with_columns(y=pl.when(pl.col("y") < 2).then("y"))
     expected = content(encoded(frame, tmp_path, "expected.store", max_bins=max_bins))
     frame.write_parquet(tmp_path / "t.parquet", row_group_size=50_000)
-    limits = on_disk(7_000, 20_000, 8)
-    assert content(encoded(tmp_path / "t.parquet", tmp_path, "b.store", 2, limits, max_bins=max_bins)) == expected
-
-
-@given(
-    rows=st.lists(st.sampled_from([1, 2, 3, 10, 2**31, 2**32, 2**33 + 1]), min_size=1, max_size=20),
-    most=st.sampled_from([1, 10, 2**32 - 1]),
-    data=st.data(),
-)
-def test_group_pieces__all_rows_and_no_bucket_too_large(rows: list[int], most: int, data: st.DataObject) -> None:
-    alone = [data.draw(st.booleans()) or count > most for count in rows]
-    first = np.arange(len(rows), dtype=np.uint64) * np.uint64(5)
-    buckets = group_pieces(first, np.array(rows, np.uint64), np.array(alone), most)
-    assert int(buckets.rows.sum()) == sum(rows)
-    assert ((buckets.rows <= most) | buckets.alone).all()
-    assert (np.diff(buckets.first) > 0).all()
-
-
-def test_offsets_file__places_beyond_32_bits() -> None:
-    rows = np.array([2**31, 5, 2**33, 7], np.uint64)
-    buckets = Buckets(np.arange(4, dtype=np.uint64), rows, np.array([False, True, False, False]))
-    file = _OffsetsFile(io.BytesIO(), buckets, np.dtype("<u8"))
-    assert file._starts == [0, 2**34, 2**34, 2**34 + 2**36]
+    limits = Limits(presort_rows=presort_rows, slice_rows=20_000, task_rows=10_000)
+    assert content(encoded(tmp_path / "t.parquet", tmp_path, "b.store", threads, limits, max_bins=max_bins)) == expected
 
 
 def test_dictionary__more_values_than_codes_is_an_error(tmp_path: Path) -> None:
@@ -124,22 +97,22 @@ def test_dictionary__more_values_than_codes_is_an_error(tmp_path: Path) -> None:
             dictionary.add(np.array([2**35], np.uint64))
 
 
-@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("pieces", [False, True])
 @pytest.mark.parametrize("writes", [0, 1, 3])
 def test_encode__full_disk_is_a_clear_error(
-    writes: int, disk: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    writes: int, pieces: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = [writes]
 
-    def write(self: Any, *arguments: Any) -> None:
+    def write(*_: Any) -> None:
         if not left[0]:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         left[0] -= 1
 
     frame = pl.DataFrame({f"x{i}": np.arange(100) * 0.3 for i in range(5)} | {"y": np.arange(100) % 2})
-    limits = on_disk(10, 20, 4) if disk else USUAL
-    if disk:
-        monkeypatch.setattr(_OffsetsFile, "_put", write)
+    limits = Limits(presort_rows=10, slice_rows=20) if pieces else USUAL
+    if pieces:
+        monkeypatch.setattr(pieces_, "write_whole", write)
     else:
         monkeypatch.setattr(writer._Files, "append", write)
     with pytest.raises(ConfigError, match=r"no space left on the disk of .*; free some, or choose another folder"):
