@@ -20,12 +20,15 @@ from distributed import Client, LocalCluster
 import bigforest
 from bigforest.common.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError, StorageError
 from bigforest.common.events import Event, StageAdvanced, silent
+from bigforest.common.limits import Limits
+from bigforest.encode.pipeline import encode
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.schema.config import TrainConfig
+from bigforest.source import open_source
 from bigforest.storage import locks, object_cache, paths
 from bigforest.storage.object_store import ObjectPath
 from bigforest.storage.paths import as_path, is_remote, local_path
@@ -180,6 +183,21 @@ def test_grow__by_passes(client: Client, store: Store, table: tuple[Path, Path],
         [local_path(path).read_bytes() for path in part_paths(place)] for place in (tmp_path / "a", home / "passes")
     ]
     assert contents[0] == contents[1]
+    assert not list(scratch.rglob("*"))
+
+
+def test_encode__in_pieces(client: Client, table: tuple[Path, Path], tmp_path: Path, home: Path) -> None:
+    scratch = home / "pieces"
+    scratch.mkdir()
+    limits = Limits(presort_rows=20_000, slice_rows=7_000)
+    for data, out, resources in (
+        (table[0], tmp_path / "s", Resources(threads=1)),
+        (table[1], home / "s", Resources(threads=1, scratch=scratch, cluster=Cluster(client), limits=limits)),
+    ):
+        source = open_source(str(data), scratch=tmp_path)
+        encode(source, "late", out, resources=resources, listener=silent)
+    for file in (tmp_path / "s").iterdir():
+        assert local_path(home / "s" / file.name).read_bytes() == file.read_bytes(), file.name
     assert not list(scratch.rglob("*"))
 
 
