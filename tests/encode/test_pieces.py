@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +128,25 @@ def test_open_source__full_scratch_is_a_clear_error(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(pl.LazyFrame, "sink_parquet", sink)
     with pytest.raises(ConfigError, match=f"no space left on the disk of .*{tmp_path.name}"):
         open_source(pl.LazyFrame({"x": [1], "y": [2]}), scratch=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series([1, 2**53 + 1, 7, 2**53, 5, 6, 2**53 + 4, 9]),
+        pl.Series([1, 2**70, 7, -(2**71), 5, 6, 2**71, 9], dtype=pl.Int128),
+        pl.Series(
+            [Decimal(1), Decimal(10**15) + Decimal("0.1"), Decimal(10**17), Decimal(3)] * 2, dtype=pl.Decimal(38, 1)
+        ),
+    ],
+)
+@pytest.mark.parametrize("limits", [Limits(presort_rows=1), Limits(presort_rows=3, slice_rows=2), Limits(task_rows=1)])
+def test_pieces__unfit_columns_are_refused_in_the_same_words(column: pl.Series, limits: Limits, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": column, "z": column, "y": [0, 1] * 4})
+    said = []
+    for threads, own in ((1, USUAL), (8, limits)):
+        with pytest.raises(DataError) as caught:
+            encoded(frame, tmp_path, threads=threads, limits=own)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+    assert list(tmp_path.iterdir()) == []

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.common.errors import DataError
-from bigforest.common.limits import USUAL
+from bigforest.common.limits import USUAL, Limits
 from bigforest.encode import nested
 from bigforest.schema.columns import kind_of, leaves, level_codes, numbers, type_name
 from tests.encode.test_encode import content, encoded
-from tests.encode.test_external import on_disk
 from tests.naive import encode as naive
 from tests.strategies import cuts
 from tests.thorough import examples
@@ -100,12 +99,14 @@ def test_pools__values_differ_as_floats(kind: str) -> None:
 
 
 @settings(max_examples=examples(30))
-@given(data=st.data(), rows=st.integers(2, 30), max_bins=st.sampled_from(["exact", "exact", 2, 3]), disk=st.booleans())
-def test_encode__order_of_every_type(data: st.DataObject, rows: int, max_bins: Any, disk: bool) -> None:
+@given(
+    data=st.data(), rows=st.integers(2, 30), max_bins=st.sampled_from(["exact", "exact", 2, 3]), pieces=st.booleans()
+)
+def test_encode__order_of_every_type(data: st.DataObject, rows: int, max_bins: Any, pieces: bool) -> None:
     frame, plain = data.draw(typed(rows))
     frame = frame.with_columns(target=pl.int_range(pl.len()) % 2)
     with tempfile.TemporaryDirectory() as name:
-        limits = on_disk(data.draw(st.sampled_from([1, 3, 100])), 4, 4) if disk else USUAL
+        limits = Limits(presort_rows=data.draw(st.sampled_from([1, 3])), slice_rows=4) if pieces else USUAL
         store = encoded(frame, Path(name), max_bins=max_bins, limits=limits)
         store.verify()
         for place, feature in enumerate(store.spec.features):
