@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import ctypes
 import fcntl
+import importlib
 import os
+import pkgutil
 import platform
 import re
 import resource
@@ -21,6 +23,7 @@ from typing import Any
 import numba
 import pytest
 
+import bigforest.kernels
 from bigforest.kernels.compiler import cache, jit
 from bigforest.kernels.compiler.parts import PartDispatcher
 
@@ -496,3 +499,17 @@ for place, (table, target, options) in enumerate([
 def test_compile_for__leaves_nothing_to_compile(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", COMPILED, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_kernels__call_parts_and_no_kernels() -> None:
+    """A kernel that was read from a file cannot be linked."""
+    kernels = {
+        value
+        for module in pkgutil.walk_packages(bigforest.kernels.__path__, "bigforest.kernels.")
+        for value in vars(importlib.import_module(module.name)).values()
+        if isinstance(value, jit._Kernel)
+    }
+    assert kernels or numba.config.DISABLE_JIT
+    for one in kernels:
+        named = [one.py_func.__globals__.get(name) for name in one.py_func.__code__.co_names]
+        assert not [other for other in named if isinstance(other, jit._Kernel)]

@@ -97,17 +97,14 @@ class FlatTrees(NamedTuple):
 
         `self` must not be used any more: its memory is used again, and half of it given back.
         """
-        from bigforest.kernels.predict.flatten import fits_narrow
-
         assert self.wide is not None
         if self.directions is not None:
             return self
         words = self.wide.links
         front = words[: words.size // 2].view(np.uint32)
         features, categories = self.used.size, self.sets is not None
-        if not fits_narrow(self.wide, _narrow_layout(features, categories, front)):
+        if _narrow(self.wide, features, categories, front) is None:
             return self
-        _narrow(self.wide, features, categories, front)
         words.resize(words.size // 2, refcheck=False)
         return self._replace(wide=None, narrow=_narrow_layout(features, categories, words.view(np.uint32)))
 
@@ -130,10 +127,13 @@ def cast_by(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
 
 def _narrow(wide: NodeLayout, features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout | None:
     """The layout `narrow` in `words`, which may be the front half of those of `wide`; None if the nodes do not fit."""
-    from bigforest.kernels.predict.flatten import narrow_nodes
+    from bigforest.kernels.predict.flatten import fits_narrow, narrow_nodes
 
     narrow = _narrow_layout(features, categories, words)
-    return narrow if narrow_nodes(wide, features, narrow) else None
+    if not fits_narrow(wide, narrow):
+        return None
+    narrow_nodes(wide, features, narrow)
+    return narrow
 
 
 def _narrow_layout(features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout:

@@ -3,7 +3,8 @@
 A file's name and checksum are of its key: sources, versions, settings, processor and signature. So a file that is
 damaged, of another kernel, of other sources or of another machine is never loaded and only costs a compilation. Files
 are written next to their place and renamed. A process that finds a kernel missing locks it, so that others wait for its
-file.
+file. A file has the machine code, and of LLVM's only the names in it: reading the rest would take most of the time of
+loading, and nothing is linked to a kernel.
 
 A wheel may contain kernels in `shipped`, for levels of processors (levels.py). They are read like those of the cache,
 for the best level of the processor, and never written.
@@ -22,13 +23,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import llvmlite
 import llvmlite.binding
 import numba
 import numpy as np
-from numba.core import caching, compiler, config, registry, serialize, types
+from numba.core import caching, compiler, config, entrypoints, registry, serialize, types
 from numba.misc.appdirs import AppDirs
 
 from bigforest.kernels.compiler.levels import levels_of_host
@@ -147,11 +148,15 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """The machine code for the signature, or None.
 
-        Numba's own cache first registers all that it can compile, a fifth of the time of a short run: machine code
-        needs none of that.
+        Numba's own cache first registers all that it can compile, a fifth of the time of a short run, and a dispatcher
+        the extensions of Numba that are installed: only compiling needs these.
         """
-        if _of_process(signature):
-            return None
+        found = None if _of_process(signature) else self._found(signature, target_context)
+        if found is None:
+            entrypoints.init_all()
+        return found
+
+    def _found(self, signature: Any, target_context: Any) -> Any:
         for path, key in self._places(signature, target_context.codegen()):
             with contextlib.suppress(Exception):  # any fault of a file only costs a compilation
                 content = path.read_bytes()
@@ -160,6 +165,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
                 parts = pickle.loads(content[_CHECKSUM:])
                 found = compiler.CompileResult._rebuild(target_context, *parts)
                 if tuple(found.signature.args) == tuple(signature):
+                    found.library._get_module_for_linking = _refuse
                     used.add(path)
                     return found
         return None
@@ -171,8 +177,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         place, key = next(self._places(signature, compiled.codegen))
         temporary = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
         with contextlib.suppress(Exception):  # a full disk only costs other processes a compilation
-            # The only text among the parts are types with places of sources on this machine, which nobody reads.
-            content = serialize.dumps(tuple("" if isinstance(part, str) else part for part in compiled._reduce()))
+            content = serialize.dumps(_without_llvm(compiled._reduce()))
             try:
                 temporary.write_bytes(_checksum(key, content) + content)
                 temporary.replace(place)
@@ -220,6 +225,22 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         """See _Cache."""
 
 
+def _without_llvm(parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a file has of a compiled kernel. The only text among the parts are types with places of sources on this
+    machine, which nobody reads."""
+    (name, kind, (machine_code, bitcode)), *rest = parts
+    module = llvmlite.binding.parse_bitcode(bitcode)
+    lines = [f'target triple = "{module.triple}"', f'target datalayout = "{module.data_layout}"']
+    lines += [f'define void @"{one.name}"() {{ ret void }}' for one in module.functions if not one.is_declaration]
+    lines += [f'@"{one.name}" = global i64 0' for one in module.global_variables if not one.is_declaration]
+    names = llvmlite.binding.parse_assembly("\n".join(lines)).as_bitcode()
+    return (name, kind, (machine_code, names)), *("" if isinstance(part, str) else part for part in rest)
+
+
+def _refuse() -> NoReturn:
+    raise AssertionError("kernels do not call kernels, but parts")
+
+
 def _of_process(signature: Any) -> bool:
     """Whether a kernel is handed a compiled function, such as a criterion from outside: its type is an address."""
     return any(isinstance(argument, types.Dispatcher) for argument in signature)
@@ -256,9 +277,13 @@ def note(kind: str) -> None:
 
 
 def _notes(kind: str) -> Iterator[Path]:
-    sources = digest_of(SOURCES.rglob("*.py"))
     for folder, machine in _machines(registry.cpu_target.target_context.codegen().magic_tuple()):
-        yield folder / f"{kind}-{hashlib.sha256(repr((sources, machine)).encode()).hexdigest()[:24]}.done"
+        yield folder / f"{kind}-{hashlib.sha256(repr((_all_sources(), machine)).encode()).hexdigest()[:24]}.done"
+
+
+@cache
+def _all_sources() -> str:
+    return digest_of(SOURCES.rglob("*.py"))
 
 
 def _checksum(key: str, content: bytes) -> bytes:

@@ -30,9 +30,12 @@ class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
         super().__init__(function, targetoptions={**_FLAGS, "no_cfunc_wrapper": True}, **own)
         self._cache = KernelCache(function)
 
+    def _compilation_chain_init_hook(self) -> None:
+        """See Dispatcher; KernelCache does it where something is to be compiled."""
+
     def compile(self, sig: Any) -> Any:
         """Compile for a signature, or load what another process has compiled."""
-        # Numba's lock first, in every thread: a kernel may be compiled for another.
+        # Numba's lock first, in every thread: compiling takes it again.
         with global_compiler_lock:
             arguments, _ = sigutils.normalize_signature(sig)
             if tuple(arguments) in self.overloads:

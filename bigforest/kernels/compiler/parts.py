@@ -13,6 +13,7 @@ These are internals of Numba, so it is done with versions only on which it has b
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import update_wrapper
 from typing import Any, NoReturn
 
 import numba
@@ -128,10 +129,24 @@ class PartCompiler(_Compiler):
 
 
 class PartDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
-    """A part, which kernels and other parts call."""
+    """A part, which kernels and other parts call. It is made a dispatcher when something is compiled that calls it, as
+    most processes find all kernels compiled."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
-        super().__init__(function, targetoptions=options, pipeline_class=PartCompiler)
+        update_wrapper(self, function)
+        self.py_func = function
+        self._options = options
+
+    @property
+    def _numba_type_(self) -> Any:
+        self.targetoptions  # noqa: B018 (makes it a dispatcher)
+        return super()._numba_type_
+
+    def __getattr__(self, name: str) -> Any:
+        if "_options" not in self.__dict__:
+            raise AttributeError(f"a part has no {name!r}")
+        super().__init__(self.py_func, targetoptions=self.__dict__.pop("_options"), pipeline_class=PartCompiler)
+        return getattr(self, name)
 
     def __call__(self, *arguments: Any, **named: Any) -> NoReturn:
         """Refuse: there is nothing that Python could call."""

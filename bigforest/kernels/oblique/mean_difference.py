@@ -162,15 +162,10 @@ def project_differences(codes, by_row, values, items, means, value):
 
 
 @kernel
-def prepare_tree(codes, by_row, values, scale, items, total, means, gathered, value):
-    """Compute the differences of a tree from the items of its root, and the projections of these.
-
-    total int64 [classes], gathered uint32 [>= n] and value float64 [>= n] are scratch.
-    """
+def sum_root(codes, by_row, values, items, total, means, gathered):
+    """Sum a root by class, into total int64 [classes] and means.sums; gathered uint32 [>= n] is scratch."""
     sum_classes(items, total)
     sum_steps(codes, by_row, values, items, means, gathered)
-    find_differences(means, scale, total)
-    project_differences(codes, by_row, values, items, means, value)
 
 
 @inlined

@@ -22,8 +22,10 @@ from bigforest.kernels.oblique.mean_difference import (
     LARGEST_CLASS,
     NO_PAIRS,
     STEPS,
+    find_differences,
     make_means,
-    prepare_tree,
+    project_differences,
+    sum_root,
 )
 from bigforest.kernels.oblique.search import Oblique, make_oblique
 from bigforest.schema.config import TrainConfig
@@ -60,9 +62,9 @@ class SparseObliqueTrees(NamedTuple):
         oblique = make_oblique(self.sparse, means, store.codes, self.values, items.size)
         if self.pairing != NO_PAIRS and not self.by_node:
             total = np.empty(classes, np.int64)
-            codes = np.empty(items.size, np.uint32)
-            scale = self.sparse.scale
-            prepare_tree(store.codes, by_row, self.values, scale, items, total, means, codes, oblique.value[0])
+            sum_root(store.codes, by_row, self.values, items, total, means, np.empty(items.size, np.uint32))
+            find_differences(means, self.sparse.scale, total)
+            project_differences(store.codes, by_row, self.values, items, means, oblique.value[0])
         return oblique
 
 
