@@ -125,3 +125,17 @@ def test_grow__more_empty_buckets_than_rows() -> None:
     high = np.arange(100) >= 50
     data = Data(high.reshape(-1, 1).astype(float), high.astype(np.int64))
     assert len(check_kernel(data, [1] * 100, TrainConfig(mtry="all"), 1, gaps=[1, 250])) == 3
+
+
+@pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("constants", ["redraw", "count"])
+@pytest.mark.parametrize("min_leaf", [1, 7])
+@pytest.mark.parametrize("rows", [9, 56, 57, 400, 5000])
+def test_grow__more_features_than_are_scored_together(rows: int, min_leaf: int, constants: str) -> None:
+    """Each feature is there thrice, once upside down: of those as good the first that is drawn stays."""
+    draw = np.random.default_rng(rows)
+    values = [draw.permutation(rows), draw.normal(size=rows), *(draw.integers(0, most, rows) for most in (2, 3, 40))]
+    table = np.column_stack([*values, *values, *(-value for value in values), np.zeros(rows)])
+    target = (values[1] + draw.normal(0, 1, rows) > 0).astype(np.int64)
+    config = TrainConfig(mtry="all", min_leaf=min_leaf, max_depth=12, constants=constants)
+    check_kernel(Data(table, target), [1] * rows, config, 4, quick_split, [1, 500, 3])

@@ -21,7 +21,7 @@ from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.out_of_core.blocks import AFTER_ALL, LISTED_LEFT, LISTED_RIGHT, MISSING_RIGHT
 from bigforest.kernels.out_of_core.draws import draw_order
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT
-from bigforest.kernels.scan.features import make_feature_draw
+from bigforest.kernels.scan.draw import make_feature_draw
 from bigforest.kernels.tree.builder import Rules
 
 

@@ -158,7 +158,7 @@ def look_near(codes, by_row, value, items, begin, end, constant, nearby):
     None.
 
     Those of all rows, or of a copy, which is made if it pays; then features that are constant in it are added to
-    `constant`, see scan/features.py fetch_codes.
+    `constant`, see scan/draw.py fetch_codes.
     """
     if FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_cached(nearby, begin, end):
         if value is not None:

@@ -226,3 +226,10 @@ def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
     split[SQ_R] = sq_r
     split[W_R] = w_r
     return True
+
+
+@inlined
+def is_perfect(best):
+    """Whether the best split under Gini leaves classes alone on both sides."""
+    split = best.split
+    return split[SQ_L] == split[W_L] * split[W_L] and split[SQ_R] == split[W_R] * split[W_R]

@@ -82,7 +82,8 @@ def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected):
     highest = score_small_two(node, min_leaf, work)
     if shares_codes(n, node.weight, work):
         return False
-    offer_pairs_two(highest, work.codes, n, node, min_leaf, number, best, work)
+    scored = (work.pair_sum, work.pair_score, work.selected)
+    offer_pairs_two(highest, work.codes, n, node, min_leaf, number, best, *scored)
     if best.split[FEATURE] == number:
         cut_after_code(n, best, work, projected)
     return True

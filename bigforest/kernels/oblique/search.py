@@ -39,7 +39,8 @@ from bigforest.kernels.oblique.mean_difference import (
     sum_steps,
 )
 from bigforest.kernels.oblique.scan import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
-from bigforest.kernels.scan.features import draw_feature, fetch_codes, prepare, put_back, scan_codes, split_by_feature
+from bigforest.kernels.scan.draw import draw_feature, fetch_codes, put_back
+from bigforest.kernels.scan.features import prepare, scan_codes, split_by_feature
 from bigforest.kernels.scan.present_classes import with_present_classes
 
 
@@ -161,7 +162,7 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
     means = oblique.means
     if not means.by_node:  # else classes are those of the pairs
         node = with_present_classes(node, scratch.held)
-    prepare(node, rules, work, None)
+    prepare(node, rules, work, None, True)
     drawn = oblique.drawn
     n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)
@@ -190,7 +191,7 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
             size = ONE
         least, most = np.uint32(0), np.uint32(0)
         if size == ONE:
-            least, most = fetch_codes(codes, by_row, node, np.uint64(features[ZERO]), constant, work)
+            least, most = fetch_codes(codes, by_row, node, np.uint64(features[ZERO]), constant, work.codes)
         elif size > ONE:
             known = columns <= number and not means.by_node
             low, high = project_node(codes, by_row, node, local, known, number - columns, oblique, which, size)
@@ -203,7 +204,7 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
                     scan_projection(rules, table, low, high, node, np.int64(number), best, work, projected)
         if least < most:
             usable += ONE
-            scan_codes(least, most, node, rules, table, np.int64(number), best, work, None)
+            scan_codes(least, most, node, rules, table, np.int64(number), best, work, None, True)
             if size > ONE and best.split[FEATURE] == np.int64(number):
                 cut_after_code(n, best, work, with_value(oblique.projected, value))
         if best.split[FEATURE] == np.int64(number):

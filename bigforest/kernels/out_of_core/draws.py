@@ -11,7 +11,7 @@ from bigforest.kernels.common.rng import LEFT, RIGHT, mix
 from bigforest.kernels.compiler.jit import kernel
 from bigforest.kernels.oblique.directions import draw_cells, draw_column
 from bigforest.kernels.oblique.mean_difference import is_offered
-from bigforest.kernels.scan.features import draw_feature, wanted_features
+from bigforest.kernels.scan.draw import draw_feature, wanted_features
 
 
 @kernel

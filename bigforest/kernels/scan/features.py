@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import NDArray
 
-from bigforest.kernels.columns.gather import gather, look_again
+from bigforest.kernels.columns.gather import look_again
 from bigforest.kernels.common.node_scan import (
     CODE,
     FEATURE,
     ONE,
-    SHIFT32,
-    SQ_L,
-    SQ_R,
-    W_L,
-    W_R,
     ZERO,
     CachedColumn,
+    is_perfect,
     with_codes,
 )
 from bigforest.kernels.common.partition import partition
-from bigforest.kernels.common.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, first_order, keep_in_room, missing_last
+from bigforest.kernels.scan.draw import draw_feature, fetch_codes, put_back, wanted_features, wants_more
 from bigforest.kernels.scan.impurity import GINI, scan_scores
 from bigforest.kernels.scan.levels import by_levels, scan_levels
 from bigforest.kernels.scan.multi_class import prepare_many, scan_many
@@ -33,106 +26,41 @@ from bigforest.kernels.scan.random_split import offer_random
 from bigforest.kernels.scan.regression import scan_sums
 from bigforest.kernels.scan.target import sum_left
 from bigforest.kernels.scan.two_class import prepare_two, scan_two
-
-_SIX = np.uint64(6)
-_BITS6 = np.uint64(63)
-_BITS11 = np.uint64(11)
-
-
-class FeatureDraw(NamedTuple):
-    """Scratch of the draw of features: perm int64 [features], the identity between nodes; undo uint64 [features]."""
-
-    perm: NDArray[np.int64]
-    undo: NDArray[np.uint64]
-
-
-def make_feature_draw(features: int) -> FeatureDraw:
-    """Scratch to draw from `features` features."""
-    return FeatureDraw(np.arange(features), np.empty(features, np.uint64))
+from bigforest.kernels.scan.two_class_light import find_side_by_side, prepare_light, scan_light
+from bigforest.kernels.scan.two_class_small import is_light
 
 
 @inlined
-def draw_feature(draw, drawn, state):
-    """Draw a feature other than the `drawn` (uint64) earlier ones; returns it and the new state of the stream."""
-    perm = draw.perm
-    state += GOLDEN
-    j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)
-    feature = perm[j]
-    perm[j] = perm[drawn]
-    perm[drawn] = feature
-    draw.undo[drawn] = j
-    return feature, state
-
-
-@inlined
-def put_back(draw, drawn):
-    """Undo the draws, so that the next node's depend on its key alone."""
-    perm = draw.perm
-    while drawn > ZERO:
-        drawn -= ONE
-        j = draw.undo[drawn]
-        feature = perm[drawn]
-        perm[drawn] = perm[j]
-        perm[j] = feature
-
-
-@inlined
-def wanted_features(rules, key, features):
-    """How many features the node of this key draws: mtry, or each with a chance, but one at least."""
-    wanted = np.uint64(rules.mtry)
-    if rules.chance >= 0:
-        wanted = ZERO
-        state = mix(key ^ CHANCES)
-        while wanted == ZERO:
-            for _ in range(features):
-                state += GOLDEN
-                wanted += np.uint64(mix(state) >> _BITS11 < np.uint64(rules.chance))
-    return wanted
-
-
-@inlined
-def prepare(node, rules, work, sums):
-    """Once per node, before scan_codes."""
+def prepare(node, rules, work, sums, light):
+    """Once per node, before scan_codes; `light` as there."""
     if sums is None and rules.impurity == GINI:
         if node.total.size == 2:
             prepare_two(node, work)
+            if light is not None and is_light(node):
+                prepare_light(node, work)
         else:
             prepare_many(node, work)
 
 
 @inlined
-def scan_codes(low, high, node, rules, table, number, best, work, sums):
+def scan_codes(low, high, node, rules, table, number, best, work, sums, light):
     """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
 
-    table, sums: see target.py.
+    table, sums: see target.py. light: None where light nodes of two classes are not scanned here under Gini, so that
+    nothing is compiled for them.
     """
     if sums is not None:
         scan_sums(low, high, node, rules.min_leaf, number, best, work, sums)
     if table is not None:
         if node.total.size == 2 and rules.impurity == GINI:
-            scan_two(low, high, node, rules.min_leaf, number, best, work)
+            if light is not None and is_light(node):
+                scan_light(low, high, node, rules.min_leaf, number, best, work)
+            else:
+                scan_two(low, high, node, rules.min_leaf, number, best, work)
         elif rules.impurity == GINI:
             scan_many(low, high, node, rules.min_leaf, number, best, work)
         else:
             scan_scores(rules.impurity, table, low, high, node, rules.min_leaf, number, best, work)
-
-
-@inlined
-def fetch_codes(codes, by_row, node, feature, constant, work):
-    """Fetch the codes of a feature (uint64) to work.codes; returns the smallest and the largest, both 0 if constant.
-
-    constant uint64 [words]: features known to be constant in this node; found ones are added. They are skipped
-    without reading codes, which changes no draw.
-    """
-    word = feature >> _SIX
-    bit = ONE << (feature & _BITS6)
-    if constant[word] & bit:
-        return np.uint32(0), np.uint32(0)
-    low, high = gather(codes, by_row, feature, node.items, work.codes)
-    if low == high:
-        constant[word] |= bit
-        return np.uint32(0), np.uint32(0)
-    return low, high
 
 
 @inlined
@@ -152,7 +80,7 @@ def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums
     for order in range(orders):
         if order == ONE:
             low, high = missing_last(work.codes, np.uint64(node.items.size), high)
-        scan_codes(low, high, node, rules, table, np.int64(feature + feature + order), best, work, sums)
+        scan_codes(low, high, node, rules, table, np.int64(feature + feature + order), best, work, sums, mixed)
     return ONE
 
 
@@ -164,13 +92,6 @@ def keeps_codes(feature, low, node, rules, mixed, sums):
             return by_levels(node, rules, sums)
         return mixed.kind[feature] != MISSING or low > np.uint32(0)
     return True
-
-
-@inlined
-def is_perfect(best):
-    """Whether the best split under Gini leaves classes alone on both sides."""
-    split = best.split
-    return split[SQ_L] == split[W_L] * split[W_L] and split[SQ_R] == split[W_R] * split[W_R]
 
 
 @inlined
@@ -190,15 +111,17 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
     best.limit[0] = -1.0
     if sums is None and mixed is None and dictionary is None:
         node = with_present_classes(node, scratch.held)
-    prepare(node, rules, work, sums)
+        if rules.impurity == GINI and node.total.size == 2 and is_light(node):
+            return find_side_by_side(codes, by_row, node, key, rules, mtry, scratch)
+    prepare(node, rules, work, sums, mixed)
     drawn = ZERO
     usable = ZERO
     state = key
-    while drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO)):
+    while wants_more(rules, mtry, features, drawn, usable):
         feature, state = draw_feature(draw, drawn, state)
         drawn += ONE
         number = np.uint64(feature)
-        low, high = fetch_codes(codes, by_row, node, number, constant, work)
+        low, high = fetch_codes(codes, by_row, node, number, constant, work.codes)
         if mixed is not None:
             low, high = keep_in_room(number, low, high, np.uint64(node.items.size), mixed, work.codes)
         if low < high:

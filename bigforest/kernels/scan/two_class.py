@@ -11,56 +11,36 @@ import numpy as np
 
 from bigforest.kernels.columns.order_projections import keep_cut, order_bucket
 from bigforest.kernels.common.node_scan import (
-    BITS16,
     BITS32,
-    BUCKETS,
     BUCKETS_TWO,
     ONE,
     SHIFT32,
     TWO,
     ZERO,
     as_key,
-    class_of,
     shift_for,
 )
 from bigforest.kernels.common.sort import sort_bucket
-from bigforest.kernels.compiler.jit import helper, inlined
-from bigforest.kernels.llvm.pairwise import SCORE_ERROR
-from bigforest.kernels.llvm.selection import select_codes, select_scores
-from bigforest.kernels.llvm.two_class_edges import open_buckets_two, score_buckets_two
+from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.llvm.selection import select_codes
 from bigforest.kernels.scan.packed_counts import pack_weights, sum_of_code
+from bigforest.kernels.scan.two_class_light import FEW_CODES
 from bigforest.kernels.scan.two_class_small import (
-    is_light,
-    look_inside_two,
-    may_be_best,
-    offer_packed_two,
     offer_two,
     reaches_two,
     score_two,
-    small_two,
     walk_two,
 )
 
-# Up to this many codes have a bucket each, so none is opened: that would be slow for a code of most rows.
-_FEW_CODES = np.uint64(256)
 # Two classes share 64 bits: work.add has the weight of class 1 shifted by 2 to this power.
 _LOG_HALF = np.uint64(5)
-_LOG_BITS16 = np.uint64(4)
-# Up to this many rows of a light node are scored by pairs.
-_PAIRED = np.uint64(56)
-# Far below any score that is not 0.
-_LEAST_SCORE = 1e-30
 _THREE = np.uint64(3)
 
 
 @inlined
 def prepare_two(node, work):
-    """Once per node, before scan_two: its multiplicities by class, in work.add, and of light nodes in work.pair_add."""
+    """Once per node, before scan_two: its multiplicities by class, in work.add."""
     pack_weights(node.items, _LOG_HALF, work.add)
-    if is_light(node):
-        for i in range(np.uint64(node.items.size)):
-            item = node.items[i]
-            work.pair_add[i] = np.uint32(item & BITS16) << np.uint32(class_of(item) << _LOG_BITS16)
 
 
 @inlined
@@ -181,58 +161,6 @@ def open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected
 
 
 @inlined
-def histogram_light(low, shift, n, buckets, work):
-    """work.hist of two_class_edges.py: the rows whose work.codes fall into each bucket, every other row counted apart
-    first."""
-    hist, codes, add = work.hist, work.codes, work.pair_add
-    apart = buckets + ONE
-    for b in range(apart + apart):
-        hist[b] = np.uint32(0)
-    for i in range(n):
-        hist[(i & ONE) * apart + ONE + np.uint64((codes[i] - low) >> shift)] += add[i]
-    for b in range(ONE, apart):
-        hist[b] += hist[apart + b]
-
-
-@helper
-def scan_light_two(low, span, node, min_leaf, feature, best, work):
-    """scan_two by histogram for nodes that are light; codes are low..low + span (uint64).
-
-    Edges of buckets are scored first. The rows of buckets that could hold a better split, mostly two or three that lie
-    together, are scored by pairs.
-    """
-    n, ones, weight = np.uint64(node.items.size), node.total[ONE], node.weight
-    most = np.uint64(32)
-    while most < np.uint64(BUCKETS) and most * np.uint64(4) < n:
-        most *= TWO
-    shift = np.uint32(0) if span < _FEW_CODES else shift_for(span, most)
-    buckets = (span >> np.uint64(shift)) + ONE
-    histogram_light(low, shift, n, buckets, work)
-    highest = score_buckets_two(work.hist, buckets, ones, weight, min_leaf, work.pair_score)
-    if may_be_best(highest, best):
-        # Empty buckets have the score of the one before: hits may outnumber rows, and work.selected has room for rows.
-        hits = select_scores(work.pair_score, buckets, np.float32(highest * (1.0 - SCORE_ERROR)), work.places)
-        for k in range(hits):
-            after = np.uint64(work.places[k]) + ONE
-            code = np.int64(low) + np.int64(after << np.uint64(shift)) - 1
-            offer_packed_two(work.hist[after], node, min_leaf, feature, code, best)
-    if shift == np.uint32(0):
-        return
-    bar = np.float32(best.limit[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
-    found = open_buckets_two(work.hist, buckets, ones, weight, min_leaf, bar, work.places)
-    k = ZERO
-    while k < found:  # buckets that lie together are looked into together
-        first = np.uint64(work.places[k])
-        after = first
-        while k < found and np.uint64(work.places[k]) == after:
-            after += ONE
-            k += ONE
-        inside = np.uint32(((after - first) << np.uint64(shift)) - ONE)
-        lowest = low + np.uint32(first << np.uint64(shift))
-        look_inside_two(lowest, inside, work.hist[first], node, min_leaf, feature, best, work)
-
-
-@inlined
 def scan_two(low, high, node, min_leaf, feature, best, work):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_two.
 
@@ -248,13 +176,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
         if reaches_two(ones_l, w_l, node.total[ONE], node.weight, best.limit[0]):
             offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(low), ones_l, w_l, best)
         return
-    if is_light(node):
-        if n <= _PAIRED:
-            small_two(node, min_leaf, feature, best, work)
-        else:
-            scan_light_two(low, span, node, min_leaf, feature, best, work)
-        return
-    shift = np.uint32(0) if span < _FEW_CODES else shift_for(span, buckets_for_two(n))
+    shift = np.uint32(0) if span < FEW_CODES else shift_for(span, buckets_for_two(n))
     scan_buckets_two(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
 
 

@@ -78,13 +78,6 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
 
 
 @inlined
-def small_two(node, min_leaf, feature, best, work):
-    """What scan_two does for few rows: scores of all splits first, then those that may be the best."""
-    highest = score_small_two(node, min_leaf, work)
-    offer_pairs_two(highest, work.codes, np.uint64(node.items.size), node, min_leaf, feature, best, work)
-
-
-@inlined
 def score_small_two(node, min_leaf, work):
     """work.pair_score[i] = score of the split after work.codes[i], work.pair_sum[i] the weights on the left; returns
     the highest score."""
@@ -110,7 +103,9 @@ def look_inside_two(low, span, before, node, min_leaf, feature, best, work):
         highest = score_pairs_two(
             codes, work.pair_key, found, before, ones, node.weight, min_leaf, work.pair_sum, work.pair_score
         )
-        offer_pairs_two(highest, codes, found, node, min_leaf, feature, best, work)
+        offer_pairs_two(
+            highest, codes, found, node, min_leaf, feature, best, work.pair_sum, work.pair_score, work.selected
+        )
         return
     for k in range(found):
         i = np.uint64(work.selected[k])
@@ -143,17 +138,20 @@ def weight_of_pair(packed):
 
 
 @inlined
-def offer_pairs_two(highest, codes, n, node, min_leaf, feature, best, work):
-    """Offer the splits after codes[:n] whose scores, in work.pair_score, may be the best; `highest` is the highest."""
+def offer_pairs_two(highest, codes, n, node, min_leaf, feature, best, left, score, selected):
+    """Offer the splits after codes[:n] whose scores may be the best; `highest` is the highest.
+
+    left, score  uint32, float32 [>= n rounded up to LANES], see score_pairs_two; selected uint32, longer by LANES
+    """
     if not may_be_best(highest, best):
         return
-    hits = select_scores(work.pair_score, n, np.float32(highest * (1.0 - SCORE_ERROR)), work.selected)
+    hits = select_scores(score, n, np.float32(highest * (1.0 - SCORE_ERROR)), selected)
     offered = ZERO_I64 - 1
     for k in range(hits):
-        i = np.uint64(work.selected[k])
+        i = np.uint64(selected[k])
         if np.int64(codes[i]) != offered:
             offered = np.int64(codes[i])
-            offer_packed_two(work.pair_sum[i], node, min_leaf, feature, offered, best)
+            offer_packed_two(left[i], node, min_leaf, feature, offered, best)
 
 
 @inlined

@@ -36,7 +36,8 @@ from bigforest.kernels.oblique.search import (
     split_by_direction,
 )
 from bigforest.kernels.scan.categorical_missing import UNSEEN, CategoricalMissing, make_subsets, split_mixed
-from bigforest.kernels.scan.features import FeatureDraw, find_feature, make_feature_draw, split_by_feature
+from bigforest.kernels.scan.draw import FeatureDraw, make_feature_draw
+from bigforest.kernels.scan.features import find_feature, split_by_feature
 from bigforest.kernels.scan.present_classes import PresentClasses, make_present_classes
 from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import (
@@ -48,6 +49,7 @@ from bigforest.kernels.scan.target import (
     sum_items,
     view_node,
 )
+from bigforest.kernels.scan.two_class_light import SideBySide, make_side_by_side
 from bigforest.kernels.subspace.columns import Subspace
 from bigforest.kernels.subspace.split import split_in_subspace
 from bigforest.kernels.tree.builder import (
@@ -67,8 +69,9 @@ class GrowScratch(NamedTuple):
     """Scratch of one growing tree; its content belongs to the current node.
 
     total     int64 [see kernels/scan/target.py], statistics of the node; total_l: of its left child
-    constant  uint64 [words], features known to be constant, see scan/features.py fetch_codes
+    constant  uint64 [words], features known to be constant, see scan/draw.py fetch_codes
     kept      uint32 [rows], codes of the feature of the best split, swapped with work.codes
+    side      for light nodes of two classes, scan/two_class_light.py
     sums      for regression; None for classes
     """
 
@@ -81,6 +84,7 @@ class GrowScratch(NamedTuple):
     nearby: CodeCache
     held: PresentClasses
     kept: NDArray[np.uint32]
+    side: SideBySide
     sums: RegressionScratch | None
 
 
@@ -98,6 +102,7 @@ def make_grow_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> G
         make_code_cache(codes, rows, numbers),
         make_present_classes(parts),
         np.empty(max(rows, PAIRS) + LANES, np.uint32),
+        make_side_by_side(rows),
         make_regression_scratch(rows) if numbers else None,
     )
 
@@ -106,7 +111,7 @@ def make_grow_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> G
 def put_roots(stack, items, value, start, key, depth, total, constant):
     """Put the roots on the empty stack, the first on top; start, key, depth as in Roots.
 
-    total: scratch; constant uint64 [words] as in scan/features.py fetch_codes.
+    total: scratch; constant uint64 [words] as in scan/draw.py fetch_codes.
     """
     trees = np.uint64(key.size)
     for above in range(trees):

@@ -48,7 +48,7 @@ from bigforest.kernels.oblique.mean_difference import (
 from bigforest.kernels.oblique.search import make_oblique
 from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.kernels.out_of_core.draws import draw_direction, draw_order, offered_differences
-from bigforest.kernels.scan.features import make_feature_draw
+from bigforest.kernels.scan.draw import make_feature_draw
 from bigforest.kernels.tree.grow import grow
 from bigforest.sampling.bags import Sampler
 from bigforest.store.store import Dictionaries, Store

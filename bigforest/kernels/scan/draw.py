@@ -1,0 +1,92 @@
+"""Draw features at random, and fetch the codes of those that are drawn. Oracle: tests/naive/tree.py."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.columns.gather import gather
+from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO
+from bigforest.kernels.common.rng import CHANCES, GOLDEN, mix
+from bigforest.kernels.compiler.jit import inlined
+
+_SIX = np.uint64(6)
+_BITS6 = np.uint64(63)
+_BITS11 = np.uint64(11)
+
+
+class FeatureDraw(NamedTuple):
+    """Scratch of the draw of features: perm int64 [features], the identity between nodes; undo uint64 [features]."""
+
+    perm: NDArray[np.int64]
+    undo: NDArray[np.uint64]
+
+
+def make_feature_draw(features: int) -> FeatureDraw:
+    """Scratch to draw from `features` features."""
+    return FeatureDraw(np.arange(features), np.empty(features, np.uint64))
+
+
+@inlined
+def draw_feature(draw, drawn, state):
+    """Draw a feature other than the `drawn` (uint64) earlier ones; returns it and the new state of the stream."""
+    perm = draw.perm
+    state += GOLDEN
+    j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)
+    feature = perm[j]
+    perm[j] = perm[drawn]
+    perm[drawn] = feature
+    draw.undo[drawn] = j
+    return feature, state
+
+
+@inlined
+def put_back(draw, drawn):
+    """Undo the draws, so that the next node's depend on its key alone."""
+    perm = draw.perm
+    while drawn > ZERO:
+        drawn -= ONE
+        j = draw.undo[drawn]
+        feature = perm[drawn]
+        perm[drawn] = perm[j]
+        perm[j] = feature
+
+
+@inlined
+def wanted_features(rules, key, features):
+    """How many features the node of this key draws: mtry, or each with a chance, but one at least."""
+    wanted = np.uint64(rules.mtry)
+    if rules.chance >= 0:
+        wanted = ZERO
+        state = mix(key ^ CHANCES)
+        while wanted == ZERO:
+            for _ in range(features):
+                state += GOLDEN
+                wanted += np.uint64(mix(state) >> _BITS11 < np.uint64(rules.chance))
+    return wanted
+
+
+@inlined
+def wants_more(rules, mtry, features, drawn, usable):
+    """Whether another feature is drawn; uint64, `usable` of the `drawn` ones are not constant."""
+    return drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO))
+
+
+@inlined
+def fetch_codes(codes, by_row, node, feature, constant, out):
+    """Fetch the codes of a feature (uint64) to `out`; returns the smallest and the largest, both 0 if constant.
+
+    constant uint64 [words]: features known to be constant in this node; found ones are added. They are skipped
+    without reading codes, which changes no draw.
+    """
+    word = feature >> _SIX
+    bit = ONE << (feature & _BITS6)
+    if constant[word] & bit:
+        return np.uint32(0), np.uint32(0)
+    low, high = gather(codes, by_row, feature, node.items, out)
+    if low == high:
+        constant[word] |= bit
+        return np.uint32(0), np.uint32(0)
+    return low, high
