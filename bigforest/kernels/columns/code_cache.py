@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.gather import gather_column
+from bigforest.kernels.columns.gather import gather_column, on_column
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
 from bigforest.kernels.compiler.jit import inlined
@@ -121,6 +121,12 @@ def copy_codes(by_row, items, nearby):
 
 
 @inlined
+def note_column(column, n, feature, constant):
+    """Add a feature to `constant` if it is constant in the first n rows of its column."""
+    constant[feature >> np.uint64(6)] |= np.uint64(is_constant(column[:n])) << (feature & np.uint64(63))
+
+
+@inlined
 def is_constant(column):
     """Whether all codes of a column are the same."""
     first = column[ZERO]
@@ -142,14 +148,7 @@ def note_constant(nearby, n, constant):
     """
     place = nearby.codes.place
     for feature in range(np.uint64(place.shape[0])):
-        width, slot = place[feature, ZERO], np.uint64(place[feature, ONE])
-        if width == np.uint32(1):
-            same = is_constant(nearby.u8[slot, :n])
-        elif width == np.uint32(2):
-            same = is_constant(nearby.u16[slot, :n])
-        else:
-            same = is_constant(nearby.u32[slot, :n])
-        constant[feature >> np.uint64(6)] |= np.uint64(same) << (feature & np.uint64(63))
+        on_column((nearby.u8, nearby.u16, nearby.u32), place, feature, note_column, (n, feature, constant))
 
 
 @inlined

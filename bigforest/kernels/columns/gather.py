@@ -1,4 +1,4 @@
-"""Fetch the codes of a node's rows."""
+"""Find the column of a feature, and fetch the codes of a node's rows."""
 
 from __future__ import annotations
 
@@ -9,17 +9,36 @@ from bigforest.kernels.compiler.jit import inlined
 
 
 @inlined
+def on_column(matrices, place, feature, action, arguments):
+    """action(column, *arguments) with the column of a feature, uint64.
+
+    matrices begins with three of columns, one for each width; place uint32 [features, 2]: bytes of a cell, and number
+    of the column in the matrix of that width.
+    """
+    width, slot = np.uint64(place[feature, 0]), np.uint64(place[feature, 1])
+    if width == np.uint64(matrices[0].itemsize):
+        action(matrices[0][slot], *arguments)
+    elif width == np.uint64(matrices[1].itemsize):
+        action(matrices[1][slot], *arguments)
+    else:
+        action(matrices[2][slot], *arguments)
+
+
+@inlined
+def on_codes(codes, by_row, feature, items, action, arguments):
+    """on_column of the codes, read by rows for few items; codes Codes, by_row RowMajorCodes."""
+    if items.size <= by_row.reach:
+        columns = by_row.r8.T, by_row.r16.T, by_row.r32.T
+        on_column(columns, codes.place, feature, action, arguments)
+    else:
+        on_column(codes, codes.place, feature, action, arguments)
+
+
+@inlined
 def gather_column(column, items, out):
     """out[i] = column[row of items[i]]."""
     for i in range(np.uint64(items.size)):
         out[i] = column[items[i] >> SHIFT32]
-
-
-@inlined
-def gather_rows(table, slot, items, out):
-    """out[i] = table[row of items[i], slot]."""
-    for i in range(np.uint64(items.size)):
-        out[i] = table[items[i] >> SHIFT32, slot]
 
 
 @inlined
@@ -29,23 +48,7 @@ def gather(codes, by_row, feature, items, out):
     codes Codes, by_row RowMajorCodes, feature uint64, items uint64 [n], out uint32 [>= n]. Rows ascend, so memory is
     read forward. About a nanosecond per row while the column fits the cache.
     """
-    width = codes.place[feature, 0]
-    slot = np.uint64(codes.place[feature, 1])
-    few = items.size <= by_row.reach
-    if width == np.uint32(1):
-        if few:
-            gather_rows(by_row.r8, slot, items, out)
-        else:
-            gather_column(codes.u8[slot], items, out)
-    elif width == np.uint32(2):
-        if few:
-            gather_rows(by_row.r16, slot, items, out)
-        else:
-            gather_column(codes.u16[slot], items, out)
-    elif few:
-        gather_rows(by_row.r32, slot, items, out)
-    else:
-        gather_column(codes.u32[slot], items, out)
+    on_codes(codes, by_row, feature, items, gather_column, (items, out))
     low = np.uint32(0xFFFFFFFF)
     high = np.uint32(0)
     for i in range(np.uint64(items.size)):

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.decoded import DecodedColumns
+from bigforest.kernels.columns.gather import on_codes
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, TWO, ZERO
-from bigforest.kernels.common.partition import sum_classes
 from bigforest.kernels.compiler.jit import inlined
 
 LARGEST = sys.float_info.max
@@ -48,13 +48,6 @@ def add_column(column, low, weight, items, out):
 
 
 @inlined
-def add_rows(table, slot, low, weight, items, out):
-    """out[i] += weight * low[table[row of items[i], slot]]."""
-    for i in range(np.uint64(items.size)):
-        out[i] += weight * low[np.uint64(table[items[i] >> SHIFT32, slot])]
-
-
-@inlined
 def add_values(column, weight, items, out):
     """out[i] += weight * column[row of items[i]]; float32 or float64."""
     for i in range(np.uint64(items.size)):
@@ -71,30 +64,8 @@ def add_term(codes, by_row, values, feature, weight, items, out):
     elif known == np.uint32(8):
         add_values(wide.f64[place], weight, items, out)
     else:
-        look_up_term(codes, by_row, values, feature, weight, items, out)
-
-
-@inlined
-def look_up_term(codes, by_row, values, feature, weight, items, out):
-    """What add_term does where the values are those of the codes."""
-    low = values.low[values.offsets[feature] :]
-    width = codes.place[feature, 0]
-    slot = np.uint64(codes.place[feature, 1])
-    few = items.size <= by_row.reach
-    if width == np.uint32(1):
-        if few:
-            add_rows(by_row.r8, slot, low, weight, items, out)
-        else:
-            add_column(codes.u8[slot], low, weight, items, out)
-    elif width == np.uint32(2):
-        if few:
-            add_rows(by_row.r16, slot, low, weight, items, out)
-        else:
-            add_column(codes.u16[slot], low, weight, items, out)
-    elif few:
-        add_rows(by_row.r32, slot, low, weight, items, out)
-    else:
-        add_column(codes.u32[slot], low, weight, items, out)
+        low = values.low[values.offsets[feature] :]
+        on_codes(codes, by_row, feature, items, add_column, (low, weight, items, out))
 
 
 @inlined
@@ -133,28 +104,3 @@ def range_of(values, n):
     if unfit != ZERO:
         return 0.0, 0.0
     return low, high
-
-
-@inlined
-def partition_values(values, cut, items, spare, total_l):
-    """Reorder items stably: those with values[i] <= cut first.
-
-    values float64 [n], items uint64 [n] (mutated), spare uint64 [>= n] (scratch), total_l int64 [classes] (set to the
-    class weights of the left). Returns the number of rows on the left and the smallest value on the right.
-    """
-    at_l = ZERO
-    at_r = ZERO
-    above = np.inf
-    for i in range(np.uint64(items.size)):
-        item = items[i]
-        value = values[i]
-        goes_left = value <= cut
-        items[at_l] = item
-        spare[at_r] = item
-        at_l += np.uint64(goes_left)
-        at_r += ONE - np.uint64(goes_left)
-        above = value if not goes_left and value < above else above
-    for i in range(at_r):
-        items[at_l + i] = spare[i]
-    sum_classes(items[:at_l], total_l)
-    return at_l, above

@@ -20,7 +20,7 @@ from bigforest.kernels.columns.code_cache import (
     is_cached,
     row_bytes,
 )
-from bigforest.kernels.columns.gather import gather_column
+from bigforest.kernels.columns.gather import gather_column, on_column
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.node_scan import ONE, ZERO
 from bigforest.kernels.compiler.jit import inlined
@@ -83,13 +83,8 @@ def look_up_narrow(near, values, n, value):
     for feature in range(np.uint64(value.shape[0])):
         if values.wide.place[feature, 0] == np.uint32(0):
             low = values.low[values.offsets[feature] :]
-            slot = np.uint64(near.codes.place[feature, 1])
-            if near.codes.place[feature, 0] == np.uint32(1):
-                look_up_values(near.u8[slot], low, n, value[feature])
-            elif near.codes.place[feature, 0] == np.uint32(2):
-                look_up_values(near.u16[slot], low, n, value[feature])
-            else:
-                look_up_values(near.u32[slot], low, n, value[feature])
+            codes = near.u8, near.u16, near.u32
+            on_column(codes, near.codes.place, feature, look_up_values, (low, n, value[feature]))
 
 
 @inlined

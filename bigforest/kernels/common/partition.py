@@ -69,3 +69,14 @@ def partition_rows(value, cut, rows, spare):
     for i in range(at_r):
         rows[at_l + i] = spare[i]
     return at_l
+
+
+@inlined
+def partition_values(value, cut, rows, spare):
+    """partition_rows; also the largest value on the left, or -inf, and the smallest on the right, or inf."""
+    largest, smallest = -np.inf, np.inf
+    for i in range(np.uint64(rows.size)):
+        each = value[i]
+        largest = each if each <= cut and each > largest else largest
+        smallest = each if each > cut and each < smallest else smallest
+    return partition_rows(value, cut, rows, spare), largest, smallest

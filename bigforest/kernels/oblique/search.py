@@ -18,7 +18,6 @@ from bigforest.kernels.columns.order_projections import ProjectionScratch, make_
 from bigforest.kernels.columns.project import (
     MOST_TERMS,
     CodeValues,
-    partition_values,
     project,
     project_local,
     range_of,
@@ -27,6 +26,7 @@ from bigforest.kernels.columns.value_cache import ValueCache, make_value_cache, 
 from bigforest.kernels.common.layout import OBLIQUE, Codes, RowMajorCodes
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn
+from bigforest.kernels.common.partition import partition_values, sum_classes
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.oblique.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
@@ -249,7 +249,8 @@ def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool
         looked = CachedColumn(scratch.work.codes, np.uint32(0), np.uint32(0))
         return split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, number, None)
     cut = oblique.projected.cut[0]
-    size_l, least = partition_values(oblique.value[which], cut, node.items, scratch.work.keys, scratch.total_l)
+    size_l, _, least = partition_values(oblique.value[which], cut, node.items, scratch.work.keys)
+    sum_classes(node.items[:size_l], scratch.total_l)
     nodes.feature[number] = OBLIQUE
     pool.threshold[number] = midpoint(cut, least)
     pool.size[number] = np.uint32(size)

@@ -16,11 +16,11 @@ import numpy as np
 from numba.core import types
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.gather import gather_column
+from bigforest.kernels.columns.gather import gather_column, on_column
 from bigforest.kernels.columns.project import LARGEST, add_values
 from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.node_scan import BITS16, BITS32, ONE, SHIFT32, TWO, ZERO, ZERO_I64, class_of
-from bigforest.kernels.common.partition import partition, partition_rows
+from bigforest.kernels.common.partition import partition, partition_values
 from bigforest.kernels.compiler.jit import compiled_as, inlined, kernel
 from bigforest.kernels.oblique.mean_difference import STEPS
 from bigforest.kernels.scan.categorical_missing import missing_last
@@ -113,18 +113,6 @@ class Summands(NamedTuple):
     feature: NDArray[np.uint32]
 
 
-@inlined
-def on_column(cells, feature, action, arguments):
-    """action(column, *arguments) with the column of a feature, uint64, of Codes or BlockValues."""
-    width, slot = np.uint64(cells.place[feature, 0]), np.uint64(cells.place[feature, 1])
-    if width == np.uint64(cells[0].itemsize):
-        action(cells[0][slot], *arguments)
-    elif width == np.uint64(cells[1].itemsize):
-        action(cells[1][slot], *arguments)
-    else:
-        action(cells[2][slot], *arguments)
-
-
 def of_column(on_codes, on_projections):
     """A function of `terms` and more that is compiled as `on_codes`, or with Terms, which it takes first, as
     `on_projections`."""
@@ -144,7 +132,7 @@ def of_column(on_codes, on_projections):
 @inlined
 def read_codes(cells, column, items, out):
     """out[i] = code of feature `column`, uint64, of the row of items[i]."""
-    on_column(cells, column, gather_column, (items, out))
+    on_column(cells, cells.place, column, gather_column, (items, out))
 
 
 @inlined
@@ -154,7 +142,7 @@ def project_rows(terms, cells, column, items, out):
     for i in range(np.uint64(items.size)):
         out[i] = 0.0
     for term in range(np.uint64(terms.start[column]), np.uint64(terms.start[column + ONE])):
-        on_column(cells, np.uint64(terms.feature[term]), add_values, (terms.weight[term], items, out))
+        on_column(cells, cells.place, np.uint64(terms.feature[term]), add_values, (terms.weight[term], items, out))
 
 
 read_column = of_column(read_codes, project_rows)
@@ -190,14 +178,8 @@ def part_codes(read, splits, k, here, spare):
 
 @inlined
 def part_projections(terms, read, splits, k, here, spare):
-    """The same by projections; the largest on the left is -inf, and the smallest on the right inf, where there is
-    none."""
-    cut, largest, smallest = splits.cut[k], -np.inf, np.inf
-    for i in range(np.uint64(here.size)):
-        each = read[i]
-        largest = each if each <= cut and each > largest else largest
-        smallest = each if each > cut and each < smallest else smallest
-    return partition_rows(read, cut, here, spare), largest, smallest
+    """The same by projections."""
+    return partition_values(read, splits.cut[k], here, spare)
 
 
 part_rows = of_column(part_codes, part_projections)
@@ -407,4 +389,4 @@ def sum_rows(cells, items, begin, end, summands, steps, sums):
             feature = np.uint64(summands.feature[at])
             origin, span, rate = steps.origin[feature], steps.span[feature], steps.rate[feature]
             if span >= 0.0:
-                on_column(cells, feature, add_steps, (origin, span, rate, here, sums[at]))
+                on_column(cells, cells.place, feature, add_steps, (origin, span, rate, here, sums[at]))

@@ -168,23 +168,29 @@ def part_cells(cells, across, base, splits, kind, node, rows, begin, end, scratc
 
 
 @inlined
-def part_rows(view, splits, node, rows, begin, end, scratch):
-    """Partition the rows of a node."""
-    feature = np.uint64(splits.feature[node])
+def on_cells(view, feature, size, action, arguments):
+    """action(cells, across, base, *arguments): the cell of a feature, uint64, in a row is cells[row * across + base].
+
+    It is read by rows for few rows; size, uint64, says how many there are.
+    """
     width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
-    few = end - begin <= view.reach
+    few = size <= view.reach
     matrix = np.uint64(width >> np.uint32(1))
     across, base = _ONE, slot * view.rows[matrix]
     if few:
         across, base = view.widths[matrix], slot
     if width == np.uint32(1):
-        cells8 = view.r8 if few else view.u8
-        return part_cells(cells8, across, base, splits, splits.kind, node, rows, begin, end, scratch)
+        return action(view.r8 if few else view.u8, across, base, *arguments)
     if width == np.uint32(2):
-        cells16 = view.r16 if few else view.u16
-        return part_cells(cells16, across, base, splits, splits.kind, node, rows, begin, end, scratch)
-    cells32 = view.r32 if few else view.u32
-    return part_cells(cells32, across, base, splits, splits.kind, node, rows, begin, end, scratch)
+        return action(view.r16 if few else view.u16, across, base, *arguments)
+    return action(view.r32 if few else view.u32, across, base, *arguments)
+
+
+@inlined
+def part_rows(view, splits, node, rows, begin, end, scratch):
+    """Partition the rows of a node."""
+    arguments = (splits, splits.kind, node, rows, begin, end, scratch)
+    return on_cells(view, np.uint64(splits.feature[node]), end - begin, part_cells, arguments)
 
 
 @kernel

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.partition import partition_rows
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.predict.route_codes import on_cells
 
 _ONE = np.uint64(1)
 
@@ -63,22 +64,8 @@ def add_cells(cells, across, base, low, first, weight, rows, value):
 @inlined
 def add_node_term(view, splits, feature, weight, rows, value):
     """Add a term of a projection to value[i] for rows[i]."""
-    width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
-    first = np.uint64(splits.offsets[feature])
-    few = np.uint64(rows.size) <= view.reach
-    matrix = np.uint64(width >> np.uint32(1))
-    across, base = _ONE, slot * view.rows[matrix]
-    if few:
-        across, base = view.widths[matrix], slot
-    if width == np.uint32(1):
-        cells8 = view.r8 if few else view.u8
-        add_cells(cells8, across, base, splits.low, first, weight, rows, value)
-    elif width == np.uint32(2):
-        cells16 = view.r16 if few else view.u16
-        add_cells(cells16, across, base, splits.low, first, weight, rows, value)
-    else:
-        cells32 = view.r32 if few else view.u32
-        add_cells(cells32, across, base, splits.low, first, weight, rows, value)
+    arguments = splits.low, np.uint64(splits.offsets[feature]), weight, rows, value
+    on_cells(view, feature, np.uint64(rows.size), add_cells, arguments)
 
 
 @inlined

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.columns.project import partition_values
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO
+from bigforest.kernels.common.partition import partition_rows, sum_classes
 from bigforest.kernels.common.rng import COLUMNS, GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.bit_sums import WORD
@@ -87,7 +87,8 @@ def split_in_subspace(subspace, node, key, min_leaf, scratch, nodes, pool, numbe
         wanted = columns if wanted < columns else columns + ONE
     if not found:
         return ZERO
-    size_l, _ = partition_values(subspace.value, cut, node.items, scratch.work.keys, scratch.total_l)
+    size_l = partition_rows(subspace.value, cut, node.items, scratch.work.keys)
+    sum_classes(node.items[:size_l], scratch.total_l)
     nodes.feature[number] = OBLIQUE
     pool.threshold[number] = cut
     used = pool.used[0]
