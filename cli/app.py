@@ -6,6 +6,7 @@ Nothing of bigforest is imported here or at the top of a command's module, so th
 from __future__ import annotations
 
 import _thread
+import gc
 import os
 import signal
 import sys
@@ -121,6 +122,7 @@ def main() -> None:
     try:
         app(prog_name="bigforest")
     except SystemExit as end:
+        gc.freeze()  # or the interpreter looks through all that was imported, for a tenth of a second
         if not isinstance(end.__context__, BrokenPipeError) and _flushed():
             raise
     # Whoever read our output went away. Nothing is said, and the exit code is the shell's for that.

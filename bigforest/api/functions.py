@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import ArrayLike
 
@@ -19,7 +19,6 @@ from bigforest.predict.files import is_prediction, write_predictions
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.score import FilePrediction
 from bigforest.predict.text_files import TEXT
-from bigforest.race.tune import tuned_forest
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.source.beside import with_columns_beside
@@ -29,11 +28,12 @@ from bigforest.storage.paths import absolute, as_path, is_folder
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.job import TrainingJob, agreed, open_table
-from bigforest.training.plan import Plan, make_plan
-from bigforest.training.projection import machines_of
 from bigforest.training.resumable_run import named_output
 from bigforest.training.run import Clock, train_new, train_temporary
 from bigforest.training.run import resume as resume_run
+
+if TYPE_CHECKING:
+    from bigforest.training.plan import Plan
 
 
 @with_options
@@ -325,6 +325,8 @@ def train(
         crew_of(scheduler, resources, None if place is None else as_path(place), listener) as resources,
     ):
         if tune is not None:
+            from bigforest.race.tune import tuned_forest
+
             return tuned_forest(job, tune, place, resources, listener, overwrite=overwrite)
         if resume is not None:
             return resume_run(named_output(resume), job, resources, Clock(listener))
@@ -613,6 +615,9 @@ def plan_training(
     ------
     ConfigError, DataError
     """
+    from bigforest.training.plan import make_plan
+    from bigforest.training.projection import machines_of
+
     data, target, options = _table_of(data, target, given(locals()))
     job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options)
     resources = resources_of(threads, scratch, memory)

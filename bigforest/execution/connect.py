@@ -11,13 +11,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bigforest.common.errors import ClusterError, ConfigError
 from bigforest.common.events import Listener, Notice, WorkersUsed, WorkerUse, silent
-from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.storage.paths import is_folder
+
+if TYPE_CHECKING:
+    from bigforest.execution.cluster import Cluster
 
 LOCAL = "threads"
 
@@ -37,14 +39,20 @@ def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
     """
     if scheduler is None:
         client = _active_client()
-        yield None if client is None else Cluster(client)
+        yield None if client is None else _cluster(client)
     elif scheduler == LOCAL:
         yield None
     elif isinstance(scheduler, str):
         with connected(scheduler, listener=listener) as client:
-            yield Cluster(client)
+            yield _cluster(client)
     else:
-        yield Cluster(_checked(scheduler))
+        yield _cluster(_checked(scheduler))
+
+
+def _cluster(client: Any) -> Cluster:
+    from bigforest.execution.cluster import Cluster  # which loads what only clusters need
+
+    return Cluster(client)
 
 
 @contextmanager
