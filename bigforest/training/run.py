@@ -295,10 +295,12 @@ def _write_forest(
     """
     if validation is not None:
         check_validation(validation, store.spec)
+    keep = validation is None or resources.memory is None  # a budget is not shared with validation
     with store.unchanged():
-        config, origin, shrinkage, trees = _grow_and_report(store, config, origin, directory, resources, clock, run)
+        config, origin, shrinkage, trees = _grow_and_report(
+            store, config, origin, directory, resources, clock, run, keep=keep
+        )
     if validation is not None:
-        trees = trees if resources.memory is None else None
         write_validation(directory, validation, shrinkage, resources, clock)
     store.check_unchanged()
     remove_leftovers(directory)
@@ -314,8 +316,12 @@ def _grow_and_report(
     resources: Resources,
     clock: Clock,
     run: ResumableRun | None,
+    *,
+    keep: bool,
 ) -> tuple[TrainConfig, Origin, Shrinkage, FlatTrees | None]:
     """The stages that need the store alone.
+
+    keep  whether the trees are wanted.
 
     Returns the configuration and the origin with the final number of trees, the shrinkage of leaves, and the trees, so
     shrunk, if they are in memory.
@@ -331,7 +337,7 @@ def _grow_and_report(
     if config.boosts:
         grow_boosted(store, config, directory, resources=resources, listener=clock)
     elif origin.stop is None:
-        grown = grow_forest(store, config, directory, resources=resources, listener=clock, keep=True)
+        grown = grow_forest(store, config, directory, resources=resources, listener=clock, keep=keep)
     if grown is not None and resources.memory is not None:
         rest = replace(resources, memory=resources.memory - grown.nbytes)
         needed = oob_estimate(store.shape, config, rest, grown.sizes).smallest if config.bootstrap else 0

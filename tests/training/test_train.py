@@ -344,6 +344,16 @@ def test_train__within_a_budget_with_room_for_them_trees_are_at_hand(
     assert first.equals(bigforest.read_forest(tmp_path / "f").predict_proba(frame()))
 
 
+def test_train__trees_are_not_kept_within_a_budget_that_validation_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Any] = []
+    grown = Grower.grown
+    monkeypatch.setattr(Grower, "grown", lambda grower: kept.append(grown(grower)) or kept[-1])
+    bigforest.train(frame(), "kind", memory="1GB", validate=frame(), **OPTIONS)
+    bigforest.train(frame(), "kind", validate=frame(), **OPTIONS)
+    assert kept[0] is None
+    assert kept[1] is not None
+
+
 def test_train__measures_trees_that_are_kept_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not all of them again after each part: a forest may have ten thousand parts."""
     measured: list[int] = []
