@@ -160,7 +160,7 @@ def small_table(mixed: bool, classes: int, rows: int) -> pl.DataFrame:
 def extras_of(kind: str) -> Extras:
     """What tables of this kind have besides plain numbers."""
     mixed, numbers, _ = KINDS[kind]
-    return Extras(("level",) if mixed else (), category=4 if mixed else 0, numbers=numbers)
+    return Extras(("level",) if mixed else (), category=4 if mixed else 0, regression=numbers)
 
 
 def _warm_apart(kind: str, passes: bool) -> None:

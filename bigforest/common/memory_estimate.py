@@ -31,15 +31,15 @@ _LARGE = 2 << 20
 class Extras(NamedTuple):
     """What a table has beside classes to learn and features that are numbers, none of them missing.
 
-    odd       features that are categories or have missing values.
-    category  codes of the largest category at most; 0 without one.
-    numbers   whether the target is a regression.
-    weighted  whether rows have weights.
+    odd         features that are categories or have missing values.
+    category    codes of the largest category at most; 0 without one.
+    regression  whether the target is a regression.
+    weighted    whether rows have weights.
     """
 
     odd: tuple[str, ...] = ()
     category: int = 0
-    numbers: bool = False
+    regression: bool = False
     weighted: bool = False
 
 

@@ -73,7 +73,7 @@ def shape_of(
         category=max(
             (codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0
         ),
-        numbers=task == "regression",
+        regression=task == "regression",
         weighted=config.weight is not None or config.class_weight is not None,
     )
     return Shape(table.rows, widths, sum(most), classes, sizes, bits, extras)

@@ -87,7 +87,7 @@ def _gaps(values: NDArray[np.float64], what: Filled) -> NDArray[np.bool_]:
 
 def _rows_with_gaps(job: ExplainJob, judged: JudgedRows, what: Filled) -> NDArray[np.uint32]:
     """Those of the kept rows that lack a value, by their places: of the rows requested, else a sample, else all."""
-    table, kept = judged.table, judged.table.kept()
+    table, kept = judged.table, judged.table.labelled_rows()
     rows = job.chosen(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _PIECE_CELLS // (len(table.used) + 1))
     lacking = [
@@ -117,7 +117,9 @@ def write_filled_rows(
     filled, mass = np.full((rows.size, what.columns.size), np.nan), np.zeros((rows.size, what.columns.size))
     tally = np.zeros(max(1, int(what.codes.max(initial=0))))
     chosen = np.ascontiguousarray(rows)
-    fill_missing(chosen, known, scratch, table.kept(), table.values(), what.columns, what.codes, tally, filled, mass)
+    fill_missing(
+        chosen, known, scratch, table.labelled_rows(), table.values(), what.columns, what.codes, tally, filled, mass
+    )
     write_arrays(path, _PIECE_TYPES, filled, mass)
     return rows.size
 
@@ -127,7 +129,7 @@ def _tables(
 ) -> Iterator[pa.Table]:
     """The table piece by piece; the first has no rows."""
     table, spec, levels = judged.table, job.forest.spec, job.forest.levels
-    kept, values = table.kept(), table.values()
+    kept, values = table.labelled_rows(), table.values()
     places = [table.used[column] for column in what.columns.tolist()]
     names = pl.Series([spec.features[place].name for place in places], dtype=pl.String)
     schema = {"row": pl.UInt64, "feature": pl.String, "number": pl.Float64, "level": pl.String, "known": pl.Float64}

@@ -41,7 +41,7 @@ class JudgedRows(NamedTuple):
 
     def unseen(self, tree: int) -> NDArray[np.uint32]:
         """Numbers of the out-of-bag rows of the tree, ascending."""
-        kept = self.table.kept()
+        kept = self.table.labelled_rows()
         return kept if self.bags is None else np.ascontiguousarray(kept[self.bags.bag(tree) == 0])
 
 
@@ -120,7 +120,7 @@ class ExplainJob:
         weight = self.forest.spec.weight
         if weight is not None and weight.name is not None and weight.name not in self.source_columns:
             raise DataError(f"the table lacks the weights {weight.name!r} of the rows; add the column")
-        if not table.kept().size:
+        if not table.labelled_rows().size:
             raise DataError(f"no row of the table has a {target!r}; there is nothing to evaluate on")
         if self.options.new_rows:
             return JudgedRows(table, None)
@@ -131,7 +131,7 @@ class ExplainJob:
         _check_training(self.forest, table)
         assert self.source is not None
         spec, config = self.forest.spec, self.forest.config
-        kept = table.kept()
+        kept = table.labelled_rows()
         groups = self.source.column(config.group) if config.group in self.source.schema else None
         codes = group_codes(spec, config, groups, kept.astype(np.uint64))
         classes = table.target()[kept] if table.classes else np.empty(0, np.uint16)
@@ -142,7 +142,7 @@ class ExplainJob:
 
         Raises ConfigError for rows that are not among them.
         """
-        kept = self.judged.table.kept()
+        kept = self.judged.table.labelled_rows()
         if not self.options.rows:
             return sampled(kept.size, self.options.sample or most, self.options.seed)
         wanted = np.array(sorted(set(self.options.rows)), np.int64)
@@ -176,7 +176,7 @@ class ExplainJob:
 def _check_training(forest: Forest, table: RowTable) -> None:
     """Raise DataError if the rows are recognisably not those that the forest was grown on."""
     spec = forest.spec
-    kept = table.kept()
+    kept = table.labelled_rows()
     advice = "give the table the forest was grown on, or, for other rows, say new_rows"
     if kept.size != spec.rows or table.rows - kept.size != spec.dropped:
         found = f"{kept.size} rows with a target and {table.rows - kept.size} without"

@@ -114,7 +114,7 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
     settings = repr((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
     if job.folder.has("local", settings):
         return
-    kept = judged.table.kept()
+    kept = judged.table.labelled_rows()
     rows = kept[job.chosen(_SAMPLE)]
     change, heard = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
     with stage("local importance", stock.tree_count, "trees", job.listener) as progress:

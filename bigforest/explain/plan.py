@@ -13,8 +13,8 @@ from bigforest.common.events import silent
 from bigforest.common.memory_estimate import add_estimates
 from bigforest.common.run_plan import RunPlan, StagePlan
 from bigforest.execution.arguments import resources_of
-from bigforest.explain.contributions import plan_contributions, write_contributions
-from bigforest.explain.dependence import plan_dependence, write_dependence
+from bigforest.explain.contributions import SHAP, plan_contributions, write_contributions
+from bigforest.explain.dependence import EFFECTS, plan_dependence, write_dependence
 from bigforest.explain.filling import plan_filling, write_filling
 from bigforest.explain.importance import plan_importance, plan_unbiased, write_importance, write_unbiased
 from bigforest.explain.interactions import plan_interactions, write_interactions
@@ -59,12 +59,12 @@ MAKERS: dict[str, PartMaker] = {
     "strength": PartMaker(plan_strength, write_strength, judged=True),
     **{
         name: PartMaker(partial(plan_contributions, name=name), partial(write_contributions, name=name))
-        for name in ("contributions", "shap")
+        for name in ("contributions", SHAP)
     },
     "interactions": PartMaker(plan_interactions, write_interactions),
     **{
         name: PartMaker(partial(plan_dependence, name=name), partial(write_dependence, name=name))
-        for name in ("dependence", "effects")
+        for name in ("dependence", EFFECTS)
     },
     "proximities": PartMaker(plan_proximities, write_proximities, judged=True),
     "filling": PartMaker(plan_filling, write_filling, judged=True),

@@ -76,7 +76,7 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     if job.folder.has_all(names, settings):
         return
     judged = job.judged
-    kept = judged.table.kept()
+    kept = judged.table.labelled_rows()
     chosen = job.chosen(_SAMPLE)
     known = leaf_rows(job, judged, plan)
     neighbors = min(options.neighbors, kept.size)
@@ -111,7 +111,7 @@ def leaf_rows(
     job: ExplainJob, judged: JudgedRows, plan: PartPlan
 ) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
     """The files, where the leaves of each tree begin, and where the rows of each leaf begin."""
-    stock, rows = job.stock, judged.table.kept().size
+    stock, rows = job.stock, judged.table.labelled_rows().size
     files = LeafFiles(*(MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _KINDS.items()))
     for file in files:
         file.make()
@@ -130,7 +130,7 @@ def leaf_rows(
 
 def list_leaves(stock: TreeStock, judged: JudgedRows, files: LeafFiles, entries: range) -> list[NDArray[np.uint32]]:
     """Task: write which rows are in which leaves of the trees of some entries; where the rows of each leaf begin."""
-    kept = np.ascontiguousarray(judged.table.kept())
+    kept = np.ascontiguousarray(judged.table.labelled_rows())
     assert judged.bags is not None
     starts = []
     for tree in load_trees(stock, judged.table, entries):
@@ -158,7 +158,7 @@ def near_rows(
     from bigforest.kernels.explain.neighbors import find_neighbors
 
     table = judged.table
-    kept = table.kept()
+    kept = table.labelled_rows()
     target = np.ascontiguousarray(table.target()[kept]) if width > 1 else np.zeros(kept.size, np.uint16)
     known, scratch = leaf_scratch(judged, files, begin, start)
     place = np.zeros((rows.size, neighbors), np.uint32)
@@ -173,7 +173,7 @@ def leaf_scratch(
     """The rows by leaf, and room for the proximities of a row, for kernels/explain/neighbors.py."""
     from bigforest.kernels.explain.neighbors import LeafRows, Shares
 
-    kept, weight = judged.table.kept(), judged.table.weight()
+    kept, weight = judged.table.labelled_rows(), judged.table.weight()
     own = None if weight is None else np.ascontiguousarray(weight[kept])
     known: LeafRows = LeafRows(files.leaf.mapped(), files.bag.mapped(), files.members.mapped(), begin, start, own)
     return known, Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))

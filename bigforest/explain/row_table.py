@@ -72,7 +72,7 @@ class RowTable(NamedTuple):
         """float64 [rows]; None if all weights are 1."""
         return _mapped(self.folder / "weight", "f8") if self.weighted else None
 
-    def kept(self) -> NDArray[np.uint32]:
+    def labelled_rows(self) -> NDArray[np.uint32]:
         """Numbers of the rows that have a target and weigh something, ascending, uint32."""
         return _mapped(self.folder / "kept", "u4")
 

@@ -73,7 +73,7 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
     if job.folder.has_all(names, settings):
         return
     judged, stock = job.judged, job.stock
-    rows = judged.table.kept().size
+    rows = judged.table.labelled_rows().size
     votes = MatrixFile(job.work / "votes", stock.tree_count, rows, _VOTES[judged.table.classes])
     votes.make()
     groups = plan.groups
@@ -105,7 +105,7 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
 
 def cast_votes(stock: TreeStock, judged: JudgedRows, votes: MatrixFile, entries: range) -> None:
     """Task: write the votes of the trees of some entries on their out-of-bag rows."""
-    kept = judged.table.kept()
+    kept = judged.table.labelled_rows()
     for tree in load_trees(stock, judged.table, entries):
         unseen = judged.unseen(tree.number)
         leaves = leaf_positions(tree, judged.table.values(), unseen) - np.uint32(tree.begin)
@@ -118,7 +118,7 @@ def cast_votes(stock: TreeStock, judged: JudgedRows, votes: MatrixFile, entries:
 def sum_votes(judged: JudgedRows, votes: MatrixFile, steps: list[int], width: int, begin: int, end: int) -> Sums:
     """Task: the sums over some of the kept rows."""
     table = judged.table
-    kept = table.kept()[begin:end]
+    kept = table.labelled_rows()[begin:end]
     cast, truth, every = np.array(votes.mapped()[:, begin:end]), table.target()[kept], table.weight()
     weight = np.ones(kept.size) if every is None else every[kept]
     shapes = ((len(steps), width), (4, len(steps), width), (3, len(steps), votes.rows, width))

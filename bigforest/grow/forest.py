@@ -183,7 +183,7 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     needs = Needs(
         family_of(config).splits,
         mixed=bool(extras.odd),
-        numbers=extras.numbers,
+        regression=extras.regression,
         random=config.splitter == "random",
         table=criterion.table,
     )

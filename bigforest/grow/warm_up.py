@@ -45,7 +45,7 @@ def kernels_of(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
     if extras.odd:
         words.append("mixed")
         costs.append(_MIXED)
-    if extras.numbers:
+    if extras.regression:
         words.append("numbers")
     if passes:
         words.append("passes")
@@ -79,7 +79,7 @@ def _small_store(path: Path, extras: Extras) -> Store:
     """A table of one feature, or two with `odd`, whose values do not separate the targets."""
     codes = np.arange(_ROWS, dtype=np.uint8)
     levels = pl.Series("level", list("abcd"))
-    target = TargetSpec("y", "Int64", (), "regression") if extras.numbers else TargetSpec("y", "Int64", ("0", "1"))
+    target = TargetSpec("y", "Int64", (), "regression") if extras.regression else TargetSpec("y", "Int64", ("0", "1"))
     with StoreWriter(path, max_bins="exact") as writer:
         writer.add_rows(codes % 2 if target.classes else (codes % 2).astype(np.int64), None)
         with PartWriter(writer.parts, 0) as part:

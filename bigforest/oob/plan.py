@@ -104,15 +104,15 @@ def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
 def _sizes(nodes: NDArray[np.int64], mixed: Any, terms: float, shape: Shape, lambdas: int) -> NDArray[np.int64]:
     """Bytes of trees while rows are sent down them, or while their ballots are made numbers; terms: of a node."""
     loaded = loaded_tree_bytes(nodes, mixed, _some_terms(nodes, terms), shape.classes)
-    held = nodes if shape.extras.numbers else mixed
+    held = nodes if shape.extras.regression else mixed
     sizes: NDArray[np.int64] = np.maximum(loaded, loaded_bytes(nodes, held, shape.classes, lambdas))
     return sizes
 
 
 def _ballot_files(nodes: NDArray[np.int64], mixed: Any, shape: Shape) -> NDArray[np.int64]:
     """Bytes of the ballots of trees in files."""
-    held = nodes if shape.extras.numbers else mixed
-    return file_bytes(nodes, held, shape.classes, shape.extras.numbers or shape.extras.weighted)
+    held = nodes if shape.extras.regression else mixed
+    return file_bytes(nodes, held, shape.classes, shape.extras.regression or shape.extras.weighted)
 
 
 def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:

@@ -43,7 +43,7 @@ def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
     return pl.concat(pieces)
 
 
-def dependence_chart(found: pl.DataFrame, numbers: bool, steps: Mapping[str, float] | None = None) -> Any:
+def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, float] | None = None) -> Any:
     """A small picture per feature, all with the same answers; `steps`: of dates, see `milliseconds`."""
     alt = altair()
     features = found["feature"].unique(maintain_order=True).to_list()
@@ -52,7 +52,7 @@ def dependence_chart(found: pl.DataFrame, numbers: bool, steps: Mapping[str, flo
     y = alt.Y(
         field="answer",
         type="quantitative",
-        title="answer" if numbers else "probability",
+        title="answer" if regression else "probability",
         scale=alt.Scale(domain=[low - room, high + room], zero=False, nice=False),
     )
     charts, left_out = [], False

@@ -95,7 +95,7 @@ def surface_chart(
     feature: str,
     other: str,
     label: Any,
-    numbers: bool,
+    regression: bool,
     steps: Mapping[str, float] | None = None,
 ) -> Any:
     """The mean answer over the values of two features; `steps`: of dates, see `milliseconds`."""
@@ -117,7 +117,7 @@ def surface_chart(
             of = found[f"level_{'a' if axis == 'x' else 'b'}"].n_unique()
             text += f", {len(levels)} of {of} levels" if of > len(levels) else ""
             axes[axis] = kind(field=name, type="nominal", title=text, sort=levels)
-    title = "answer" if numbers else "probability"
+    title = "answer" if regression else "probability"
     color = alt.Color(field="answer", type="quantitative", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
     whose = f" of class {one_line(label)}" if label is not None else ""
     caption = [f"mean {title}{whose} over a sample of rows when all have these two values"]

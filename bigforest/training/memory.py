@@ -62,7 +62,7 @@ def _may_be_wide(table: Source | Store, config: TrainConfig) -> bool:
 
 def settled_for(shape: Shape, config: TrainConfig) -> TrainConfig:
     """The configuration for a table of this shape."""
-    return config.settled("regression" if shape.extras.numbers else "classification")
+    return config.settled("regression" if shape.extras.regression else "classification")
 
 
 def check_boosting(rows: int | None, config: TrainConfig, resources: Resources) -> None:

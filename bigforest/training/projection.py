@@ -307,7 +307,7 @@ def _histogram_bytes(shape: Shape, config: TrainConfig, way: GrowPlan) -> float:
 def _sent_bytes(shape: Shape, config: TrainConfig, machines: Machines, way: GrowPlan) -> float:
     """What a worker sends of the histograms of one tree: compressed counts, of which each takes about as many bits as
     chance does where they are spread by it."""
-    if NodeStats.of(shape).numbers:
+    if NodeStats.of(shape).regression:
         return _histogram_bytes(shape, config, way)
     counted = _histogram_counts(shape, config, way)
     means = [(counts, mean / machines.workers) for counts, mean in counted]

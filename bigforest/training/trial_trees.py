@@ -219,9 +219,8 @@ def row_count(rows: int, features: int) -> int:
     return min(rows, max(share, min(_ROWS, _CELLS // features)))
 
 
-def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
+def choose_estimate(shape: Shape, _config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """What choosing needs, see common/memory_estimate.py."""
-    del config
     rows = row_count(shape.rows, shape.features)
     own = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     own += _ERROR_BYTES * rows * shape.classes

@@ -43,7 +43,7 @@ def _note(nearby, n, constant):
 def test_copy_codes__columns_of_the_rows_named(rows: int, columns: int) -> None:
     random = np.random.default_rng(rows * 100 + columns)
     codes = _codes({1: columns, 2: 2, 4: 3} if rows % 2 else {1: 5, 2: columns, 4: columns}, 2 * rows)
-    nearby = make_code_cache(codes, rows, numbers=False)
+    nearby = make_code_cache(codes, rows, regression=False)
     chosen = np.sort(random.choice(2 * rows, rows, replace=False))
     below = random.integers(0, 2**32, rows, dtype=np.uint64)
     items = chosen.astype(np.uint64) << np.uint64(32) | below
@@ -64,7 +64,7 @@ def test_by_rows__transposed(rows: int, columns: int) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 40])
 def test_note_constant__all_widths(rows: int) -> None:
     codes = _codes({1: 66, 2: 5, 4: 30}, rows)
-    nearby = make_code_cache(codes, rows + 3, numbers=False)
+    nearby = make_code_cache(codes, rows + 3, regression=False)
     random = np.random.default_rng(rows)
     expected = []
     for width, copied in ((1, nearby.u8), (2, nearby.u16), (4, nearby.u32)):

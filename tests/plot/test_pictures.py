@@ -290,7 +290,7 @@ def test_dependence__shows_some_of_many_levels() -> None:
     found = found.with_columns(pl.col("value").cast(pl.Float64))
     table = dependence_table(found, "f")
     assert table.height == MOST_LEVELS and set(table["answer"]) == {*sorted(answers)[:8], *sorted(answers)[-8:]}
-    assert "f, 16 of 100 levels" in str(dependence_chart(found, numbers=False).to_dict())
+    assert "f, 16 of 100 levels" in str(dependence_chart(found, regression=False).to_dict())
 
 
 def test_swarm__is_grey_where_there_is_no_level(grown: Any) -> None:

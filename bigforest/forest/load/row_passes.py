@@ -170,8 +170,9 @@ def plan_passes(
         batch = min(batch, max(fewest, room // _BATCH_SHARE // row_batch))
         batch = min(batch, (room - int(sizes.max()) - fewest * row_votes) // row_batch)
     left, row_ns = room - batch * row_batch, _CELL_NS * shape.features
-    costs = {"classes": shape.classes, "row_bytes": row_votes, "step": fewest}
-    groups, rows = choose_groups(sizes, left, rows=table_rows, row_ns=row_ns, **costs)
+    groups, rows = choose_groups(
+        sizes, left, rows=table_rows, classes=shape.classes, row_bytes=row_votes, step=fewest, row_ns=row_ns
+    )
     memory = fixed + batch * row_batch + group_bytes(sizes, groups) + (rows * row_votes if len(groups) > 1 else 0)
     need = MemoryEstimate("predict", memory, min(smallest, memory), passes=len(groups))
     return AnswerPasses(np.empty(0, np.int64), groups, rows, batch, _not_loaded), need

@@ -133,13 +133,13 @@ def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64]) -> NDArray[np.fl
         return None
     found = np.empty((weight.size, lambdas.size * width))
     share = np.empty(lambdas.size)
-    for begin, end, some, more in zip(first, first[1:], leaves, leaves[1:], strict=False):
-        own, total = weight[some:more], np.empty(end - begin)
+    for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
+        own, total = weight[leaf_begin:leaf_end], np.empty(end - begin)
         value = mixed[begin:end].copy() if numbers else np.empty((end - begin, width))
         waiting, held = np.empty(own.size, np.int64), np.empty((own.size, 1 if numbers else 1 + width), np.uint64)
         room = value_nodes(ballot[begin:end], own, None if numbers else mixed, waiting, held, value, total)
         if not room:
             return None
         above, kept, state = np.empty((room, width, lambdas.size)), np.empty(room), np.zeros(2, np.int64)
-        shrink_leaves(is_leaf[begin:end], total, value, lambdas, state, above, kept, share, found[some:more])
+        shrink_leaves(is_leaf[begin:end], total, value, lambdas, state, above, kept, share, found[leaf_begin:leaf_end])
     return found

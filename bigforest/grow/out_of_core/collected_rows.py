@@ -31,9 +31,9 @@ class CollectedRows(NamedTuple):
     ends: NDArray[np.uint64]
 
     @classmethod
-    def empty(cls, kind: ColumnKind, rows: int, numbers: bool) -> CollectedRows:
+    def empty(cls, kind: ColumnKind, rows: int, regression: bool) -> CollectedRows:
         """Room for some rows of no Collect."""
-        room = np.empty(rows, kind.dtype), np.empty(rows, np.uint32), np.empty(rows if numbers else 0, np.int64)
+        room = np.empty(rows, kind.dtype), np.empty(rows, np.uint32), np.empty(rows if regression else 0, np.int64)
         return cls(*room, np.empty(0, np.uint64))
 
     def copied(self, ends: NDArray[np.uint64]) -> CollectedRows:
@@ -103,7 +103,7 @@ def _held(tags: NDArray[np.uint32], numbers: NDArray[np.int64], starts: NDArray[
     runs = np.diff(starts)
     multiplicity = (tags & np.uint32(0xFFFF)).astype(np.int64)
     held = np.zeros((runs.size, stats.parts), np.int64)
-    if stats.numbers:
+    if stats.regression:
         held[:, WEIGHT] = np.add.reduceat(multiplicity, starts[:-1])
         held[:, SUM] = np.add.reduceat(numbers, starts[:-1])
     else:

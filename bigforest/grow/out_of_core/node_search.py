@@ -128,7 +128,7 @@ class HistogramSearch(ABC):
         """Take the answers to `pending`, in order, and make new requests; `pending` is empty when the best split is
         known."""
         asked, self.pending = self.pending, []
-        if self.scorer.stats.numbers and any(isinstance(a, HistogramCounts) and a.mark == 0 for a in answers):
+        if self.scorer.stats.regression and any(isinstance(a, HistogramCounts) and a.mark == 0 for a in answers):
             return  # a leaf: all targets are equal
         for probe, answer in zip(asked, answers, strict=True):
             self._take(probe, answer)

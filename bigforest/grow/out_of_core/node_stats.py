@@ -31,11 +31,11 @@ class NodeStats(NamedTuple):
     @classmethod
     def of(cls, shape: Shape) -> NodeStats:
         """The statistics for a table."""
-        return cls(0 if shape.extras.numbers else shape.classes, shape.extras.weighted)
+        return cls(0 if shape.extras.regression else shape.classes, shape.extras.weighted)
 
     @property
-    def numbers(self) -> bool:
-        """Whether numbers are predicted."""
+    def regression(self) -> bool:
+        """Whether the target is a regression."""
         return self.classes == 0
 
     @property
@@ -51,11 +51,11 @@ class NodeStats(NamedTuple):
     @property
     def cell(self) -> Any:
         """Type of a count. The weight of a bag has 32 bits; sums of numbers have 62."""
-        return np.int64 if self.numbers else np.uint32
+        return np.int64 if self.regression else np.uint32
 
     def weight(self, total: Counts) -> Any:
         """The weight in `total` [..., parts]: an int64, or an array [...]."""
-        return total[..., WEIGHT] if self.numbers else total[..., : self.classes].sum(axis=-1)
+        return total[..., WEIGHT] if self.regression else total[..., : self.classes].sum(axis=-1)
 
     def rows(self, total: Counts) -> Any:
         """The number of rows in `total`, like `weight`; without weights repeats count."""
@@ -63,12 +63,12 @@ class NodeStats(NamedTuple):
 
     def centre(self, total: Counts) -> int:
         """The mean of the targets of a node, rounded down; 0 for classes."""
-        return int(total[SUM] // total[WEIGHT]) if self.numbers else 0
+        return int(total[SUM] // total[WEIGHT]) if self.regression else 0
 
     def moved(self, total: Counts, by: int) -> Counts:
         """`total` [parts] with all targets increased by `by`; the sum above zero is dropped."""
         total = total.copy()
-        if self.numbers:
+        if self.regression:
             total[SUM] += by * total[WEIGHT]
             total[ABOVE] = 0
         return total
@@ -77,7 +77,7 @@ class NodeStats(NamedTuple):
 def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats) -> Counts:
     """The statistics of rows with these targets and weights, int64 [parts]."""
     total = np.zeros(stats.parts, np.int64)
-    if stats.numbers:
+    if stats.regression:
         total[WEIGHT] = weight.sum(dtype=np.int64)
         total[SUM] = (target * weight.astype(np.int64)).sum()
     else:

@@ -57,14 +57,14 @@ class Direction(NamedTuple):
     line: bool = False
 
     @property
-    def single(self) -> bool:
+    def is_feature(self) -> bool:
         """Whether it is a feature."""
         return self.feature.size == 1 and not self.line
 
     def range(self, spans: Spans) -> tuple[float, float]:
         """Bounds of all its finite projections."""
         low, high = spans.low[self.feature], spans.high[self.feature]
-        if self.single:
+        if self.is_feature:
             return float(low[0]), float(high[0])
         with np.errstate(over="ignore", invalid="ignore"):
             ends = np.stack([self.weight * low, self.weight * high])
@@ -75,14 +75,14 @@ class Direction(NamedTuple):
         return least, most
 
 
-def single(feature: int) -> Direction:
+def feature_direction(feature: int) -> Direction:
     """A feature as a direction."""
     return Direction(np.array([feature], np.uint32), np.ones(1))
 
 
 def terms_of(directions: Sequence[Direction]) -> Terms:
     """The terms of all directions; the weight of a feature that stands alone is 1."""
-    weights = [np.ones(1) if direction.single else direction.weight for direction in directions]
+    weights = [np.ones(1) if direction.is_feature else direction.weight for direction in directions]
     return Terms(
         np.cumsum([0, *(direction.feature.size for direction in directions)]).astype(np.int64),
         np.concatenate([*(direction.feature for direction in directions), np.zeros(0, np.uint32)]).astype(np.int32),

@@ -99,7 +99,7 @@ class SplitScorer:
         cells = int(np.count_nonzero(counts[:, : self.stats.classes]))
         levels = make_levels(len(counts), max(len(counts), cells), self.stats.classes or 1)
         places = np.empty(len(counts), np.uint32)
-        order_counted(counts, self._judged, self.stats.numbers, min_level, levels, places)
+        order_counted(counts, self._judged, self.stats.regression, min_level, levels, places)
         return places
 
     def bounds(self, before: Counts, counts: Counts) -> NDArray[np.float64]:

@@ -153,10 +153,10 @@ class TableView(ABC):
 
     def grow(self, own: Any, subtree_task: SubtreeTask, rows: NodeRows, path: Path) -> int:
         """Grow the subtree below a small node from its rows into the file `path`; gives its nodes."""
-        widths, numbers = self.place(own)[:, 0].tolist(), self.context.stats.numbers
+        widths, regression = self.place(own)[:, 0].tolist(), self.context.stats.regression
         kinds = [(kind, widths.count(np.dtype(kind).itemsize)) for kind in self.kind.cells]
-        cells, items = load_rows(rows, [("<i8", 1), *kinds] if numbers else kinds, subtree_task.rows)
-        target = self.context.target(cells.pop(0)[0] if numbers else None)
+        cells, items = load_rows(rows, [("<i8", 1), *kinds] if regression else kinds, subtree_task.rows)
+        target = self.context.target(cells.pop(0)[0] if regression else None)
         roots = Roots.one(items.size, subtree_task.key, subtree_task.depth, subtree_task.constant)
         subtree = self.grow_below(own, cells, SubtreeScratch(items, target, roots, self.context.rules))
         write_subtree(path, *subtree)
@@ -181,8 +181,8 @@ class TableView(ABC):
         read = np.empty(BLOCK_ROWS, self.kind.dtype)
         most = max((asked.max_probes() for asked in requests), default=0)
         stats = self.context.stats
-        found = CollectedRows.empty(self.kind, most * BLOCK_ROWS + 1, stats.numbers)
-        numbers = found.number if stats.numbers else None
+        found = CollectedRows.empty(self.kind, most * BLOCK_ROWS + 1, stats.regression)
+        numbers = found.number if stats.regression else None
         responses = [asked.no_response() for asked in requests]
         with ExitStack() as stack:
             files = [self._file_of(*part, blocks.start, folder) for part in zip(requests, responses, strict=True)]
@@ -219,7 +219,7 @@ class TableView(ABC):
         files      for the new nodes of rows of a request, unless small nodes follow.
         """
         allow_many_files()  # two for each tree, on each thread
-        store, numbers = self.store, self.context.stats.numbers
+        store, regression = self.store, self.context.stats.regression
         items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
         read = np.empty(BLOCK_ROWS, self.kind.dtype)
         columns = [asked.features() for asked in requests]
@@ -242,13 +242,13 @@ class TableView(ABC):
                 target = store.labels(start, min(start + store.block_rows, store.rows))
                 for at, (asked, response) in enumerate(zip(requests, responses, strict=True)):
                     take, keep = rows[at]
-                    stood = take(block, target.size, None if numbers else target, asked.nodes, items)
+                    stood = take(block, target.size, None if regression else target, asked.nodes, items)
                     here, begin, end = stood
                     seen = self.view(asked.own, cells, target.size, columns[at])
                     ends = (begin, end, response.below, response.above)
                     route_rows(seen, asked.ways, here, spare, read, asked.splits, *ends)
                     keep(*stood)
-                    yield at, seen, stood, target if numbers else None
+                    yield at, seen, stood, target if regression else None
 
     def _file_of(self, asked: SplitRequest, response: SplitResponse, first: int, folder: Path) -> Path | None:
         """The file that the blocks from `first` on write for a request: the rows of small nodes, or the new nodes of

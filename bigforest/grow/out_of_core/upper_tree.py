@@ -100,7 +100,7 @@ class UpperNode:
         """The feature that it is split on, as in trees in codes; -1 if it is not split."""
         if self.cut is None or self.cut.direction is None:
             return -1 if self.cut is None else self.cut.feature
-        return int(self.cut.direction.feature[0]) if self.cut.direction.single else OBLIQUE
+        return int(self.cut.direction.feature[0]) if self.cut.direction.is_feature else OBLIQUE
 
 
 # The search for the split of a node: from the own data of the tree, the node's key, and the columns known to be
@@ -204,7 +204,7 @@ class UpperTree:
         number = {entry: place for place, entry in enumerate(order)}
         nodes = [self.nodes[entry] for entry in order]
         totals = np.stack([node.total for node in nodes])
-        counts = totals[:, [WEIGHT]] if self.stats.numbers else totals[:, : self.stats.classes]
+        counts = totals[:, [WEIGHT]] if self.stats.regression else totals[:, : self.stats.classes]
         codes = [(node.below, node.above) if self.kind == CODES else (0, 0) for node in nodes]
         return CodeTree(
             feature=np.array([node.feature for node in nodes], np.int32),
@@ -213,7 +213,7 @@ class UpperTree:
             left_code=np.array([below for below, _ in codes], np.uint32),
             right_code=np.array([above for _, above in codes], np.uint32),
             counts=counts.astype(np.uint32),
-            sum=totals[:, SUM] if self.stats.numbers else None,
+            sum=totals[:, SUM] if self.stats.regression else None,
         )
 
     def subsets(self) -> Subsets | None:
@@ -245,7 +245,7 @@ class UpperTree:
 
 def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> bool:
     """Whether a node may be split, by its statistics and the rules."""
-    pure = not stats.numbers and np.count_nonzero(total[: stats.classes]) <= 1
+    pure = not stats.regression and np.count_nonzero(total[: stats.classes]) <= 1
     return not pure and stats.weight(total) >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
 
 

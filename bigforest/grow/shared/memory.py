@@ -90,7 +90,7 @@ def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
     """Further memory of each tree of this many rows and nodes, for categories, missing values, regression and
     weights."""
     extras = shape.extras
-    size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.numbers else 0
+    size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.regression else 0
     if extras.odd:
         levels = min(rows, extras.category)
         # A node lists at most half of its levels, and the nodes of one depth half of their rows together.
@@ -107,7 +107,7 @@ def base_bytes(shape: Shape, config: TrainConfig) -> int:
 
 def target_bytes(shape: Shape) -> int:
     """Bytes of the regression target of a row; classes are in the items."""
-    return 8 if shape.extras.numbers else 0
+    return 8 if shape.extras.regression else 0
 
 
 def code_bytes(shape: Shape) -> int:

@@ -47,9 +47,9 @@ class CodeCache(NamedTuple):
     span: NDArray[np.uint64]
 
 
-def make_code_cache(codes: Codes, rows: int, numbers: bool) -> CodeCache:
-    """Room for the copy of a part with `rows` rows; numbers: whether the target is a regression."""
-    return empty_code_cache(codes, min(COPY_BYTES // row_bytes(codes), rows), numbers)
+def make_code_cache(codes: Codes, rows: int, regression: bool) -> CodeCache:
+    """Room for the copy of a part with `rows` rows; regression: whether the target is one."""
+    return empty_code_cache(codes, min(COPY_BYTES // row_bytes(codes), rows), regression)
 
 
 def row_bytes(codes: Codes) -> int:
@@ -57,11 +57,11 @@ def row_bytes(codes: Codes) -> int:
     return sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
 
 
-def empty_code_cache(codes: Codes, reach: int, numbers: bool) -> CodeCache:
+def empty_code_cache(codes: Codes, reach: int, regression: bool) -> CodeCache:
     """Room for the copy of `reach` rows."""
     u8, u16, u32 = (np.empty((matrix.shape[0], reach), matrix.dtype) for matrix in codes[:3])
     views = Codes(u8.view(), u16.view(), u32.view(), codes.place)
-    copied = np.empty(reach, np.int64) if numbers else None
+    copied = np.empty(reach, np.int64) if regression else None
     value = None if copied is None else copied.view()
     for view in views[:3] if value is None else (*views[:3], value):
         view.flags.writeable = False  # as in a store: with other flags kernels would be compiled again

@@ -45,7 +45,7 @@ def make_value_cache(codes: Codes, pairs: int, rows: int) -> ValueCache:
     reach = min(COPY_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
     reach = reach if reach >= FEWEST_ROWS else 0
     return ValueCache(
-        empty_code_cache(codes, reach, numbers=False), np.empty((features, reach)), np.empty((pairs, reach))
+        empty_code_cache(codes, reach, regression=False), np.empty((features, reach)), np.empty((pairs, reach))
     )
 
 

@@ -108,10 +108,10 @@ class TreeBuilder(NamedTuple):
     size: NDArray[np.uint64]
 
 
-def make_tree_builder(rows: int, trees: int, classes: int, numbers: bool, words: int) -> TreeBuilder:
+def make_tree_builder(rows: int, trees: int, classes: int, regression: bool, words: int) -> TreeBuilder:
     """Room for trees of `rows` rows in all, without a pool and without roots.
 
-    numbers  whether the target is a regression; then classes is 1. words: of Stack.constant.
+    regression  whether the target is one; then classes is 1. words: of Stack.constant.
     """
     depth = _DEPTH + trees
     room = min(max(rows, _FEWEST_NODES), max(_MOST_COUNTS // classes, _FEWEST_NODES))
@@ -122,7 +122,7 @@ def make_tree_builder(rows: int, trees: int, classes: int, numbers: bool, words:
         left_code=np.empty(room, np.uint32),
         right_code=np.empty(room, np.uint32),
         counts=np.empty((room, classes), np.uint32),
-        sum=np.empty(room, np.int64) if numbers else None,
+        sum=np.empty(room, np.int64) if regression else None,
     )
     stack = Stack(
         begin=np.empty(depth, np.uint64),
@@ -130,7 +130,7 @@ def make_tree_builder(rows: int, trees: int, classes: int, numbers: bool, words:
         key=np.empty(depth, np.uint64),
         depth=np.empty(depth, np.int64),
         parent=np.empty(depth, np.int64),
-        total=np.empty((depth, 2 if numbers else classes), np.int64),
+        total=np.empty((depth, 2 if regression else classes), np.int64),
         constant=np.empty((depth, words), np.uint64),
     )
     return TreeBuilder(nodes, stack, None, np.zeros(2, np.uint64))

@@ -22,16 +22,16 @@ from bigforest.kernels.tree.grow import grow
 class Needs(NamedTuple):
     """What a forest needs besides splits for classes on plain numbers.
 
-    family   splits on projections of this family
-    mixed    features that are categories or have missing values
-    numbers  a regression
-    random   random splits on features
-    table    of a registered criterion, see kernels/scan/impurity.py; None for those of the package
+    family      splits on projections of this family
+    mixed       features that are categories or have missing values
+    regression  whether the target is one
+    random      random splits on features
+    table       of a registered criterion, see kernels/scan/impurity.py; None for those of the package
     """
 
     family: type[Oblique | Subspace] | None = None
     mixed: bool = False
-    numbers: bool = False
+    regression: bool = False
     random: bool = False
     table: Any = None
 
@@ -48,9 +48,9 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
     dictionary = CodeDictionary(np.arange(2), np.zeros(1))
     for array in (*codes, value, *dictionary):
         array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
-    items = np.array([1, 1 << 32 | (0 if needs.numbers else 1 << 16) | 1], np.uint64)
+    items = np.array([1, 1 << 32 | (0 if needs.regression else 1 << 16) | 1], np.uint64)
     table = entropy_table() if needs.table is None else needs.table
-    target = RegressionTarget(value) if needs.numbers else ClassTarget(2, table)
+    target = RegressionTarget(value) if needs.regression else ClassTarget(2, table)
     random = dictionary if needs.random else None
     roots = Roots.one(items.size, np.uint64(0))
     rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)

@@ -88,10 +88,10 @@ class GrowScratch(NamedTuple):
     sums: RegressionScratch | None
 
 
-def make_grow_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> GrowScratch:
-    """Scratch for nodes of up to `rows` rows; numbers: whether the target is a regression, with classes 1."""
+def make_grow_scratch(codes: Codes, rows: int, classes: int, regression: bool) -> GrowScratch:
+    """Scratch for nodes of up to `rows` rows; regression: whether the target is one, with classes 1."""
     features = codes.place.shape[0]
-    parts = 2 if numbers else classes
+    parts = 2 if regression else classes
     return GrowScratch(
         np.zeros(parts, np.int64),
         np.zeros(parts, np.int64),
@@ -99,11 +99,11 @@ def make_grow_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> G
         make_feature_draw(features),
         BestSplit(np.empty(6, np.int64), np.empty(1)),
         make_scan_scratch(rows, classes),
-        make_code_cache(codes, rows, numbers),
+        make_code_cache(codes, rows, regression),
         make_present_classes(parts),
         np.empty(max(rows, PAIRS) + LANES, np.uint32),
         make_side_by_side(rows),
-        make_regression_scratch(rows) if numbers else None,
+        make_regression_scratch(rows) if regression else None,
     )
 
 

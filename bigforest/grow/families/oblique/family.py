@@ -43,7 +43,7 @@ class ProjectionFamily(Family):
                 f"the family {self.name} projects numbers, and there are categories or missing values in "
                 f"{some_names(extras.odd)}: exclude these columns, fill or convert them, or choose the family axis"
             )
-        if extras.numbers:
+        if extras.regression:
             raise ConfigError(f"the family {self.name} is for classes; use the family axis for regression")
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:

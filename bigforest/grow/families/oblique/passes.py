@@ -47,13 +47,13 @@ class ProjectionTable(TableView):
         """See TableView: those of the table."""
         return self.decoded.place
 
-    def survey(
+    def answer_roots(
         self, requests: list[SplitRequest], ranges: Sequence[tuple[range]], folder: Path, executor: Executor
     ) -> list[SplitResponse]:
         """The responses of all blocks to the requests about the bags of trees, before they grow."""
         return executor.reduce(TableView.answer, ranges, merged_all, (self, requests, folder))
 
-    def ends(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The largest values that are equivalent in the forest to some values of a column."""
         return values
 
@@ -63,12 +63,12 @@ class ProjectionTable(TableView):
         below, above = np.array([node.below for node in nodes], float), np.array([node.above for node in nodes], float)
         for at, node in enumerate(nodes):
             if node.feature >= 0:
-                below[at] = self.ends(node.feature, below[at : at + 1])[0]
+                below[at] = self.largest_equivalent(node.feature, below[at : at + 1])[0]
             if node.cut is not None and node.direction is not None and node.direction.line:
                 below[at] = above[at] = node.cut.code
         threshold = np.empty(len(nodes))
         midpoints(below, above, threshold)
-        oblique = [None if node.direction is None or node.direction.single else node.direction for node in nodes]
+        oblique = [None if node.direction is None or node.direction.is_feature else node.direction for node in nodes]
         used = [direction for direction in oblique if direction is not None]
         return DirectionExtras(
             threshold=threshold,

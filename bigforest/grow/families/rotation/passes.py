@@ -20,7 +20,7 @@ from bigforest.grow.out_of_core.decoded_table import column_of, places, tree_col
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, single
+from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, feature_direction
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.table import SubtreeScratch, TreeAssembly, TreeOwn
@@ -55,12 +55,12 @@ class AxisSearch(FeatureSearch):
     spans: Spans
 
     def _histogram(self, feature: int, most: int) -> Histogram:
-        return Histogram.on(feature, single(feature), self.spans, most)
+        return Histogram.on(feature, feature_direction(feature), self.spans, most)
 
     def cut(self) -> NodeSplit | None:
         """See HistogramSearch."""
         cut = FeatureSearch.cut(self)
-        return None if cut is None else cut._replace(direction=single(cut.feature))
+        return None if cut is None else cut._replace(direction=feature_direction(cut.feature))
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,10 @@ class RotationTable(ProjectionTable):
             sums = [*executor.reduce(RotationTable.sum_moments, ranges, np.add, (self, trees))]
         axes = [self._axes(*each) for each in zip(trees, sums, strict=True)]
         nowhere = Spans(np.zeros(self.columns), np.zeros(self.columns))
-        probes = [Histogram.on(column, single(column), nowhere, 2) for column in range(self.columns)]
+        probes = [Histogram.on(column, feature_direction(column), nowhere, 2) for column in range(self.columns)]
         stats = self.context.stats
         requests = [root_request(tree, stats, own, *probes) for tree, own in zip(trees, axes, strict=True)]
-        lost = [response.mark != 0 for response in self.survey(requests, ranges, folder, executor)]
+        lost = [response.mark != 0 for response in self.answer_roots(requests, ranges, folder, executor)]
         return [(own._replace(lost=here), here) for own, here in zip(axes, lost, strict=True)]
 
     def sum_moments(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from bigforest.grow.out_of_core.probes import (
     Probe,
     Spans,
     StepSums,
-    single,
+    feature_direction,
 )
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
@@ -112,16 +112,16 @@ class SparseDraws(NamedTuple):
 class DirectionSearch(HistogramSearch):
     """The search for a split on a direction; nodes draw those that kernels/oblique/search.py draws.
 
-    spans       of the features
-    directions  by number, that are not requested yet
-    numbers     of all directions that there may be
-    fallback    features in the order in which they are drawn if all directions are constant
-    means       gives directions of class means from the sums of the node; None without such directions
+    spans           of the features
+    directions      by number, that are not requested yet
+    max_directions  most directions that a node draws; features have the numbers after them
+    fallback        features in the order in which they are drawn if all directions are constant
+    means           gives directions of class means from the sums of the node; None without such directions
     """
 
     spans: Spans
     directions: dict[int, Direction]
-    numbers: int
+    max_directions: int
     fallback: list[int]
     means: Callable[[NDArray[np.int64]], dict[int, Direction]] | None
     _known: dict[int, Direction] = field(default_factory=dict, init=False)  # those that were requested
@@ -153,18 +153,18 @@ class DirectionSearch(HistogramSearch):
         self.directions = {}
         while not self.pending and not self._usable and self.fallback:
             feature = self.fallback.pop(0)
-            self._ask({self.numbers + feature: single(feature)})
+            self._ask({self.max_directions + feature: feature_direction(feature)})
 
     def _ask(self, directions: dict[int, Direction]) -> None:
         most = self._most(self.scorer.rows)
         for number, direction in directions.items():
-            if not (direction.single and self.constant[direction.feature[0]]):
+            if not (direction.is_feature and self.constant[direction.feature[0]]):
                 self.pending.append(Histogram.on(number, direction, self.spans, most))
                 self._known[number] = direction
 
     def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
         direction = self._known[probe.number]
-        if direction.single:
+        if direction.is_feature:
             self.constant[direction.feature[0]] |= answer.low >= answer.high
         elif answer.mark:  # a row without a finite projection: the direction is not used
             return False
@@ -194,7 +194,7 @@ class SparseObliqueTable(ProjectionTable):
         if self.draws.of_tree:
             every = StepSums(np.arange(features, dtype=np.uint32))
             asked = [root_request(tree, stats, None, every) for tree in trees]
-            responses = zip(self.survey(asked, ranges, folder, executor), totals, strict=True)
+            responses = zip(self.answer_roots(asked, ranges, folder, executor), totals, strict=True)
             means = [self.draws.differences(own.sums, total[: stats.classes]) for own, total in responses]
         return [(own, np.zeros(features, np.bool_)) for own in means]
 
@@ -216,12 +216,12 @@ class SparseObliqueTable(ProjectionTable):
             limits.cells,
             spans=self.decoded.spans,
             directions=directions,
-            numbers=int(draws.sparse.columns) + max_pairs(draws.pairing, total.size),
+            max_directions=int(draws.sparse.columns) + max_pairs(draws.pairing, total.size),
             fallback=draw.perm.tolist(),
             means=partial(draws.differences, total=total, offered=offered) if offered and draws.by_node else None,
         ).begin()
 
-    def ends(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """See ProjectionTable."""
         store = self.store
         return values if store.max_bins == "exact" else store.high(column)[store.low(column).searchsorted(values)]
@@ -238,7 +238,8 @@ class SparseObliqueTable(ProjectionTable):
             _put_own(own, int(self.draws.sparse.columns), oblique.means)
             project_differences(codes, by_row, values, items, oblique.means, oblique.value[0])
         nodes, pool = grow(codes, by_row, *subtree, oblique)
-        high = [self.ends(feature, low[start:stop]) for feature, (start, stop) in enumerate(pairwise(offsets.tolist()))]
+        cuts = enumerate(pairwise(offsets.tolist()))
+        high = [self.largest_equivalent(feature, low[start:stop]) for feature, (start, stop) in cuts]
         return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
 
     def _means(self, offsets: NDArray[np.int64], low: NDArray[np.float64], classes: int, rows: int) -> Means:
