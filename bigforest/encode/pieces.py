@@ -117,15 +117,15 @@ def encode_in_pieces(
 
     shared = job, folder
     ranked = _Results([column.rows() for column in several])
-    executor.run(rank_rows, ranked.arguments, ranked.note, shared)
+    executor.run(rank_rows, ranked.arguments, ranked.note, shared, even=True)
     for column, runs in zip(several, ranked.by_column(), strict=True):
         column.take_runs(runs)
     merged = _Results([column.ranges() for column in several])
-    executor.run(merge_runs, merged.arguments, merged.note, shared)
+    executor.run(merge_runs, merged.arguments, merged.note, shared, even=True)
     for column, keys in zip(several, merged.by_column(), strict=True):
         column.take_keys(keys)
     coded = _Results([column.coded() for column in several])
-    executor.run(write_codes, coded.arguments, coded.note, shared)
+    executor.run(write_codes, coded.arguments, coded.note, shared, even=True)
     result = {
         column.number: column.wrong or column.parts(codes)
         for column, codes in zip(several, coded.by_column(), strict=True)

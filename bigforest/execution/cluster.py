@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,8 @@ Result = TypeVar("Result")
 
 # Tasks that others have taken over from a worker before it gets work last: the first one of a new worker takes long.
 _RACES = 2
+# Seconds for which the workers are taken to be the same: asking takes milliseconds of client and scheduler.
+_FRESH = 0.2
 # Seconds for workers to appear.
 _PATIENCE = 60.0
 
@@ -38,6 +41,8 @@ class Cluster:
         self.trouble: dict[str, str] = {}
         self.races: Counter[str] = Counter()
         self._runs = RunNumber(secrets.token_hex(8), 0)
+        self._threads: dict[str, int] = {}
+        self._looked = -_FRESH
 
     def check(self) -> list[str]:
         """Raise ClusterError unless there are workers with the same versions; returns further notices."""
@@ -72,11 +77,14 @@ class Cluster:
                 self.on_each(exchange.forget, self.new_run())  # which forgets those of all earlier runs first
 
     def threads(self) -> dict[str, int]:
-        """Threads of each worker there is now, except for those in trouble, unless all are."""
-        with self.errors("asking for the workers"):
-            workers = self.client.scheduler_info(n_workers=-1)["workers"]
-        good = [address for address in workers if address not in self.trouble]
-        return {address: int(workers[address]["nthreads"]) for address in good or workers}
+        """Threads of each worker there is, or was just now, except for those in trouble, unless all are."""
+        if time.monotonic() > self._looked + _FRESH:
+            with self.errors("asking for the workers"):
+                workers = self.client.scheduler_info(n_workers=-1)["workers"]
+            self._threads = {address: int(known["nthreads"]) for address, known in workers.items()}
+            self._looked = time.monotonic()
+        good = {address: count for address, count in self._threads.items() if address not in self.trouble}
+        return good or self._threads
 
     def check_folder(self, folder: Path, option: str) -> None:
         """Raise ClusterError, naming the option to change, unless all workers see `folder` and may write there."""

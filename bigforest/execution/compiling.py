@@ -71,5 +71,6 @@ def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Itera
 
         with watching_compiles(told):
             yield
-        executor.run_on_all_workers(note, kind.name)
+        if new:
+            executor.run_on_all_workers(note, kind.name)
         progress.advance(1 + left)

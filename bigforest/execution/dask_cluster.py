@@ -54,7 +54,9 @@ class ClusterExecutor(Executor):
         return list(self._cluster.on_each(function, *arguments).values())
 
     def _each(self, job: TaskBatch[Result], on_result: Callable[[int, Result], None]) -> None:
-        for index, result in self._results(job, share_out(len(job.arguments), self.processes, self._slots)):
+        for index, result in self._results(
+            job, share_out(len(job.arguments), self.processes, self._slots, even=job.even)
+        ):
             on_result(index, result)
 
     def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
@@ -133,9 +135,11 @@ class ClusterExecutor(Executor):
                 yield from enumerate(results, starts[number])
 
 
-def share_out(calls: int, processes: int, slots: int) -> list[int]:
+def share_out(calls: int, processes: int, slots: int, *, even: bool = False) -> list[int]:
     """How many calls each task makes on the threads of a worker, one after the other where there are many: fewer
-    towards the end, so that all workers finish at the same time."""
+    towards the end, so that all workers finish at the same time, unless calls are even."""
+    if even:
+        return [len(own) for own in _cut(range(calls), max(processes, -(-calls // (_TURNS * slots))))]
     sizes = []
     while calls:
         sizes.append(min(_TURNS * slots, max(1, calls // (_ROUNDS * processes))))

@@ -18,11 +18,12 @@ Part = TypeVar("Part")
 
 
 class TaskBatch(NamedTuple, Generic[Result]):
-    """The tasks of one call: `function(*shared, *arguments[i])` for every i."""
+    """The tasks of one call: `function(*shared, *arguments[i])` for every i; even: see Executor.run."""
 
     function: Callable[..., Result]
     arguments: Sequence[tuple[Any, ...]]
     shared: tuple[Any, ...]
+    even: bool = False
 
 
 class PartBatch(NamedTuple, Generic[Part, Result]):
@@ -60,13 +61,17 @@ class Executor(ABC):
         arguments: Sequence[tuple[Any, ...]],
         on_result: Callable[[int, Result], None],
         shared: tuple[Any, ...] = (),
+        *,
+        even: bool = False,
     ) -> None:
         """Call `function(*shared, *arguments[i])` for every i, and `on_result(i, result)` after each.
+
+        even: all calls take about equally long, so on a cluster each worker may get its share of them at once.
 
         Results are delivered once each, in the order in which tasks end, in the calling thread, and are not kept. The
         first error ends it: no further task is started, and running ones end before it is raised.
         """
-        self._each(TaskBatch(function, arguments, shared), on_result)
+        self._each(TaskBatch(function, arguments, shared, even), on_result)
 
     def reduce(
         self,

@@ -325,7 +325,7 @@ def _area(scores: Scores, store: Store, plan: ReportPlan, executor: Executor) ->
     tasks = min(executor.size, -(-2 * store.rows // plan.scores))
     cuts = [above, *np.linspace(above, max(above, 1.0), tasks + 1)[1:-1].tolist(), np.inf]
     found: dict[int, Area] = {}
-    executor.run(read_area, list(pairwise(cuts)), found.__setitem__, (store, plan))
+    executor.run(read_area, list(pairwise(cuts)), found.__setitem__, (store, plan), even=True)
     for number in range(tasks):
         area.join(found[number])
     return area.value

@@ -77,7 +77,9 @@ def weigh_parts(
     """
     executor = resources.executor(tasks_at_once(_bytes(store.shape, config), resources))
     shared = (Sampler.of(store, config), light, directory)
-    executor.run(weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared)
+    executor.run(
+        weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared, even=True
+    )
 
 
 def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> None:

@@ -665,6 +665,14 @@ def test_share_out__makes_all_calls_and_gets_smaller(calls: int, processes: int,
     assert calls < 5000 or len(sizes) < calls / 32
 
 
+@pytest.mark.parametrize(
+    ("calls", "processes", "slots", "sizes"),
+    [(0, 2, 1, []), (8, 2, 1, [4, 4]), (7, 3, 16, [2, 2, 3]), (2, 5, 4, [1, 1]), (40, 2, 1, [8, 8, 8, 8, 8])],
+)
+def test_share_out__even_calls(calls: int, processes: int, slots: int, sizes: list[int]) -> None:
+    assert share_out(calls, processes, slots, even=True) == sizes
+
+
 def _where(number: int) -> dict[int, str]:
     return {number: worker._address()}
 

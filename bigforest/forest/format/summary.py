@@ -80,7 +80,7 @@ def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> N
                 total[feature] += decrease
             following += 1
 
-    executor.run(part_decreases, parts, add, (spec,))
+    executor.run(part_decreases, parts, add, (spec,), even=True)
     whole = total.sum()
     return total / whole if whole > 0 else np.zeros(total.size)
 

@@ -72,7 +72,7 @@ def grow_by_passes(
             on_trees(len(parts[index]))
 
     own = [([assemblies[tree] for tree in part],) for part in parts]
-    executor.run(write_assemblies, own, end, (table, directory, folder))
+    executor.run(write_assemblies, own, end, (table, directory, folder), even=True)
     if splits:
         room = table.context.limits.nodes
         write_left_out(table, parts, splits, directory, folder, ranges, room, executor, on_trees)
@@ -151,7 +151,7 @@ def _grow_all(
     owns = {tree: assembly.top.own for tree, assembly in assemblies.items()}
     executor.run(grow_subtree_task, tasks, keep, (table, owns))
     # Only now: before, a task may have to run again.
-    executor.run(remove_files, over, lambda *_: None)
+    executor.run(remove_files, over, lambda *_: None, even=True)
 
 
 def remove_files(files: Sequence[Path]) -> None:

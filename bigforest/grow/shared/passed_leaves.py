@@ -261,7 +261,7 @@ def write_left_out(
         for own in trees.values():
             own.remove()
         shared = (table.sampler.store, directory, [run for _, run in sorted(runs.items())])
-        executor.run(join_runs, [(part,) for part in some], lambda _, found: on_trees(found), shared)
+        executor.run(join_runs, [(part,) for part in some], lambda _, found: on_trees(found), shared, even=True)
         for path in (_piece(run, part) for run in runs.values() for part in some):  # only now: tasks may be done again
             path.unlink()
 
