@@ -48,11 +48,26 @@ def arrow_table(columns: dict[str, Any], schema: pa.Schema) -> pa.Table:
 def as_numpy(column: Any, missing: Any = None) -> NDArray[Any]:
     """The values of an Arrow array or column of numbers or truth values, read-only; `missing` stands for null.
 
-    Raises ValueError where there is null and nothing stands for it.
+    Polars would ask its threads for them, which a forked process does not have. Raises ValueError where there is null
+    and nothing stands for it.
     """
-    values = pl.Series(values=column)
-    if column.null_count:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    valid, content = array.buffers()
+    if pa.types.is_boolean(array.type):
+        values = _flags(content, array)
+    else:
+        values = np.frombuffer(content or b"", array.type.to_pandas_dtype())[array.offset : array.offset + len(array)]
+    if array.null_count:
         if missing is None:
             raise ValueError("values are missing")
-        values = values.fill_null(missing)
-    return values.to_numpy()
+        values = np.where(_flags(valid, array), values, missing)
+    values.flags.writeable = False
+    return values
+
+
+def _flags(bits: pa.Buffer | None, array: pa.Array) -> NDArray[np.bool_]:
+    """The bits of a buffer of the array, as truth values."""
+    end = array.offset + len(array)
+    return np.unpackbits(np.frombuffer(bits or b"", np.uint8), count=end, bitorder="little")[array.offset :].view(
+        np.bool_
+    )
