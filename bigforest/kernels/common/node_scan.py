@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_gini
 from bigforest.kernels.llvm.lanes import LANES
-from bigforest.kernels.llvm.pairwise import PAIRS, SCORED_WEIGHT
+from bigforest.kernels.llvm.pairwise import PAIRS
 
 # Numba makes a float of the sum of a signed and an unsigned number, and types a literal 0 differently from an int64.
 ZERO = np.uint64(0)
@@ -88,8 +88,7 @@ class ScanScratch(NamedTuple):
     above_code           uint32 [SORTED], codes above the smallest, and above_item uint64, the items of their rows
     pair_key             uint64 [PAIRS]
     pair_code, pair_sum  uint32 [PAIRS], see pairwise.py
-    pair_add             uint32 [rows, at most SCORED_WEIGHT], two classes: multiplicity of the rows of a light node,
-                         shifted 16 for class 1
+    pair_add             uint32 [rows], two classes: multiplicity, shifted 16 for class 1
     pair_one             uint32 [PAIRS], ones
     pair_score           float32 [BUCKETS], scores by pairs or of the edges of buckets
     """
@@ -147,7 +146,7 @@ def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
         np.empty(SORTED, np.uint64),
         np.empty(PAIRS, np.uint64),
         np.empty(PAIRS, np.uint32),
-        np.empty(min(size, SCORED_WEIGHT), np.uint32),
+        np.empty(size, np.uint32),
         np.empty(PAIRS, np.uint32),
         np.ones(PAIRS, np.uint32),
         np.empty(BUCKETS, np.float32),

@@ -162,7 +162,7 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
     means = oblique.means
     if not means.by_node:  # else classes are those of the pairs
         node = with_present_classes(node, scratch.held)
-    prepare(node, rules, work, None, True)
+    prepare(node, rules, work, None)
     drawn = oblique.drawn
     n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)

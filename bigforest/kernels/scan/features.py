@@ -25,19 +25,17 @@ from bigforest.kernels.scan.present_classes import with_present_classes
 from bigforest.kernels.scan.random_split import offer_random
 from bigforest.kernels.scan.regression import scan_sums
 from bigforest.kernels.scan.target import sum_left
-from bigforest.kernels.scan.two_class import prepare_two, scan_two
-from bigforest.kernels.scan.two_class_light import find_side_by_side, prepare_light, scan_light
-from bigforest.kernels.scan.two_class_small import is_light
+from bigforest.kernels.scan.two_class import scan_two
+from bigforest.kernels.scan.two_class_light import find_side_by_side, scan_light
+from bigforest.kernels.scan.two_class_small import is_light, prepare_two
 
 
 @inlined
-def prepare(node, rules, work, sums, light):
-    """Once per node, before scan_codes; `light` as there."""
+def prepare(node, rules, work, sums):
+    """Once per node, before scan_codes."""
     if sums is None and rules.impurity == GINI:
         if node.total.size == 2:
             prepare_two(node, work)
-            if light is not None and is_light(node):
-                prepare_light(node, work)
         else:
             prepare_many(node, work)
 
@@ -113,7 +111,7 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
         node = with_present_classes(node, scratch.held)
         if rules.impurity == GINI and node.total.size == 2 and is_light(node):
             return find_side_by_side(codes, by_row, node, key, rules, mtry, scratch)
-    prepare(node, rules, work, sums, mixed)
+    prepare(node, rules, work, sums)
     drawn = ZERO
     usable = ZERO
     state = key

@@ -23,7 +23,6 @@ from bigforest.kernels.common.node_scan import (
 from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.llvm.selection import select_codes
-from bigforest.kernels.scan.packed_counts import pack_weights, sum_of_code
 from bigforest.kernels.scan.two_class_light import FEW_CODES
 from bigforest.kernels.scan.two_class_small import (
     offer_two,
@@ -32,15 +31,15 @@ from bigforest.kernels.scan.two_class_small import (
     walk_two,
 )
 
-# Two classes share 64 bits: work.add has the weight of class 1 shifted by 2 to this power.
-_LOG_HALF = np.uint64(5)
+_HALF = np.uint32(16)
+_LOW_HALF = np.uint32(0xFFFF)
 _THREE = np.uint64(3)
 
 
 @inlined
-def prepare_two(node, work):
-    """Once per node, before scan_two: its multiplicities by class, in work.add."""
-    pack_weights(node.items, _LOG_HALF, work.add)
+def as_wide(add):
+    """A weight of work.pair_add (uint32) as the histogram has it: uint64, class 1 shifted 32."""
+    return np.uint64(add & _LOW_HALF) | (np.uint64(add >> _HALF) << SHIFT32)
 
 
 @inlined
@@ -50,13 +49,13 @@ def histogram_two(low, shift, n, buckets, work):
     Consecutive rows are counted in two tables, or in four where clearing these is cheap compared to the rows, because
     an addition to a bucket waits for the one before it to the same bucket.
     """
-    packed, codes, add = work.packed, work.codes, work.add
+    packed, codes, add = work.packed, work.codes, work.pair_add
     mask = _THREE if buckets << TWO <= min(n, np.uint64(packed.size)) else ONE
     tables = (mask + ONE) * buckets
     for b in range(tables):
         packed[b] = ZERO
     for i in range(n):
-        packed[(i & mask) * buckets + np.uint64((codes[i] - low) >> shift)] += add[i]
+        packed[(i & mask) * buckets + np.uint64((codes[i] - low) >> shift)] += as_wide(add[i])
     for table in range(buckets, tables, buckets):
         for b in range(buckets):
             packed[b] += packed[table + b]
@@ -170,7 +169,9 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
     if span == ONE:
-        inside = sum_of_code(low, work.codes, work.add, n)
+        inside = ZERO
+        for i in range(n):  # a mask instead of a branch lets the compiler vectorise
+            inside += as_wide(work.pair_add[i]) & (ZERO - np.uint64(work.codes[i] == low))
         ones_l = np.int64(inside >> SHIFT32)
         w_l = np.int64(inside & BITS32) + ones_l
         if reaches_two(ones_l, w_l, node.total[ONE], node.weight, best.limit[0]):

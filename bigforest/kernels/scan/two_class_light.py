@@ -13,14 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.node_scan import (
-    BITS16,
     BUCKETS,
     FEATURE,
     ONE,
     TWO,
     ZERO,
     CachedColumn,
-    class_of,
     is_perfect,
     shift_for,
     with_codes,
@@ -31,7 +29,13 @@ from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, s
 from bigforest.kernels.llvm.selection import select_scores
 from bigforest.kernels.llvm.two_class_edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.scan.draw import draw_feature, fetch_codes, put_back, wants_more
-from bigforest.kernels.scan.two_class_small import look_inside_two, may_be_best, offer_packed_two, offer_pairs_two
+from bigforest.kernels.scan.two_class_small import (
+    look_inside_two,
+    may_be_best,
+    offer_packed_two,
+    offer_pairs_two,
+    prepare_two,
+)
 
 # Up to this many codes have a bucket each, so none is opened: that would be slow for a code of most rows.
 FEW_CODES = np.uint64(256)
@@ -41,7 +45,6 @@ _FEATURES = 8
 _PAIRED = np.uint64(56)
 # Far below any score that is not 0.
 _LEAST_SCORE = 1e-30
-_LOG_BITS16 = np.uint64(4)
 _NONE = np.uint32(0)
 
 
@@ -77,14 +80,6 @@ def make_side_by_side(rows: int) -> SideBySide:
         np.empty(_FEATURES, np.uint32),
         np.empty(_FEATURES, np.float64),
     )
-
-
-@inlined
-def prepare_light(node, work):
-    """Once per node: work.pair_add[i] = multiplicity of items[i], shifted 16 for class 1."""
-    for i in range(np.uint64(node.items.size)):
-        item = node.items[i]
-        work.pair_add[i] = np.uint32(item & BITS16) << np.uint32(class_of(item) << _LOG_BITS16)
 
 
 @inlined
@@ -175,7 +170,7 @@ def offer_light(low, high, highest, node, min_leaf, feature, best, left, score, 
 
 @inlined
 def scan_light(low, high, node, min_leaf, feature, best, work):
-    """What scan_two does for light nodes, after prepare_light."""
+    """What scan_two does for light nodes, after prepare_two."""
     highest = score_light(low, high, node, min_leaf, work.codes, work.pair_add, work.hist, work.pair_score)
     offer_light(low, high, highest, node, min_leaf, feature, best, work.hist, work.pair_score, work)
 
@@ -185,7 +180,7 @@ def find_side_by_side(codes, by_row, node, key, rules, mtry, scratch):
     """What find_feature of features.py does in light nodes where all features are plain numbers; best is empty."""
     constant, draw, best, work, side = scratch.constant, scratch.draw, scratch.best, scratch.work, scratch.side
     n, features, min_leaf = np.uint64(node.items.size), np.uint64(draw.perm.size), rules.min_leaf
-    prepare_light(node, work)
+    prepare_two(node, work)
     drawn, usable, state = ZERO, ZERO, key
     kept, kept_low, kept_high = side.codes[ZERO], _NONE, _NONE
     more = True

@@ -28,6 +28,15 @@ from bigforest.kernels.llvm.selection import select_codes, select_scores
 _HALF = np.uint32(16)
 _LOW_HALF = np.uint32(0xFFFF)
 _NONE = np.uint32(0)
+_LOG_BITS16 = np.uint64(4)
+
+
+@inlined
+def prepare_two(node, work):
+    """Once per node: work.pair_add[i] = multiplicity of items[i], shifted 16 for class 1."""
+    for i in range(np.uint64(node.items.size)):
+        item = node.items[i]
+        work.pair_add[i] = np.uint32(item & BITS16) << np.uint32(class_of(item) << _LOG_BITS16)
 
 
 @inlined
