@@ -17,6 +17,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.format.rewrite import is_finished
+from bigforest.forest.format.summary import DecreaseSums, TreeDecreases, grown_decreases
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import grown_nodes, pack
 from bigforest.grow.families.registry import family_of
@@ -50,10 +51,11 @@ _KEPT_BYTES = 1 << 30
 
 
 class KeptTrees(NamedTuple):
-    """All trees of a forest as they were grown, by part."""
+    """All trees of a forest as they were grown, by part, and the decreases of their nodes by feature."""
 
     parts: list[list[Nodes]]
     spec: DataSpec
+    decreases: DecreaseSums
 
     @property
     def nbytes(self) -> int:
@@ -103,6 +105,7 @@ class Grower:
         self._keep = keep and self._way.keeps
         self._kept: dict[int, list[Nodes]] = {}
         self._kept_bytes = 0
+        self._decreases = DecreaseSums(len(store.spec.features))
         self.together = self._executor.size if self._way.limits is None else self._way.group
 
     def __enter__(self) -> Grower:
@@ -118,7 +121,7 @@ class Grower:
         if sum(nodes.roots.size for part in parts for nodes in part) < self._task[1].trees:
             return None
         self._kept = {}
-        return KeptTrees(parts, self._task[0].spec)
+        return KeptTrees(parts, self._task[0].spec, self._decreases)
 
     def rest(self) -> None:
         """Free the memory that is kept for further trees."""
@@ -132,11 +135,12 @@ class Grower:
         if limits is None:
             own = [(part,) for part in wanted]
 
-            def end(index: int, grown: list[Nodes] | None) -> None:
+            def end(index: int, grown: GrownPart | None) -> None:
                 advance(len(wanted[index]))
                 if grown is not None and self._keep:
-                    self._kept[wanted[index].start] = grown
-                    self._kept_bytes += sum(nodes.nbytes for nodes in grown)
+                    self._kept[wanted[index].start] = grown.nodes
+                    self._decreases.add(wanted[index], grown.decreases)
+                    self._kept_bytes += sum(nodes.nbytes for nodes in grown.nodes)
                     if self._kept_bytes > _KEPT_BYTES:
                         self._keep, self._kept = False, {}
 
@@ -195,12 +199,20 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 
 
-def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> list[Nodes] | None:
+class GrownPart(NamedTuple):
+    """The trees of a part, and the decreases of those that have a split."""
+
+    nodes: list[Nodes]
+    decreases: list[TreeDecreases]
+
+
+def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> GrownPart | None:
     """Task: grow consecutive trees whole and write them as one part, and the leaves of the out-of-bag rows.
 
     Gives the trees if `keep`, else None.
     """
     kept: list[TreeArrays] = []
+    decreases: list[TreeDecreases] = []
     leaves = LeafWriter(store, config, directory, trees.start)
 
     def grown() -> Iterator[TreeArrays]:
@@ -209,11 +221,12 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
                 leaves.add(found.left_out, found.trees)
             if keep:
                 kept.append(found.trees)
+                decreases.extend(grown_decreases(found.trees, store.spec))
             yield found.trees
 
     write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
     leaves.write()
-    return list(grown_nodes(trees.start, kept)) if keep else None
+    return GrownPart(list(grown_nodes(trees.start, kept)), decreases) if keep else None
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:

@@ -352,7 +352,8 @@ def _grow_and_report(
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
     # Within a budget a process reads one part at a time.
-    write_features(directory, store.spec, config, resources.executor(None if resources.memory is None else 1))
+    executor = resources.executor(None if resources.memory is None else 1)
+    write_features(directory, store.spec, config, executor, None if grown is None else grown.decreases)
     trees = None if grown is None else grown.packed(leaf_lambdas(config, shrinkage.amount), resources.workers)
     return config, origin, shrinkage, trees
 

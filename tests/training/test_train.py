@@ -17,6 +17,7 @@ import bigforest
 from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
+from bigforest.forest.format import summary
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.load.groups import Trees
 from bigforest.grow.forest import Grower
@@ -342,6 +343,29 @@ def test_train__within_a_budget_with_room_for_them_trees_are_at_hand(
         patch.setattr(Trees, "load", lambda *_: pytest.fail("trees are read"))
         first = forest.predict_proba(frame())
     assert first.equals(bigforest.read_forest(tmp_path / "f").predict_proba(frame()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target": "kind"},
+        {"target": "kind", "min_leaf": 100},
+        {"target": "kind", "family": "sparse-oblique"},
+        {"target": "kind", "family": "rotation"},
+        {"target": "noise", "task": "regression"},
+    ],
+    ids=lambda options: "-".join(map(str, options.values())),
+)
+def test_train__importance_is_that_of_the_parts(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is added up while trees grow, and not read back."""
+    with monkeypatch.context() as patch:
+        patch.setattr(summary, "importance", lambda *_: pytest.fail("parts are read"))
+        forest = bigforest.train(frame(), out=tmp_path / "f", **{**OPTIONS, "trees": 9} | options)
+    found = forest.features["importance"].to_list()
+    assert found == summary.importance(tmp_path / "f", forest.spec).tolist()
+    assert any(found) == ("min_leaf" not in options)
 
 
 def test_train__trees_are_not_kept_within_a_budget_that_validation_needs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,22 +17,56 @@ from bigforest.common.errors import FormatError
 from bigforest.common.version import __version__
 from bigforest.execution.executor import Executor, Threads
 from bigforest.forest.format.files import read_table, write_table
+from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.parts import Span, batches, part_paths
 from bigforest.forest.format.schema import FEATURES, RUN
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.terms import features_of
+from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 
-# Features, and as many decreases.
-_Decreases = tuple[NDArray[np.int64], NDArray[np.float64]]
+# Of a tree: the features that it uses, and the sum of gain * weight over the nodes of each.
+TreeDecreases = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 _HERE = Threads(1)
 
 
-def write_features(directory: Path, spec: DataSpec, config: TrainConfig, executor: Executor = _HERE) -> None:
-    """Write features.parquet of the forest in `directory`, reading its parts, each in a task."""
+class DecreaseSums:
+    """The decreases of trees by feature, added up tree by tree in order, in whatever order parts come."""
+
+    def __init__(self, features: int) -> None:
+        self._total = np.zeros(features)
+        self._waiting: dict[int, tuple[int, list[TreeDecreases]]] = {}
+        self._following = 0
+
+    def add(self, part: range, trees: list[TreeDecreases]) -> None:
+        """Add the trees that have a split of a part, in order; parts are numbered from 0 without a gap."""
+        self._waiting[part.start] = part.stop, trees
+        while self._following in self._waiting:
+            self._following, ready = self._waiting.pop(self._following)
+            for feature, decrease in ready:
+                self._total[feature] += decrease
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Share of each feature in all decrease of impurity, float64 [features]."""
+        whole = self._total.sum()
+        return self._total / whole if whole > 0 else np.zeros(self._total.size)
+
+
+def write_features(
+    directory: Path,
+    spec: DataSpec,
+    config: TrainConfig,
+    executor: Executor = _HERE,
+    decreases: DecreaseSums | None = None,
+) -> None:
+    """Write features.parquet of the forest in `directory`.
+
+    decreases  of all its trees, where they are known; else its parts are read, each in a task.
+    """
     features = spec.features
     table = arrow_table(
         {
@@ -41,7 +75,7 @@ def write_features(directory: Path, spec: DataSpec, config: TrainConfig, executo
             "kind": [feature.kind for feature in features],
             "dtype": [feature.dtype for feature in features],
             "codes": [feature.codes for feature in features],
-            "importance": importance(directory, spec, executor),
+            "importance": importance(directory, spec, executor) if decreases is None else decreases.shares,
         },
         FEATURES,
     )
@@ -68,27 +102,45 @@ def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> N
     read in can change a bit of it.
     """
     parts = [(path,) for path in part_paths(directory)]
-    total = np.zeros(len(spec.features))
-    waiting: dict[int, list[_Decreases]] = {}
-    following = 0
+    sums = DecreaseSums(len(spec.features))
 
-    def add(part: int, trees: list[_Decreases]) -> None:
-        nonlocal following
-        waiting[part] = trees
-        while following in waiting:
-            for feature, decrease in waiting.pop(following):
-                total[feature] += decrease
-            following += 1
+    def add(part: int, trees: list[TreeDecreases]) -> None:
+        sums.add(range(part, part + 1), trees)
 
     executor.run(part_decreases, parts, add, (spec,), even=True)
-    whole = total.sum()
-    return total / whole if whole > 0 else np.zeros(total.size)
+    return sums.shares
 
 
-def part_decreases(spec: DataSpec, path: Path) -> list[_Decreases]:
-    """Task: for each tree of a part that has a split, the features that it uses, and what `tree_decreases` says of
-    them: a table may have many more features than a tree has nodes."""
-    return [(used := np.flatnonzero(own), own[used]) for _, own in tree_decreases([path], spec)]
+def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
+    """Task: the trees of a part that have a split; a table may have many more features than a tree has nodes."""
+    return [_used(own) for _, own in tree_decreases([path], spec)]
+
+
+def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
+    """The same of trees that have just been grown."""
+    root, node = np.flatnonzero(trees.depth == 0), np.flatnonzero(trees.feature != LEAF)
+    feature, shares = trees.feature[node], np.ones(node.size, np.int64)
+    if trees.terms is not None:
+        oblique = feature == OBLIQUE
+        shares[oblique] = np.diff(trees.terms.start)[node[oblique]]
+        feature = np.repeat(feature, shares)
+        feature[feature == OBLIQUE] = trees.terms.feature
+    decrease = _decrease(trees.gain[node], trees.weight[node], shares, spec)
+    ends = np.append(0, np.cumsum(shares))[np.append(node.searchsorted(root), node.size)].tolist()
+    cuts = [slice(begin, end) for begin, end in pairwise(ends) if begin < end]
+    return [_used(np.bincount(feature[own], decrease[own], len(spec.features)).astype(np.float64)) for own in cuts]
+
+
+def _used(own: NDArray[np.float64]) -> TreeDecreases:
+    return (used := np.flatnonzero(own)), own[used]
+
+
+def _decrease(
+    gain: NDArray[np.float64], weight: NDArray[np.uint64], shares: NDArray[np.int64], spec: DataSpec
+) -> NDArray[np.float64]:
+    """What each of the `shares` features of each node has of its decrease."""
+    gains = gain / spec.target.step / spec.target.step
+    return np.repeat(gains * weight / shares, shares)
 
 
 def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:
@@ -111,8 +163,7 @@ def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int,
             tree, gain, weight, names, terms = (splits[name] for name in columns)
             feature, shares = features_of(names, terms, spec)
             tree = np.repeat(as_numpy(tree), shares)
-            gains = as_numpy(gain) / spec.target.step / spec.target.step
-            decrease = np.repeat(gains * as_numpy(weight) / shares, shares)
+            decrease = _decrease(as_numpy(gain), as_numpy(weight), shares, spec)
             cuts = (np.flatnonzero(np.diff(tree)) + 1).tolist()
             for begin, end in pairwise([0, *cuts, feature.size]):
                 if tree[begin] != last:
