@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Limits:
     """Sizes of what is worked on at a time. No byte of any result depends on them: tests take small ones.
 
-    Sizes that files depend on, such as rows of a row group or of a file, are constants beside their format.
+    Constants beside the code are: sizes that files depend on, such as rows of a row group or of a file; what fits a
+    processor's cache; and how much of a forest's files is decoded at a time, as they are read without resources, too.
 
     Encoding (encode/):
 

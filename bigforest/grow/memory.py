@@ -39,7 +39,8 @@ from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_t
 from bigforest.sampling.boosting import ROW_BYTES
 from bigforest.schema.config import TrainConfig
 
-# A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
+# A part holds about this many rows' worth of trees, so that its table stays small beside the codes. Names of files
+# depend on it.
 _PART_ROWS = 1_000_000
 # At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little; fewer where
 # they would hold fewer rows' worth of trees than this: writing a part and reading it back takes some milliseconds,

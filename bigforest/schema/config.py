@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bigforest.common.errors import ConfigError
 from bigforest.schema.declaration import check
@@ -26,13 +26,26 @@ from bigforest.schema.options import (
 )
 from bigforest.schema.registered import base_family
 from bigforest.schema.rules import check_rules
-from bigforest.schema.tasks import TASKS
 from bigforest.schema.train_options import OPTIONS, TrainOptions
 
 # Features of a subspace by default: this many, and at most half of them (Ho 1995, section 4).
 _SUBSPACE = 100
 
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
+
+
+class TaskDefaults(NamedTuple):
+    """What options of TrainConfig mean that are not given (None)."""
+
+    impurity: Impurity
+    min_leaf: int
+    mtry: FeatureRule
+
+
+TASKS: dict[Task, TaskDefaults] = {
+    "classification": TaskDefaults("gini", 1, "sqrt"),
+    "regression": TaskDefaults("variance", 2, "half"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

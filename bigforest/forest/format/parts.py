@@ -26,7 +26,8 @@ _INSTEAD: dict[str | None, str] = {
     "an unfinished run": "it is an unfinished run; resume it first",
 }
 
-# Bytes of decoded nodes held at a time, of one of them besides its counts, terms and levels, and of one of those.
+# Bytes of decoded nodes held at a time (not in Limits, as a forest is opened without resources), of one of them besides
+# its counts, terms and levels, and of one of those.
 PIECE_BYTES = 1 << 20
 NODE_BYTES = 80
 ENTRY_BYTES = 32

@@ -193,6 +193,28 @@ def part_rows(view, splits, node, rows, begin, end, scratch):
     return on_cells(view, np.uint64(splits.feature[node]), end - begin, part_cells, arguments)
 
 
+@inlined
+def send_rows(part, view, splits, root, rows, leaf, scratch):
+    """What find_leaves does; part(view, splits, node, rows, begin, end, scratch) partitions the rows begin..end of a
+    node, and returns where those of its right child begin."""
+    stack = scratch.stack
+    stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
+    size = _ONE
+    while size > np.uint64(0):
+        size -= _ONE
+        node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
+        while splits.feature[node] != LEAF and begin < end:
+            at = part(view, splits, node, rows, begin, end, scratch)
+            if at < end:
+                right = np.uint64(root) + np.uint64(splits.right[node])
+                stack[size, 0], stack[size, 1], stack[size, 2] = right, at, end
+                size += _ONE
+            end = at
+            node += _ONE
+        for i in range(begin, end):
+            leaf[np.uint64(rows[i])] = np.uint32(node - np.uint64(root))
+
+
 @kernel
 def find_leaves(view, splits, root, rows, leaf, scratch):
     """The leaf of a tree in which each of some rows ends.
@@ -204,19 +226,4 @@ def find_leaves(view, splits, root, rows, leaf, scratch):
 
     Cost: one visit per row and level, of about 2 ns. Oracle: tests/naive/predict.py find_leaf.
     """
-    stack = scratch.stack
-    stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
-    size = _ONE
-    while size > np.uint64(0):
-        size -= _ONE
-        node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
-        while splits.feature[node] != LEAF and begin < end:
-            at = part_rows(view, splits, node, rows, begin, end, scratch)
-            if at < end:
-                right = np.uint64(root) + np.uint64(splits.right[node])
-                stack[size, 0], stack[size, 1], stack[size, 2] = right, at, end
-                size += _ONE
-            end = at
-            node += _ONE
-        for i in range(begin, end):
-            leaf[np.uint64(rows[i])] = np.uint32(node - np.uint64(root))
+    send_rows(part_rows, view, splits, root, rows, leaf, scratch)

@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.layout import LEAF, OBLIQUE
+from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.kernels.common.partition import partition_rows
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.predict.route_codes import on_cells
+from bigforest.kernels.predict.route_codes import on_cells, send_rows
 
 _ONE = np.uint64(1)
 
@@ -84,6 +84,14 @@ def compared_values(view, splits, node, rows, value):
         add_node_term(view, splits, feature, weight, rows, value)
 
 
+@inlined
+def part_projected(view, splits, node, rows, begin, end, scratch):
+    """Partition the rows of a node, see send_rows."""
+    here = rows[begin:end]
+    compared_values(view, splits, node, here, scratch.value)
+    return begin + partition_rows(scratch.value, splits.threshold[node], here, scratch.spare)
+
+
 @kernel
 def find_projected_leaves(view, splits, root, rows, leaf, scratch):
     """The leaf of a tree in which each of some rows ends.
@@ -95,21 +103,4 @@ def find_projected_leaves(view, splits, root, rows, leaf, scratch):
 
     Cost: one visit per row, level and term. Oracle: tests/naive/predict.py find_leaf.
     """
-    stack = scratch.stack
-    stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
-    size = _ONE
-    while size > np.uint64(0):
-        size -= _ONE
-        node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
-        while splits.feature[node] != LEAF and begin < end:
-            here = rows[begin:end]
-            compared_values(view, splits, node, here, scratch.value)
-            at = begin + partition_rows(scratch.value, splits.threshold[node], here, scratch.spare)
-            if at < end:
-                right = np.uint64(root) + np.uint64(splits.right[node])
-                stack[size, 0], stack[size, 1], stack[size, 2] = right, at, end
-                size += _ONE
-            end = at
-            node += _ONE
-        for i in range(begin, end):
-            leaf[np.uint64(rows[i])] = np.uint32(node - np.uint64(root))
+    send_rows(part_projected, view, splits, root, rows, leaf, scratch)
