@@ -194,7 +194,7 @@ def part_rows(view, splits, node, rows, begin, end, scratch):
 
 
 @inlined
-def send_rows(part, view, splits, root, rows, leaf, scratch):
+def descend_rows(part, view, splits, root, rows, leaf, scratch):
     """What find_leaves does; part(view, splits, node, rows, begin, end, scratch) partitions the rows begin..end of a
     node, and returns where those of its right child begin."""
     stack = scratch.stack
@@ -226,4 +226,4 @@ def find_leaves(view, splits, root, rows, leaf, scratch):
 
     Cost: one visit per row and level, of about 2 ns. Oracle: tests/naive/predict.py find_leaf.
     """
-    send_rows(part_rows, view, splits, root, rows, leaf, scratch)
+    descend_rows(part_rows, view, splits, root, rows, leaf, scratch)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.kernels.common.partition import partition_rows
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.predict.route_codes import on_cells, send_rows
+from bigforest.kernels.predict.route_codes import descend_rows, on_cells
 
 _ONE = np.uint64(1)
 
@@ -86,7 +86,7 @@ def compared_values(view, splits, node, rows, value):
 
 @inlined
 def part_projected(view, splits, node, rows, begin, end, scratch):
-    """Partition the rows of a node, see send_rows."""
+    """Partition the rows of a node, see descend_rows."""
     here = rows[begin:end]
     compared_values(view, splits, node, here, scratch.value)
     return begin + partition_rows(scratch.value, splits.threshold[node], here, scratch.spare)
@@ -103,4 +103,4 @@ def find_projected_leaves(view, splits, root, rows, leaf, scratch):
 
     Cost: one visit per row, level and term. Oracle: tests/naive/predict.py find_leaf.
     """
-    send_rows(part_projected, view, splits, root, rows, leaf, scratch)
+    descend_rows(part_projected, view, splits, root, rows, leaf, scratch)
