@@ -40,7 +40,7 @@ class Cluster:
         self.spent: Ledger = {}
         self.trouble: dict[str, str] = {}
         self.races: Counter[str] = Counter()
-        self._runs = RunNumber(secrets.token_hex(8), 0)
+        self._runs = RunNumber(f"{client.id}/{secrets.token_hex(8)}", 0)
         self._threads: dict[str, int] = {}
         self._looked = -_FRESH
 
@@ -128,8 +128,10 @@ class Cluster:
         return {address: result for address, result in found.items() if _is_result(address, result)}
 
     def _facts(self) -> dict[str, Facts]:
+        """What the workers say; they drop what they keep for clients that have gone."""
         try:
-            found = self.client.run(worker.describe_worker, on_error="return")
+            there = self.client.run_on_scheduler(worker.clients_there)
+            found = self.client.run(worker.describe_worker, there, on_error="return")
         except ImportError as error:
             raise ClusterError(f"a worker cannot load bigforest ({error}); install the same version there") from error
         return {address: result for address, result in found.items() if _is_result(address, result)}

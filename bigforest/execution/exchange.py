@@ -2,8 +2,8 @@
 
 A task keeps a list of parts in its process (`keep`) and returns only their place. The task that finishes a part
 fetches it from all processes (`merge_parts`). These keep it until a task of a later run of the same client comes, or
-the client says that it ends (cluster.py), so that another worker can finish it too when the first one is slow. A part
-whose process has gone is lost, and the client starts its tasks again.
+the client says that it ends, or another begins when it has gone (cluster.py), so that another worker can finish it too
+when the first one is slow. A part whose process has gone is lost, and the client starts its tasks again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import pickle
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 Part = TypeVar("Part")
@@ -36,7 +36,7 @@ class LostPart(Exception):
 
 
 class RunNumber(NamedTuple):
-    """The number of a run among those of a client, whose mark no other client has."""
+    """The number of a run among those of a client: the name that Dask has for it, a slash, and a mark of its own."""
 
     client: str
     number: int
@@ -66,6 +66,13 @@ def forget(run: RunNumber, *, earlier: bool = False) -> None:
         for key, own in same:
             if own < run if earlier else own == run:
                 del _HELD[key]
+
+
+def forget_others(clients: Collection[str]) -> None:
+    """Drop the parts of all clients of Dask but these."""
+    with _LOCK:
+        for key in [key for key, (own, _) in _HELD.items() if own.client.split("/")[0] not in clients]:
+            del _HELD[key]
 
 
 def merge_parts(held: Sequence[HeldParts], number: int, merge: Callable[[Part, Part], Part]) -> Part:

@@ -238,7 +238,7 @@ class _OnTheirWay:
             if not twins:
                 raise
             return number, None
-        if isinstance(done.failure, DiskFullError) and self._without(number, done):
+        if isinstance(done.failure, DiskFullError) and self._without(number, done, twins):
             return number, None
         if done.failure is not None:
             raise done.failure
@@ -260,9 +260,11 @@ class _OnTheirWay:
         self._run.handed_on = True
         self._hand_out(number, near)
 
-    def _without(self, number: int, done: Done) -> bool:
-        """Give a task whose worker has a full disk to another, if there is one."""
+    def _without(self, number: int, done: Done, twins: Sequence[Any]) -> bool:
+        """Give a task whose worker has a full disk to another, if there is one and none is at it."""
         self._cluster.trouble |= dict.fromkeys(done.ledger, f"has a full disk ({done.failure})")
+        if twins:
+            return True
         near = self._cluster.other_than(done.ledger, self._cluster.threads())
         if near is not None:
             self._hand_out(number, near)

@@ -8,7 +8,7 @@ import platform
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -205,10 +205,16 @@ async def off_loop(packed: bytes) -> Any:
     return await asyncio.to_thread(function, *arguments)
 
 
-def describe_worker(dask_worker: Any) -> Facts:
-    """Dask's facts about the worker."""
+def clients_there(dask_scheduler: Any) -> list[str]:
+    """The clients that the scheduler knows; runs in its process."""
+    return list(dask_scheduler.clients)
+
+
+def describe_worker(clients: Sequence[str], dask_worker: Any) -> Facts:
+    """Dask's facts about the worker, which forgets the parts of clients other than these: they have been killed."""
     import dask
 
+    exchange.forget_others(clients)
     limit = int(dask_worker.memory_manager.memory_limit or 0)
     acts = [dask.config.get(f"distributed.worker.memory.{name}", False) for name in ("pause", "terminate", "spill")]
     return Facts(versions_here(), dask_worker.state.nthreads, limit, bool(limit) and any(acts))

@@ -64,20 +64,29 @@ def write_range(wanted: FileRange) -> None:
     """Task: write a range of a file that is there.
 
     A worker that is slow, or was taken for dead, does not touch the file any more once another has written the range:
-    then pieces are removed, and whoever uses the file would find that its time has changed.
+    then pieces are removed, and whoever uses the file would find that its time has changed. So a piece is opened anew
+    each time, which asks a file server; whether a file exists may be answered from a cache. A write that was on its way
+    to a server by then puts the same bytes in the same place.
     """
     with wanted.path.open("r+b") as out:
         out.seek(wanted.begin)
         for piece in wanted.pieces:
-            with piece.path.open("rb") as content:
-                content.seek(piece.begin)
-                left = piece.size
-                while left:
-                    found = content.read(min(left, COPY_BYTES))
-                    if not found:
-                        raise OSError(f"{piece.path} has become shorter")
-                    if not piece.path.exists():
-                        raise FileNotFoundError(f"{piece.path} is gone: another worker has written {wanted.path}")
-                    out.write(found)
-                    out.flush()
-                    left -= len(found)
+            begin, end = piece.begin, piece.begin + piece.size
+            while begin < end:
+                found = _read(piece.path, begin, min(end - begin, COPY_BYTES), wanted.path)
+                out.write(found)
+                out.flush()
+                begin += len(found)
+
+
+def _read(path: Path, begin: int, size: int, joined: Path) -> bytes:
+    """Some bytes of a piece of the file `joined`."""
+    try:
+        with path.open("rb", buffering=0) as content:
+            content.seek(begin)
+            found = content.read(size)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path} is gone: another worker has written {joined}") from error
+    if not found:
+        raise OSError(f"{path} has become shorter")
+    return found

@@ -208,6 +208,42 @@ def test_cluster__a_full_disk_of_all_workers(client: Client, two: None) -> None:
         ClusterExecutor(Cluster(client), 1).run(_full_in, [(n,) for n in range(5)], lambda *_: None, (pids,))
 
 
+def test_cluster__a_full_disk_of_the_twin_of_a_slow_worker(
+    client: Client, two: None, impatient: None, tmp_path: Path
+) -> None:
+    cluster = Cluster(client)
+    slow, pid = min(client.run(os.getpid).items())
+    cluster.trouble[slow] = "is slow"
+    found: dict[int, int] = {}
+    shared = (str(tmp_path / "go on"), pid)
+    ClusterExecutor(cluster, 1).run(_slow_or_full, [(n,) for n in range(4)], found.__setitem__, shared)
+    assert found == {number: number for number in range(4)}
+    assert "full disk" in str(cluster.trouble)
+
+
+def _slow_or_full(place: str, slow: int, number: int) -> int:
+    """Waits in one worker, until the task that waits is done in another one, which has a full disk."""
+    mark, held = Path(place), Path(f"{place}-{number}")
+    if os.getpid() == slow:
+        held.touch()
+        while not mark.exists():
+            time.sleep(0.01)
+    elif held.exists():
+        mark.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+    return number
+
+
+def test_cluster__parts_of_a_client_that_was_killed(client: Client, two: None) -> None:
+    before = client.run(_kept)
+    with Client(client.scheduler.address, set_as_default=False) as other:
+        assert ClusterExecutor(Cluster(other), 1).reduce(abs, [(-1,), (-2,)], max) == 2
+        Cluster(client).check()
+        assert client.run(_kept) != before
+    Cluster(client).check()
+    assert client.run(_kept) == before
+
+
 def test_crew_of__says_what_was_wrong(client: Client, two: None, tmp_path: Path) -> None:
     heard: list[Event] = []
     with connect.crew_of(client, Resources(threads=1, scratch=tmp_path), None, heard.append) as resources:

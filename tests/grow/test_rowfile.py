@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import FormatError
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of, writing_rows
 from bigforest.grow.out_of_core.row_nodes import Stood
+from bigforest.kernels.out_of_core.row_files import checksum
 from bigforest.storage.paths import is_remote
 from tests.thorough import examples
 
@@ -158,3 +159,16 @@ def test_load_rows__where_the_system_reads_less_than_asked(tmp_path: Path, monke
     assert (items & np.uint64(2**32 - 1)).tolist() == expected[0][1][1].tolist()
     for found, right in zip(matrices, expected[0][1][0], strict=True):
         np.testing.assert_array_equal(found, right)
+
+
+@pytest.mark.parametrize("start", [2**63, 2**64 - 1, 2**62])
+def test_load_rows__refuses_forged_pieces(start: int, tmp_path: Path) -> None:
+    """Their checksum is right, and they begin where no file has bytes."""
+    blocks, _ = spread_of([1, 2, 1, 2, 1, 1], [[3, 4]], seed=5)
+    path = write(tmp_path / "rows", [0, 1], blocks)
+    end = np.array([start, 1, 0], np.uint64)
+    end[-1] = checksum(end[-2:-1], end[:-2])
+    path.write_bytes(path.read_bytes()[: -end.nbytes] + end.tobytes())
+    kinds = [(matrix.dtype, len(matrix)) for matrix in blocks[0][0]]
+    with pytest.raises(FormatError, match="damaged"):
+        load_rows(NodeRows([path], 0), kinds, 60)

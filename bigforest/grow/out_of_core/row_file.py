@@ -150,7 +150,7 @@ def _index(file: FileIO, number: int) -> NDArray[np.uint64]:
     _read(file, size - last.nbytes, last)
     starts = np.empty(min(int(last[0]), size // _WORD.itemsize), _WORD)
     _read(file, size - last.nbytes - starts.nbytes, starts)
-    if checksum(last[:1], starts) != last[1]:
+    if checksum(last[:1], starts) != last[1] or (starts > size).any():
         raise damaged(Path(file.name))
     index = np.empty((starts.size, 3), _WORD)
     for entry, start in zip(index, starts.tolist(), strict=True):
