@@ -123,7 +123,7 @@ def test_train__within_a_budget(tmp_path: Path, target: str) -> None:
 
 
 def shape(**extras: Any) -> Shape:
-    return Shape(30_000_000, (4, 4, 2, 1), 40_000_000, 1 if extras.get("numbers") else 2, extras=Extras(**extras))
+    return Shape(30_000_000, (4, 4, 2, 1), 40_000_000, 1 if extras.get("regression") else 2, extras=Extras(**extras))
 
 
 ODD = {"odd": ("zip",), "category": 50_000}
@@ -131,7 +131,8 @@ CONFIG = TrainConfig(trees=4)
 
 
 @pytest.mark.parametrize(
-    "extras", [{"numbers": True}, {"weighted": True}, {"odd": ("x",)}, ODD, {"numbers": True, "weighted": True, **ODD}]
+    "extras",
+    [{"regression": True}, {"weighted": True}, {"odd": ("x",)}, ODD, {"regression": True, "weighted": True, **ODD}],
 )
 def test_choose_way__by_passes_or_the_smallest_budget(extras: Any) -> None:
     need = grow_estimate(shape(**extras), CONFIG, Resources(threads=2, memory=10**9))
