@@ -1,4 +1,4 @@
-"""Categories, missing values and numbers to predict, against YDF, LightGBM and scikit-learn.
+"""Categories, missing values and regression targets, against YDF, LightGBM and scikit-learn.
 
     python benchmarks/columns.py --data DIR [--sets adult,diamonds] [--trees 100] [--rounds 1] [--min-leaf 5]
         [--contestants bigforest,bigforest:mtry=5,ydf]
@@ -6,7 +6,7 @@
 A contestant of ours may be given options of training after colons.
 
 DIR holds real/adult_train.parquet and the others of `SETS`. Every contestant has the same number of trees, looks at
-the same number of features in a node (the root of all, for numbers to predict a third of them), grows trees of any
+the same number of features in a node (the root of all, for regression targets a third of them), grows trees of any
 depth with leaves of at least `--min-leaf` rows, and has the same threads. YDF 0.16 looks at one feature more than it
 is told (`while (remaining_attributes_to_test >= 0` in its decision_tree/training.cc), so it is told one less. Classes
 are split by what each has by itself: Gini in ours and in scikit-learn, entropy in YDF, its loss in LightGBM. What
@@ -153,7 +153,7 @@ def run(options: argparse.Namespace) -> pl.DataFrame:
 
 
 def main() -> None:
-    """Categories, missing values and numbers to predict, against YDF, LightGBM and scikit-learn."""
+    """Categories, missing values and regression targets, against YDF, LightGBM and scikit-learn."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with real/")
     parser.add_argument("--sets", default=",".join(SETS))

@@ -4,7 +4,7 @@ and 1, or what training chooses of the two.
     python benchmarks/draws.py --data DIR [--trees 100] [--max-rows 20000] [--sets uci/abalone,sim/friedman2]
 
 Tables are those of suite.py of 1,000 rows and more, at most 60 columns: those that have a number to predict, and of the
-others one feature or two, drawn by the name of the table, as numbers to predict from the rest. R2 is out of bag.
+others one feature or two, drawn by the name of the table, as regression targets from the rest. R2 is out of bag.
 The summary has by half of the tables (suite_sets.py) the mean R2 by rule, and the tables on which one is behind
 the better by more than 0.01.
 """
@@ -41,7 +41,7 @@ BEHIND = 0.01
 
 
 def regressions(found: Set) -> Iterator[tuple[str, pl.DataFrame, str]]:
-    """Tables with numbers to predict that a set gives: a name, the table, and the column."""
+    """Tables with regression targets that a set gives: a name, the table, and the column."""
     frame = found.read()
     if frame.height < FEWEST_ROWS or frame.width > MOST_COLUMNS + 1:
         return

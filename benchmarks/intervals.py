@@ -35,7 +35,7 @@ import bigforest as bf
 from bigforest.metrics.conformal import fit_intervals
 
 TARGET = "target"
-# Beside all sets with numbers to predict.
+# Beside all sets with regression targets.
 CLASSIFIED = ("real/adult", "real/covertype", "real/credit", "real/digits", "uci/letter", "uci/car")
 NUMBERS = {
     "set": ("set", "{}"),

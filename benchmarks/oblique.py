@@ -2,7 +2,7 @@
 
     python benchmarks/oblique.py --data DIR [--sets synthetic,mnist] [--trees 20] [--rounds 3] [--threads 2]
 
-k = ceil(p**(2/3)) projections per node, of two features in the mean with weights of +-1. bigforest-redraw, the axis
+k = ceil(p**(2/3)) projections per node, of two features on average with weights of +-1. bigforest-redraw, the axis
 forest of sqrt(p) features, is there for comparison. Writes results/oblique.parquet and results/oblique.md.
 
 treeple is built for older releases of scikit-learn, so it takes an environment of its own, with this package and its

@@ -72,7 +72,7 @@ def _columns(data: Dataset) -> dict[str, NDArray[np.float32]]:
     return {name: data.test[name].cast(pl.Float32).to_numpy() for name in data.features}
 
 
-# Oblique forests: k = ceil(p**(2/3)) random sums in each node, of two features with weights of +-1 in the mean.
+# Oblique forests: k = ceil(p**(2/3)) random sums in each node, of two features with weights of +-1 on average.
 OBLIQUE_TERMS = 2.0
 
 

@@ -1,6 +1,6 @@
 """What suite.py writes: suite.parquet, suite.md and suite.png, from its measurements.
 
-Sets are grouped: classes and numbers to predict of 1,000 rows and more, smaller ones, and those simulated for choosing
+Sets are grouped: classes and regression targets of 1,000 rows and more, smaller ones, and those simulated for choosing
 defaults. Within a group only sets that all contestants did are ranked. An "error" is the standard error of a mean of
 differences between two contestants on the same splits, whose training rows overlap: the variance of the differences
 times 1/rounds + test rows/training rows (Nadeau and Bengio 2003).

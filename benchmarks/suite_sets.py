@@ -1,7 +1,7 @@
 """The sets of suite.py: their tables, how they are split, and to which half each belongs.
 
 uci/NAME     the UCI sets of Fernandez-Delgado et al. 2014, under DATA/uci, with index.csv
-real/NAME    the tables under DATA/real, with categories, missing values and numbers to predict
+real/NAME    the tables under DATA/real, with categories, missing values and regression targets
 number/NAME  UCI sets whose classes are in order, predicted as numbers
 sim/NAME     simulated here: categories with and without signal, and columns of no use
 """

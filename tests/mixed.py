@@ -1,4 +1,4 @@
-"""Forests with categories, missing values and numbers to predict, without growing them: specs, levels, random trees."""
+"""Forests with categories, missing values and regression targets, without growing them: specs, levels, random trees."""
 
 from __future__ import annotations
 

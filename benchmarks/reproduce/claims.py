@@ -149,7 +149,7 @@ def _unmoved(transform: str, method: str, settings: Iterable[tuple[str, int]], n
 
 
 def _over_sets(method: str, numbers: pl.DataFrame) -> Verdict:
-    """Whether a method errs less than RF in the mean over the sets."""
+    """Whether a method errs less than RF on average over the sets."""
     own = numbers.filter(part="draft").group_by("set", "method", maintain_order=True).agg(pl.col("error").mean())
     [less] = above(own.with_columns(draw=pl.lit(0)), "method", "RF", method)
     return Verdict(less.says, f"RF less {method}: {less}, {own['set'].n_unique()} sets")
@@ -196,7 +196,7 @@ def _out_of_bag(numbers: pl.DataFrame) -> Verdict:
 
 
 def _sets_below(better: str, worse: str, numbers: pl.DataFrame) -> Verdict:
-    """Whether a method errs less than another in the mean over sets, in points."""
+    """Whether a method errs less than another on average over sets, in points."""
     own = numbers.group_by("set", "method", maintain_order=True).agg(pl.col("error").mean())
     [less] = above(own.with_columns(draw=pl.lit(0)), "method", worse, better)
     lower = own.pivot("method", index="set", values="error").select((pl.col(better) < pl.col(worse)).sum()).item()

@@ -468,7 +468,7 @@ def predict_file(
         A level of a category that was not there in training goes with the "larger" child of a node, counts as
         "missing", or is an "error".
     quantiles : sequence of float, default=()
-        Of the numbers to predict, shares from 0 to 1, each a column such as q0.1: see `Forest.predict`.
+        For regression, shares from 0 to 1, each a column such as q0.1: see `Forest.predict`.
     coverage : float or None, default=None
         Also write intervals of numbers, columns low and high, or sets of classes, column set, that have the true
         value with about this probability: see `Forest.predict`.

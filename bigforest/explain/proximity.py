@@ -53,7 +53,7 @@ def plan_near(job: ExplainJob, part: str, asked: int) -> PartPlan:
     scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _KINDS.values())
     plan = plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, scratch=scratch)
     listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
-    # A leaf has as many rows of the bag as there are in the mean.
+    # A leaf has as many rows of the bag as there are on average.
     met = asked * job.unseen_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
     return plan._replace(nanoseconds=stock.load_nanoseconds() + listing + _MEET_NS * met + asked * rows)
 

@@ -1,4 +1,4 @@
-"""Forests with missing values, categories and numbers to predict: tables, prediction, and the report, by oracles."""
+"""Forests with missing values, categories and regression targets: tables, prediction, and the report, by oracles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forests on categories, missing values, numbers to predict and weights, from the table on: the oracle's trees, and
+"""Forests on categories, missing values, regression targets and weights, from the table on: the oracle's trees, and
 the same ones in every kind of run."""
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def frame_of(data: Data, target: pl.Series, weight: NDArray[np.float64] | None) 
 def store_of(
     data: Data, config: TrainConfig, folder: Path, *, numbers: bool, weighted: bool, seed: int
 ) -> tuple[Store, TrainConfig]:
-    """The encoded table, with random weights and with random numbers to predict if asked for, and the configuration of
+    """The encoded table, with random weights and with random regression targets if asked for, and the configuration of
     a forest on it."""
     random = np.random.default_rng(seed)
     rows = len(data.target)

@@ -1,4 +1,4 @@
-"""Growing by passes on categories, missing values, numbers to predict and weights gives the forest of growing in
+"""Growing by passes on categories, missing values, regression targets and weights gives the forest of growing in
 memory."""
 
 from __future__ import annotations

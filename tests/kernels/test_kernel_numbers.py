@@ -1,4 +1,4 @@
-"""The tree kernel for numbers to predict: every tree equals the oracle's, node for node."""
+"""The tree kernel for regression targets: every tree equals the oracle's, node for node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POOLS = [[0, 1], [-1, 0, 1], [0, 1, 2, 3, 5, 8, 13], [-LARGE, LARGE - 1, LARGE],
 
 
 def with_numbers(draw: st.DataObject, data: Data) -> Data:
-    """The table with whole numbers to predict: few, tied, far apart, next to each other, alike, or its classes."""
+    """The table with whole regression targets: few, tied, far apart, next to each other, alike, or its classes."""
     rows = len(data.target)
     pool = draw.draw(st.sampled_from([*POOLS, list(range(-rows, rows)), [5], None]))
     cells = st.lists(st.sampled_from(pool), min_size=rows, max_size=rows) if pool else st.just(data.target)

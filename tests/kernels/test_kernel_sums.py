@@ -1,4 +1,4 @@
-"""Scores and bounds of splits of numbers to predict, compiled, against exact fractions."""
+"""Scores and bounds of splits of regression targets, compiled, against exact fractions."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Table(NamedTuple):
     """Rows to learn from. `low` and `high` [rows, features]: the range of values that share the cell's code.
 
     They are one and the same array unless the codes are capped. NaN is missing. In `categories` numbers are levels.
-    classes: 0 where the target is numbers to predict. A total, a list of int, is what rows hold: class weights, or of
+    classes: 0 for regression. A total, a list of int, is what rows hold: class weights, or of
     numbers the weight and the sum by weight. min_level: as in TrainConfig.
     """
 

@@ -89,7 +89,7 @@ def grow(
 
 
 def with_min_leaf(config: TrainConfig, classes: int) -> TrainConfig:
-    """The configuration with what min_leaf is where it was not given; classes 0: numbers to predict."""
+    """The configuration with what min_leaf is where it was not given; classes 0: regression targets."""
     return replace(config, min_leaf=config.min_leaf or (1 if classes else 2))
 
 

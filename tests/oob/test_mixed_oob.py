@@ -1,4 +1,4 @@
-"""The out-of-bag report of forests with missing values, categories and numbers to predict, against oracles."""
+"""The out-of-bag report of forests with missing values, categories and regression targets, against oracles."""
 
 from __future__ import annotations
 

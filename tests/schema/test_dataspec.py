@@ -30,7 +30,7 @@ def spec_json() -> dict[str, Any]:
 
 
 def regression_json() -> dict[str, Any]:
-    """A sound dataspec of numbers to predict."""
+    """A sound dataspec of regression targets."""
     spec = spec_json()
     spec["target"] |= {"dtype": "Float64", "classes": [], "task": "regression", "offset": -2.5, "step": 2.0**-40}
     spec["weight"]["classes"] = []

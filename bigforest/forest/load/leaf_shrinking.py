@@ -39,7 +39,7 @@ def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float,
 
 
 def weight_unit(spec: DataSpec) -> float:
-    """By what weights of nodes are multiplied to count rows: weights of rows are then 1 in the mean."""
+    """By what weights of nodes are multiplied to count rows: weights of rows are then 1 on average."""
     return 1.0 if spec.weight is None else spec.rows / spec.weight.total
 
 
