@@ -14,9 +14,11 @@ import resource
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections import namedtuple
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -503,13 +505,28 @@ def test_compile_for__leaves_nothing_to_compile(tmp_path: Path) -> None:
 
 def test_kernels__call_parts_and_no_kernels() -> None:
     """A kernel that was read from a file cannot be linked."""
-    kernels = {
+    compiled = {
         value
         for module in pkgutil.walk_packages(bigforest.kernels.__path__, "bigforest.kernels.")
         for value in vars(importlib.import_module(module.name)).values()
-        if isinstance(value, jit._Kernel)
+        if isinstance(value, jit._Kernel | PartDispatcher)
     }
-    assert kernels or numba.config.DISABLE_JIT
-    for one in kernels:
+    assert compiled or numba.config.DISABLE_JIT
+    for one in compiled:
         named = [one.py_func.__globals__.get(name) for name in one.py_func.__code__.co_names]
         assert not [other for other in named if isinstance(other, jit._Kernel)]
+
+
+def test_part__is_made_by_whichever_thread_is_first() -> None:
+    def look(part: PartDispatcher, ready: threading.Barrier) -> bool:
+        ready.wait()
+        return bool(part.targetoptions)
+
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(50):
+            part, ready = PartDispatcher(abs_of, {"nopython": True}), threading.Barrier(4)
+            assert all(pool.map(look, [part] * 4, [ready] * 4))
+
+
+def abs_of(number: float) -> float:
+    return -number if number < 0 else number

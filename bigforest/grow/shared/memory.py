@@ -10,11 +10,12 @@ from bigforest.grow.shared.rank_store import CODE_BYTES
 from bigforest.kernels.categories.ordering import levels_bytes
 from bigforest.schema.config import TrainConfig
 
-# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 28.
-ROW = 36
-# The copy of a subtree's codes or values that each thread keeps in its cache (kernels/columns/code_cache.py,
-# kernels/columns/value_cache.py), at most.
-COPIED = 1_800_000
+# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 32.
+ROW = 40
+# Of each thread, at most: the copy of a subtree's codes or values that stays in its cache
+# (kernels/columns/code_cache.py, value_cache.py), 1.8 MB, and features side by side, 1.2 MB
+# (kernels/scan/two_class_light.py).
+COPIED = 3_000_000
 # Bytes of a node of a finished tree besides its counts: in codes 20, in values 40.
 NODE = 60
 # Bytes of a node of a row group on its way into a Parquet file, besides its counts.

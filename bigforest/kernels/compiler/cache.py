@@ -238,7 +238,7 @@ def _without_llvm(parts: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _refuse() -> NoReturn:
-    raise AssertionError("kernels do not call kernels, but parts")
+    raise AssertionError("a kernel was read without the code that another function could call: call it from Python")
 
 
 def _of_process(signature: Any) -> bool:

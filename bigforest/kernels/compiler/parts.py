@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numba
 from numba import _dynfunc
 from numba.core import codegen, compiler, compiler_machinery, registry, typed_passes
+from numba.core.compiler_lock import global_compiler_lock
 
 TESTED = ((0, 68),)
 
@@ -143,10 +144,11 @@ class PartDispatcher(registry.CPUDispatcher):  # type: ignore[misc]
         return super()._numba_type_
 
     def __getattr__(self, name: str) -> Any:
-        if "_options" not in self.__dict__:
-            raise AttributeError(f"a part has no {name!r}")
-        super().__init__(self.py_func, targetoptions=self.__dict__.pop("_options"), pipeline_class=PartCompiler)
-        return getattr(self, name)
+        with global_compiler_lock:
+            if "_options" in self.__dict__:
+                super().__init__(self.py_func, targetoptions=self._options, pipeline_class=PartCompiler)
+                self.__dict__.pop("_options", None)
+            return object.__getattribute__(self, name)
 
     def __call__(self, *arguments: Any, **named: Any) -> NoReturn:
         """Refuse: there is nothing that Python could call."""

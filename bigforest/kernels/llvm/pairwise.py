@@ -52,8 +52,8 @@ def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
 
 
 def score_pairs_two(code, add, n, before, ones, weight, min_leaf, out, score):
-    """sums_up_to, and score[i] = d**2 / (w_l w_r) of the split after code[i] (kernels/scan/two_class.py); returns the
-    highest.
+    """sums_up_to, and score[i] = d**2 / (w_l w_r) of the split after code[i] (kernels/scan/two_class_small.py);
+    returns the highest.
 
     add    uint32 or uint64: a weight, shifted 16 for class 1; all weigh `weight` < SCORED_WEIGHT, `ones` of it in
            class 1, together with `before`, uint32, what has smaller codes and is added to `out`

@@ -22,8 +22,7 @@ from bigforest.kernels.scan.two_class_small import by_pairs, offer_pairs_two, sc
 
 # Whole projections in a range below this are codes.
 MOST_CODES = 2.0**32
-# Up to this many rows ordering beats the histogram; measured. For two classes no fewer than PAIRS, because prepare_two
-# gets smaller nodes ready for pairs only.
+# Up to this many rows ordering beats the histogram; measured. For two classes no fewer than PAIRS.
 _ORDERED_TWO = 256
 _ORDERED = 1024
 # As many buckets as bucket_of can number.
@@ -72,7 +71,7 @@ def scan_projection(rules, table, low, high, node, number, best, work, projected
 
 @inlined
 def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected):
-    """scan_projection by pairs (kernels/scan/two_class.py), where no two rows share a bucket; else False, and
+    """scan_projection by pairs (kernels/scan/two_class_small.py), where no two rows share a bucket; else False, and
     nothing is done."""
     n = np.uint64(node.items.size)
     slope = slope_for(low, high, _NARROW)

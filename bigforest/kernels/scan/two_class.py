@@ -1,5 +1,4 @@
-"""The scan for two classes under Gini: many rows by histogram, few as in two_class_small.py. Oracle:
-tests/naive/split.py.
+"""The scan for two classes under Gini by histogram; few rows: two_class_small.py. Oracle: tests/naive/split.py.
 
 A bucket's weights travel as one number, class 1 in the upper half, so one addition counts both: uint32 in light nodes,
 whose buckets are scored and chosen in vectors (kernels/llvm/two_class_edges.py), uint64 in others.
@@ -163,8 +162,8 @@ def open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected
 def scan_two(low, high, node, min_leaf, feature, best, work):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_two.
 
-    Few rows: by pairs. Many: histogram, score of every bucket edge, then open the few buckets that could hold a better
-    split. Two codes have one threshold, which needs neither.
+    A histogram, the score of every bucket edge, then the few buckets that could hold a better split are opened. Two
+    codes have one threshold, which needs neither.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
