@@ -26,7 +26,7 @@ def arrow_array(
         content = bitmap(values) if values.dtype == np.bool_ else pa.py_buffer(np.ascontiguousarray(values))
         made = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [valid, content])
     else:
-        made = pl.Series(values=values).to_arrow(compat_level=pl.CompatLevel.oldest())
+        made = pl.Series(values=values, strict=False).to_arrow(compat_level=pl.CompatLevel.oldest())
         kind = pa.string() if kind is None and pa.types.is_large_string(made.type) else kind
     return made if kind is None or made.type == kind else made.cast(kind)
 

@@ -34,7 +34,7 @@ class EncodePlan:
     workers     tasks at once.
     room        bytes of a task besides what reading takes; None for no limit.
     limits      rows read at a time, and so on.
-    rows        rows of the source.
+    rows        rows of the source; when it is known, of the store.
     bytes       bytes of a value of each feature.
     binned      whether there are max_bins: a bin depends on those before it, so merging a column cannot be divided.
     """

@@ -304,6 +304,8 @@ def _rank_levels(job: EncodeJob, folder: Path, name: str, first: int, stop: int)
 
 def _bounds(runs: Sequence[Run], ranges: int) -> list[Any]:
     """At most ranges - 1 keys, ascending, between which the runs have about equally many keys."""
+    if ranges == 1:
+        return []
     keys = np.concatenate([run.sample for run in runs])
     weights = np.repeat([run.keys / max(1, len(run.sample)) for run in runs], [len(run.sample) for run in runs])
     order = np.argsort(keys, kind="stable")
@@ -466,7 +468,8 @@ def _mapped(path: Path, kind: np.dtype[Any], size: int) -> NDArray[Any]:
     """The first entries of a file, mapped."""
     if not size:
         return np.empty(0, kind)
+    local = local_path(path)  # whose ConfigError is a ValueError too
     try:
-        return np.asarray(np.memmap(local_path(path), kind, "r", shape=(size,)))
+        return np.asarray(np.memmap(local, kind, "r", shape=(size,)))
     except ValueError as error:
         raise OSError(f"{path}: the scratch file has been cut short; do not touch it during a run") from error

@@ -96,7 +96,8 @@ def encode(
             listener(Notice(f"all rows have the same value in {name!r}, so every tree is a single leaf"))
         columns = {one: found[one].column for one in kinds}
         kept = _shared_rows(writer, scratch)
-        job = EncodeJob(source, kept, rows.target.kept, config.max_bins, plan, writer.parts, scratch, columns, kinds)
+        plan = replace(plan, rows=rows.target.kept)
+        job = EncodeJob(source, kept, plan.rows, config.max_bins, plan, writer.parts, scratch, columns, kinds)
         weight = encode_row_weights(job, rows, config, writer, listener)
         # A table in memory stays where it is.
         executor = (resources if source.files else replace(resources, cluster=None)).executor(plan.workers)

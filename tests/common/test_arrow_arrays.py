@@ -49,3 +49,8 @@ def test_arrow_array__is_that_of_pyarrow(name: str, data: st.DataObject) -> None
     for given_mask in (None, mask):
         assert arrow_array(array, mask=given_mask).equals(pa.array(array, mask=given_mask))
     assert arrow_array(pl.Series(own, dtype=pl.Float64).to_list(), pa.float64()).equals(pa.array(own, pa.float64()))
+
+
+@pytest.mark.parametrize("values", [[0, 0.5], [None, 1, 2.5], [1.5, 2, None], [1, 2], [None, "a"], [True, None]])
+def test_arrow_array__of_a_list_is_that_of_pyarrow(values: list[Any]) -> None:
+    assert arrow_array(values).equals(pa.array(values))

@@ -149,3 +149,18 @@ def test_pieces__unfit_columns_are_refused_in_the_same_words(column: pl.Series, 
         said.append(str(caught.value))
     assert said[0] == said[1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pieces__fewer_rows_with_a_target_than_pieces(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": np.arange(8) * 0.5, "y": [None] * 7 + ["a"]}, schema_overrides={"y": pl.String})
+    expected = content(encoded(frame, tmp_path, "expected.store"))
+    assert content(encoded(frame, tmp_path, "b.store", 4, Limits(task_rows=2))) == expected
+
+
+def test_pieces__no_room_for_copies_is_not_a_short_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: Path) -> Path:
+        raise ConfigError("raise BIGFOREST_CACHE_SIZE")
+
+    monkeypatch.setattr(pieces_, "local_path", full)
+    with pytest.raises(ConfigError, match="BIGFOREST_CACHE_SIZE"):
+        encoded(pl.DataFrame({"x": np.arange(8) * 0.5, "y": [0, 1] * 4}), tmp_path, limits=Limits(presort_rows=3))
