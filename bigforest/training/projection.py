@@ -229,7 +229,7 @@ def _encoding(shape: Shape, config: TrainConfig, machines: Machines, rates: Rate
     split = plan.split(cores)
     calls = shape.features * split
     tasks = len(share_out(-(-codes // RANGE_BYTES), machines.workers, machines.threads))
-    tasks += (3 if split > 1 else 1) * len(share_out(calls, machines.workers, machines.threads))
+    tasks += (3 if split > 1 else 1) * len(share_out(calls, machines.workers, machines.threads, even=split > 1))
     runs = shape.rows * sum(key_size(size) + RUN_BYTES for size in sizes.values()) if split > 1 else 0
     work, moved = rates.encode * cells * (_IN_PIECES if split > 1 else 1.0), 4 * codes + 2 * runs
     return _Stage("encode", work, min(cores, calls), 0.0, moved, moved, tasks)
