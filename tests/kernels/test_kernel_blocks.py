@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.grow.out_of_core.probes import Histogram, Spans, single
+from bigforest.grow.out_of_core.probes import Histogram, Spans, feature_direction
 from bigforest.kernels.common.layout import Codes, Terms
 from bigforest.kernels.out_of_core.blocks import (
     AFTER_ALL,
@@ -60,7 +60,7 @@ def test_count_and_collect__every_value_is_in_its_bucket(
     kinds, times = np.array(classes[: column.size]).T
     spans = Spans(column.min(keepdims=True), column.max(keepdims=True))
     if kind is np.float64:
-        histogram = Histogram.on(0, single(0), spans, most)
+        histogram = Histogram.on(0, feature_direction(0), spans, most)
     else:
         histogram = Histogram.ranges(0, None, int(spans.low[0]), int(spans.high[0]), most)
     if inner:
