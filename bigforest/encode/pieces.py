@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.errors import DataError
 from bigforest.encode.categories import append_levels, codes_of, find_levels
 from bigforest.encode.dictionary import DictionaryWriter, check_codes
 from bigforest.encode.features import EncodeJob, kept_column
@@ -34,6 +35,7 @@ from bigforest.kernels.presort.ranking import count_offset_cells, find_bins, ran
 from bigforest.schema.columns import level_codes, type_name
 from bigforest.schema.dataspec import FeatureSpec, code_width
 from bigforest.storage.atomic import remove, write_whole
+from bigforest.storage.open_files import allow_many_files
 from bigforest.storage.paths import local_path, uploads
 from bigforest.store.checksums import joined_blocks
 from bigforest.store.writer import Part, PartWriter
@@ -50,13 +52,15 @@ _COUNTED = 3
 class Run(NamedTuple):
     """Some consecutive rows of a column, whose cells are ranked among themselves.
 
-    name     its files are NAME-ranks, NAME-keys and NAME-counts
+    name     the files of its task are NAME-ranks, NAME-keys and NAME-counts, where its runs are one after the other
+    before   keys that are before its own there
     rows     how many rows it has, and keys: how many different ones
     missing  whether some rows have no value, which have the rank 0 then, and others one more
     sample   some of the keys, at equal distances, from the first on
     """
 
     name: str
+    before: int
     rows: int
     keys: int
     missing: bool
@@ -88,6 +92,7 @@ class MergedKeys(NamedTuple):
     name   file with the ranks of the keys of each run, uint32, from 0 in this range
     sizes  keys of each run
     last   the largest rank of each bin; None without bins
+    fault  why the column is refused; None where it is not
     """
 
     part: Part
@@ -95,6 +100,7 @@ class MergedKeys(NamedTuple):
     name: str
     sizes: list[int]
     last: NDArray[np.uint64] | None
+    fault: str | None = None
 
 
 class KnownCodes(NamedTuple):
@@ -193,6 +199,9 @@ class _ColumnInPieces:
 
     def take_keys(self, merged: list[MergedKeys]) -> None:
         self._merged = merged
+        for one in merged:
+            if one.fault is not None:
+                raise DataError(one.fault)
         if merged:
             last = merged[0].last
             ranks = sum(one.ranks for one in merged)
@@ -239,10 +248,14 @@ def rank_rows(job: EncodeJob, folder: Path, name: str, first: int, stop: int) ->
     most = min(job.plan.rows_at_once(maker.size), stop - first)
     keys = np.empty(most, maker.key_type)
     runs: list[Run] = []
+    files, before = secrets.token_hex(8), 0
+    samples = _SAMPLE if stop - first < job.rows else 1
     with uploads(folder) as here:
         for gaps, made in _runs(job, maker, keys, most, first, stop):
             if maker.wrong() is None:
-                runs.append(_rank_run(job, here, maker.scale(), keys[:made], gaps))
+                run = _rank_run(job, here / files, before, maker.scale(), keys[:made], gaps, samples)
+                before += run.keys
+                runs.append(run)
     return RankedRows(maker, runs)
 
 
@@ -267,27 +280,29 @@ def _runs(
         yield gaps, made
 
 
-def _rank_run(job: EncodeJob, folder: Path, scale: Scale, keys: Keys, gaps: MissingRows) -> Run:
-    """Write the files of a run; its keys, of the scale, are changed."""
-    name = secrets.token_hex(8)
-    distinct = keys[:0]
+def _rank_run(
+    job: EncodeJob, files: Path, before: int, scale: Scale, keys: Keys, gaps: MissingRows, samples: int
+) -> Run:
+    """Append a run to the files; its keys, of the scale, are changed. samples: the most keys in its sample."""
+    distinct, sample = 0, keys[:0].copy()
     if len(keys):
         offsets = presort(keys, scale, new_bins(len(keys), "exact"))
-        if isinstance(job.max_bins, int):
-            counts = np.zeros(len(offsets), np.uint32)
-            count_offset_cells(keys, np.uint64(0), np.uint64(0), counts)
-            _write(folder / f"{name}-counts", counts)
         offsets <<= np.uint64(scale.shift)
         offsets += np.uint64(scale.low)
-        distinct = offsets.astype(keys.dtype, copy=False)
-        _write(folder / f"{name}-keys", distinct)
+        distinct, sample = len(offsets), offsets[:: len(offsets) // samples + 1].astype(keys.dtype)
+        _append(files, "keys", offsets, keys.dtype)
+        del offsets  # there is no memory for counts beside it
+        if isinstance(job.max_bins, int):
+            counts = np.zeros(distinct, np.uint32)
+            count_offset_cells(keys, np.uint64(0), np.uint64(0), counts)
+            _append(files, "counts", counts, _RANK)
+            del counts
     rows = 0
-    with (folder / f"{name}-ranks").open("wb", buffering=0) as file:
-        for ranks, absent in gaps.cut(keys):
-            own = with_gaps(ranks, absent) if gaps.any else ranks
-            rows += len(own)
-            write_whole(file, own.astype(_RANK))
-    return Run(name, rows, len(distinct), gaps.any, distinct[:: max(1, len(distinct) // _SAMPLE)].copy())
+    for ranks, absent in gaps.cut(keys):
+        own = with_gaps(ranks, absent) if gaps.any else ranks
+        rows += len(own)
+        _append(files, "ranks", own, _RANK)
+    return Run(files.name, before, rows, distinct, gaps.any, sample)
 
 
 def _rank_levels(job: EncodeJob, folder: Path, name: str, first: int, stop: int) -> Run:
@@ -299,7 +314,7 @@ def _rank_levels(job: EncodeJob, folder: Path, name: str, first: int, stop: int)
         with (here / f"{run}-ranks").open("wb", buffering=0) as file:
             for series in kept_column(job, name, first, stop):
                 write_whole(file, codes_of(series, found).astype(_RANK, copy=False))
-    return Run(run, stop - first, len(found.levels), found.missing, np.empty(0, np.uint64))
+    return Run(run, 0, stop - first, len(found.levels), found.missing, np.empty(0, np.uint64))
 
 
 def _bounds(runs: Sequence[Run], ranges: int) -> list[Any]:
@@ -315,7 +330,11 @@ def _bounds(runs: Sequence[Run], ranges: int) -> list[Any]:
 
 
 def merge_runs(job: EncodeJob, folder: Path, number: int, column: ColumnRuns, low: Any, high: Any) -> MergedKeys:
-    """Task: merge the keys of the runs of a column, feature `number`, from `low` to before `high`; None is no bound."""
+    """Task: merge the keys of the runs of a column, feature `number`, from `low` to before `high`; None is no bound.
+
+    Which range has the first clash of numbers must not depend on threads, so it is in the result.
+    """
+    allow_many_files()  # one for each piece of the column, on each thread
     with uploads(folder) as here, PartWriter(job.parts, number) as part:
         name, maker, runs, missing = column
         if maker is None:
@@ -327,8 +346,11 @@ def merge_runs(job: EncodeJob, folder: Path, number: int, column: ColumnRuns, lo
             name, scale, bins, part, missing=missing and low is None, last=merging.last_before(scale)
         )
         merged = secrets.token_hex(8)
-        with (here / merged).open("wb", buffering=0) as file:
-            merging.write(file, dictionary)
+        try:
+            with (here / merged).open("wb", buffering=0) as file:
+                merging.write(file, dictionary)
+        except DataError as error:
+            return MergedKeys(part.part(), 0, merged, merging.sizes, None, str(error))
         dictionary.finish()
         last = bins.last[: int(bins.state[0])].copy() if dictionary.binned else None
         return MergedKeys(part.part(), dictionary.ranks, merged, merging.sizes, last)
@@ -338,8 +360,8 @@ class _Merging:
     """The keys of the runs of a column in a range, mapped. sizes: how many each run has."""
 
     def __init__(self, folder: Path, runs: Sequence[Run], maker: KeyMaker, low: Any, high: Any) -> None:
-        self._keys = [_mapped(folder / f"{run.name}-keys", maker.key_type, run.keys) for run in runs]
-        self._counts = [partial(_mapped, folder / f"{run.name}-counts", np.dtype("<u4"), run.keys) for run in runs]
+        self._keys = _of_runs(folder, runs, "keys", maker.key_type)
+        self._counts = partial(_of_runs, folder, runs, "counts", _RANK)
         self._begin = np.zeros(len(runs), np.int64) if low is None else self._places(low)
         self._end = np.array([run.keys for run in runs], np.int64) if high is None else self._places(high)
         self._most = max(run.rows for run in runs)
@@ -355,6 +377,7 @@ class _Merging:
         starts = np.cumsum([0, *self.sizes[:-1]]) - self._begin
         scale, bins = dictionary.scale, dictionary.bins
         binned = bool(len(bins.last))
+        run_counts = self._counts() if binned else []
         rows = 0
         for begin, end in self._cut(self._most // _COUNTED if binned else self._most):
             pieces = list(zip(begin.tolist(), end.tolist(), strict=True))
@@ -364,7 +387,7 @@ class _Merging:
             offsets = presort(keys, local, new_bins(len(keys), "exact"))
             before = dictionary.ranks
             if binned:
-                held = [own()[one:two] for own, (one, two) in zip(self._counts, pieces, strict=True) if two > one]
+                held = [own[one:two] for own, (one, two) in zip(run_counts, pieces, strict=True)]
                 counts = np.zeros(len(offsets), np.uint64)
                 np.add.at(counts, keys, np.concatenate(held))
                 added = int(counts.sum())
@@ -420,14 +443,16 @@ def _merge_levels(job: EncodeJob, folder: Path, here: Path, column: ColumnRuns, 
 def write_codes(
     job: EncodeJob, folder: Path, number: int, known: KnownCodes, runs: Sequence[Run], before: int, rows: int
 ) -> Part:
-    """Task: write the codes of some consecutive runs of a column, feature `number`, before which it has `before` runs
-    and `rows` rows."""
+    """Task: write the codes of the runs of a task, of a column that is feature `number`, before which it has `before`
+    runs and `rows` rows."""
 
     def codes() -> Iterator[Keys]:
-        for place, run in enumerate(runs, before):
+        ends = list(accumulate((run.rows for run in runs), initial=0))
+        ranks = _mapped(folder / f"{runs[0].name}-ranks", _RANK, ends[-1])
+        for place, (run, (first, stop)) in enumerate(zip(runs, pairwise(ends), strict=True), before):
             of_rank = _codes_of_ranks(folder, place, run, known)
-            for ranks in in_chunks(_mapped(folder / f"{run.name}-ranks", _RANK, run.rows)):
-                yield of_rank[ranks]
+            for chunk in in_chunks(ranks[first:stop]):
+                yield of_rank[chunk]
 
     with PartWriter(job.parts, number) as part:
         checksums = part.codes(codes(), known.width, rows)
@@ -459,9 +484,18 @@ def compile_pieces() -> None:
     find_bins(ranks, np.zeros(1, np.uint64), ranks.copy())
 
 
-def _write(path: Path, array: NDArray[Any]) -> None:
-    with path.open("wb", buffering=0) as file:
-        write_whole(file, array)
+def _append(files: Path, content: str, array: NDArray[Any], kind: np.dtype[Any]) -> None:
+    """Append an array to a file of runs, as this type."""
+    with files.with_name(f"{files.name}-{content}").open("ab", buffering=0) as file:
+        for chunk in in_chunks(array):
+            write_whole(file, chunk.astype(kind, copy=False))
+
+
+def _of_runs(folder: Path, runs: Sequence[Run], content: str, kind: np.dtype[Any]) -> list[NDArray[Any]]:
+    """The keys or counts of each run. A file is mapped once, as it stays open."""
+    sizes = {run.name: run.before + run.keys for run in runs}  # that of the last run in a file
+    mapped = {name: _mapped(folder / f"{name}-{content}", kind, size) for name, size in sizes.items()}
+    return [mapped[run.name][run.before : run.before + run.keys] for run in runs]
 
 
 def _mapped(path: Path, kind: np.dtype[Any], size: int) -> NDArray[Any]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import tempfile
+import threading
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,11 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.limits import USUAL, Limits
 from bigforest.encode import pieces as pieces_
 from bigforest.encode.dictionary import DictionaryWriter
-from bigforest.encode.ranks import new_bins
+from bigforest.encode.features import EncodeJob
+from bigforest.encode.memory import PIECE_BYTES, plan_encode
+from bigforest.encode.ranks import new_bins, sort_bytes
 from bigforest.encode.sortable_keys import Scale
+from bigforest.execution.resources import Resources
 from bigforest.schema.dataspec import MAX_CODES
 from bigforest.source import open_source
 from bigforest.store import writer
@@ -164,3 +170,62 @@ def test_pieces__no_room_for_copies_is_not_a_short_file(tmp_path: Path, monkeypa
     monkeypatch.setattr(pieces_, "local_path", full)
     with pytest.raises(ConfigError, match="BIGFOREST_CACHE_SIZE"):
         encoded(pl.DataFrame({"x": np.arange(8) * 0.5, "y": [0, 1] * 4}), tmp_path, limits=Limits(presort_rows=3))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such limit")
+@pytest.mark.parametrize(
+    ("threads", "limits", "raised"), [(1, Limits(presort_rows=1), False), (40, Limits(task_rows=50), True)]
+)
+def test_pieces__many_with_few_open_files(
+    threads: int, limits: Limits, raised: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    frame = pl.DataFrame({"x": np.arange(2000)[::-1] * 0.5, "y": np.arange(2000) % 2})
+    expected = content(encoded(frame, tmp_path, "expected.store", max_bins=3))
+    exact = content(encoded(frame, tmp_path, "exact.store"))
+    if not raised:
+        monkeypatch.setattr(pieces_, "allow_many_files", lambda: None)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/dev/fd").iterdir())) + 100, before[1]))
+    try:
+        assert content(encoded(frame, tmp_path, "b.store", threads, limits, max_bins=3)) == expected
+        assert content(encoded(frame, tmp_path, "c.store", threads, limits)) == exact
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.parametrize("max_bins", ["exact", 300])
+def test_rank_rows__keeps_to_its_memory(max_bins: Any, tmp_path: Path) -> None:
+    rows = 1 << 22
+    values = np.random.default_rng(1).random(rows, dtype=np.float32)
+    values *= np.float32(3) ** (np.arange(rows) % 50).astype(np.float32)
+    source = open_source(pl.DataFrame({"x": values}), scratch=tmp_path)
+    plan = plan_encode(rows, {"x": 4}, Resources(threads=1))
+    job = EncodeJob(source, None, rows, max_bins, plan, tmp_path, tmp_path, {"x": "x"}, {"x": "numeric"})
+    tracemalloc.start()
+    try:
+        [run] = pieces_.rank_rows(job, tmp_path, "x", 0, rows).runs
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert run.keys > rows * 0.9
+    assert peak < 4 * rows + sort_bytes(rows) + PIECE_BYTES // 4
+
+
+def test_pieces__the_lowest_clash_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    high, merge_runs = threading.Event(), pieces_.merge_runs
+
+    def high_range_first(*args: Any) -> Any:
+        if args[-2] is None:
+            high.wait(60)
+            return merge_runs(*args)
+        try:
+            return merge_runs(*args)
+        finally:
+            high.set()
+
+    monkeypatch.setattr(pieces_, "merge_runs", high_range_first)
+    column = [-(2**53) - 1, 3, -5, 2**53, 2**53 + 1, -3, 5, -(2**53)]
+    with pytest.raises(DataError, match=f"{-(2**53) - 1} and {-(2**53)}"):
+        encoded(pl.DataFrame({"x": column, "y": [0, 1] * 4}), tmp_path, "b.store", 2, Limits(task_rows=4))
