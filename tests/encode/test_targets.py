@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.common.events import Event, Notice
+from bigforest.common.events import Compiling, Event, Notice
 from tests.commands import Run, folder, run
 
 __all__ = ["folder", "run"]
@@ -36,7 +36,7 @@ def table(target: Any, rows: int = ROWS) -> pl.DataFrame:
 def notices(data: Any, **options: Any) -> tuple[bigforest.Forest, list[str]]:
     heard: list[Event] = []
     forest = bigforest.train(data, "y", listener=heard.append, **{"trees": 2, **options})
-    return forest, [event.message for event in heard if isinstance(event, Notice)]
+    return forest, [event.message for event in heard if isinstance(event, Notice) and not isinstance(event, Compiling)]
 
 
 WHOLE = np.arange(ROWS)
