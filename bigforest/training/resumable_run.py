@@ -273,9 +273,9 @@ def _locked(out: Path, place: Path) -> Lock | None:
     """The lock of the folder of an earlier run, None if there is no such folder. Raises BusyError."""
     folder = place.with_name(place.name + UNFINISHED)
     while folder.is_dir():
-        if not (folder / _LOCK).exists() and any(folder.iterdir()):
-            raise OutputExistsError(f"{folder} is not an unfinished run of bigforest; move it away")
         try:
+            if not (folder / _LOCK).exists() and any(folder.iterdir()):
+                raise OutputExistsError(f"{folder} is not an unfinished run of bigforest; move it away")
             lock = take_lock(folder / _LOCK)
         except FileNotFoundError:  # the folder went away
             continue

@@ -440,6 +440,26 @@ def test_lock__is_held_until_the_run_ends(table: Path, tmp_path: Path) -> None:
     assert len(tried) == 2
 
 
+def test_lock__a_folder_that_goes_away_while_it_is_looked_at(
+    table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when another run ends, or gives up, between two looks at its folder."""
+    folder, look = tmp_path / "f.unfinished", Path.iterdir
+    going = [folder]
+
+    def gone(path: Path) -> Any:
+        if path in going:
+            going.remove(path)
+            path.rmdir()
+        return look(path)
+
+    folder.mkdir()
+    monkeypatch.setattr(Path, "iterdir", gone)
+    bigforest.train(table, "kind", out=tmp_path / "f", **OPTIONS)
+    assert not going
+    assert files(tmp_path / "f") == expected
+
+
 def test_lock__works_where_the_system_has_none(
     table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
