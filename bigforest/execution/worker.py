@@ -18,7 +18,7 @@ from bigforest.common.errors import BigForestError, ClusterError, DiskFullError,
 from bigforest.common.version import __version__
 from bigforest.execution import exchange
 from bigforest.execution.exchange import RunNumber
-from bigforest.execution.threads import run
+from bigforest.execution.executor import run_on_threads
 from bigforest.storage.atomic import disk_full
 from bigforest.storage.paths import as_path
 
@@ -109,7 +109,7 @@ def perform(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Don
             with _RUNNING.slot(order):
                 return function(*first, *own)
 
-        run(call, several, workers=min(order.slots, len(several)), on_result=results.__setitem__)
+        run_on_threads(call, several, workers=min(order.slots, len(several)), on_result=results.__setitem__)
         return results
 
     return _done(order, work)
@@ -168,7 +168,7 @@ def _reduced(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> An
         merged[:] = [merge(merged[0], found)] if merged else [found]
 
     with _RUNNING.slot(order):
-        run(function, [(*first, *own) for own in several], workers=threads, on_result=add)
+        run_on_threads(function, [(*first, *own) for own in several], workers=threads, on_result=add)
     return merged[0]
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.execution.threads import run
+from bigforest.execution.executor import run_on_threads
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import OobAccumulator, row_weights, true_values, weight_share
@@ -72,7 +72,7 @@ def losses_of(
         nonlocal found
         found = found.plus(losses)
 
-    run(_losses, tasks, workers=workers, on_result=add)
+    run_on_threads(_losses, tasks, workers=workers, on_result=add)
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.execution.threads import run
+from bigforest.execution.executor import run_on_threads
 from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.forest.load.vote_rule import answer_width
@@ -164,7 +164,7 @@ def _add_up(
         casts = _casts(group, work, store, config)
         parts = [accumulator.part(own.start * chunk - begin, own.stop * chunk - begin) for own in pieces]
         tasks = [(store, config, casts, part, work.unit, own) for part, own in zip(parts, pieces, strict=True)]
-        run(_add_chunks, tasks, workers=work.workers, on_result=collect)
+        run_on_threads(_add_chunks, tasks, workers=work.workers, on_result=collect)
         if advance is not None:
             advance(sum(len(cast.file.trees) for cast in casts))
         del casts, tasks, parts
@@ -175,7 +175,7 @@ def _casts(files: Sequence[LeafFile], work: TallyInputs, store: Store, config: T
     """The ballots of the leaves of a group, by file."""
     found: dict[int, _Cast] = {}
     tasks = [(file, work, store, config) for file in files]
-    run(_cast, tasks, workers=work.workers, on_result=found.__setitem__)
+    run_on_threads(_cast, tasks, workers=work.workers, on_result=found.__setitem__)
     return [found[number] for number in range(len(files))]
 
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, stage
 from bigforest.execution.arguments import resources_of
+from bigforest.execution.executor import run_on_threads
 from bigforest.execution.resources import Resources
-from bigforest.execution.threads import run
 from bigforest.forest.format import ranks
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import Header, read_table
@@ -193,7 +193,7 @@ def _count_batch(
         if way is None:
             raise missing_error(rows, [whole.header.spec.features[int(place)].name for place in packed.used])
         tasks = [(way, roots, truth[first : first + way.rows], counts) for roots in pieces]
-        run(_count_leaves, tasks, workers=workers, on_result=lambda *_: None)
+        run_on_threads(_count_leaves, tasks, workers=workers, on_result=lambda *_: None)
 
 
 def _count_leaves(

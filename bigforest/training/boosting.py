@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.events import Listener, Stage, stage
+from bigforest.execution.executor import run_on_threads
 from bigforest.execution.resources import Resources
-from bigforest.execution.threads import run
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.forest.format.parts import read_span
 from bigforest.forest.format.rewrite import is_finished
@@ -106,7 +106,7 @@ class _Boosting(NamedTuple):
         ends, wrong = np.empty((store.rows, 1), np.uint32), np.empty(store.rows, np.bool_)
         store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
         tasks = [(store, group, answers, ends, wrong, start) for start in range(0, store.rows, BLOCK_ROWS)]
-        run(_send_block, tasks, workers=self.workers, on_result=lambda *_: None)
+        run_on_threads(_send_block, tasks, workers=self.workers, on_result=lambda *_: None)
         left_out = np.flatnonzero(self.sampler.bag(tree) == 0).astype(np.uint32)
         leaves.put([LeftOut(left_out, ends[left_out, 0])], ballots)
         self.judged.append(self.weights.add(wrong))

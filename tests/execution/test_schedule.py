@@ -8,13 +8,13 @@ import weakref
 
 import pytest
 
-from bigforest.execution.threads import run
+from bigforest.execution.executor import run_on_threads
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_run__delivers_every_result_once_with_its_number(workers: int) -> None:
     seen: list[tuple[int, int]] = []
-    run(
+    run_on_threads(
         lambda a, b: a * b,
         [(i, 3) for i in range(40)],
         workers=workers,
@@ -26,17 +26,17 @@ def test_run__delivers_every_result_once_with_its_number(workers: int) -> None:
 def test_run__one_worker_keeps_the_order() -> None:
     started: list[int] = []
     ended: list[int] = []
-    run(started.append, [(i,) for i in range(120)], workers=1, on_result=lambda i, _: ended.append(i))
+    run_on_threads(started.append, [(i,) for i in range(120)], workers=1, on_result=lambda i, _: ended.append(i))
     assert started == ended == list(range(120))
 
 
 def test_run__nothing_to_do() -> None:
-    run(lambda: None, [], workers=2, on_result=lambda i, r: pytest.fail("no task, no result"))
+    run_on_threads(lambda: None, [], workers=2, on_result=lambda i, r: pytest.fail("no task, no result"))
 
 
 def test_run__none_is_a_result() -> None:
     seen: list[None] = []
-    run(lambda i: None, [(i,) for i in range(3)], workers=2, on_result=lambda i, r: seen.append(r))
+    run_on_threads(lambda i: None, [(i,) for i in range(3)], workers=2, on_result=lambda i, r: seen.append(r))
     assert seen == [None] * 3
 
 
@@ -55,7 +55,7 @@ def test_run__results_are_not_kept() -> None:
         alive.add(bulky)
         most = max(most, len(alive))
 
-    run(task, [(i,) for i in range(50)], workers=2, on_result=deliver)
+    run_on_threads(task, [(i,) for i in range(50)], workers=2, on_result=deliver)
     assert most < 5
 
 
@@ -74,7 +74,7 @@ def test_run__delivers_in_the_calling_thread_while_others_run() -> None:
         delivered.add(threading.get_ident())
         first_is_out.set()
 
-    run(task, [(0,), (1,)], workers=2, on_result=deliver)
+    run_on_threads(task, [(0,), (1,)], workers=2, on_result=deliver)
     assert delivered == {threading.get_ident()}
     assert threading.get_ident() not in threads
 
@@ -93,7 +93,7 @@ def test_run__first_exception_comes_out_as_it_is_and_stops_the_rest() -> None:
             raise error
 
     with pytest.raises(Broken) as caught:
-        run(task, [(i,) for i in range(50)], workers=1, on_result=lambda i, r: None)
+        run_on_threads(task, [(i,) for i in range(50)], workers=1, on_result=lambda i, r: None)
     assert caught.value is error
     assert started == [0, 1, 2, 3]
 
@@ -108,7 +108,7 @@ def test_run__running_tasks_have_ended_when_an_exception_comes_out() -> None:
         ended.append(i)
 
     with pytest.raises(Broken):
-        run(task, [(0,), (1,)], workers=2, on_result=lambda i, r: None)
+        run_on_threads(task, [(0,), (1,)], workers=2, on_result=lambda i, r: None)
     at_once = list(ended)
     time.sleep(0.3)
     assert ended == at_once
@@ -122,7 +122,7 @@ def test_run__exception_of_the_listener_stops_the_rest(kind: type[BaseException]
         raise kind
 
     with pytest.raises(kind):
-        run(started.append, [(i,) for i in range(50)], workers=2, on_result=stop)
+        run_on_threads(started.append, [(i,) for i in range(50)], workers=2, on_result=stop)
     assert len(started) < 10
 
 
@@ -130,7 +130,7 @@ def test_run__runs_side_by_side_do_not_hear_of_each_other() -> None:
     seen: dict[str, list[int]] = {"a": [], "b": []}
 
     def drive(name: str) -> None:
-        run(lambda i: i, [(i,) for i in range(30)], workers=2, on_result=lambda i, r: seen[name].append(r))
+        run_on_threads(lambda i: i, [(i,) for i in range(30)], workers=2, on_result=lambda i, r: seen[name].append(r))
 
     other = threading.Thread(target=drive, args=("a",))
     other.start()
@@ -143,8 +143,8 @@ def test_run__may_be_called_by_a_task() -> None:
     inner: list[int] = []
 
     def task(i: int) -> int:
-        run(lambda j: j, [(1,), (2,)], workers=2, on_result=lambda _, r: inner.append(r))
+        run_on_threads(lambda j: j, [(1,), (2,)], workers=2, on_result=lambda _, r: inner.append(r))
         return i
 
-    run(task, [(0,), (1,)], workers=2, on_result=lambda i, r: None)
+    run_on_threads(task, [(0,), (1,)], workers=2, on_result=lambda i, r: None)
     assert sorted(inner) == [1, 1, 2, 2]

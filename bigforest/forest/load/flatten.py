@@ -110,7 +110,7 @@ def _pack_apart(
     parts: Sequence[tuple[int, Iterable[Nodes]]], spec: DataSpec, lambdas: Sequence[float], workers: int
 ) -> _Apart:
     """Pack parts, each a number of nodes and these in pieces, by `workers` threads; lambdas: see `load`."""
-    from bigforest.execution.threads import run
+    from bigforest.execution.executor import run_on_threads
 
     ends = np.cumsum([size for size, _ in parts])
     words = _words(int(ends[-1]))
@@ -121,7 +121,7 @@ def _pack_apart(
     if workers == 1 or len(tasks) == 1:
         found = {index: _pack_pieces(*task) for index, task in enumerate(tasks)}
     else:
-        run(_pack_pieces, tasks, workers=workers, on_result=found.__setitem__)
+        run_on_threads(_pack_pieces, tasks, workers=workers, on_result=found.__setitem__)
     return _Apart(words, pieces, [found[index] for index in range(len(tasks))])
 
 

@@ -116,12 +116,12 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
 
     Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
     """
-    from bigforest.execution.threads import run
+    from bigforest.execution.executor import run_on_threads
 
     rough = outline(directory, parts)
     found: dict[int, _SurveyedPart] = {}
     tasks = [(span, rough.header) for span in whole_parts(list(rough.paths))]
-    run(_survey_part, tasks, workers=workers, on_result=found.__setitem__)
+    run_on_threads(_survey_part, tasks, workers=workers, on_result=found.__setitem__)
     read = [found[index] for index in range(len(tasks))]
     sizes = [part.nodes.size for part in read]
     begin = int(rough.first[0])

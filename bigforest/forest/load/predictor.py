@@ -206,7 +206,7 @@ class Predictor(NamedTuple):
             if not self._vote_chunks(rows, numbers, before, answers, FEW, iter((0,) if count else ())):
                 raise self._missing(rows)
             return
-        from bigforest.execution.threads import together
+        from bigforest.execution.executor import on_each_thread
         from bigforest.kernels.predict.flat_tree import TILE
 
         chunk = chunk_rows(rows)
@@ -217,7 +217,7 @@ class Predictor(NamedTuple):
         if workers > 1:
             chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
         starts = iter(range(0, count, chunk))
-        if not all(together(lambda: self._vote_chunks(rows, numbers, before, answers, chunk, starts), workers)):
+        if not all(on_each_thread(lambda: self._vote_chunks(rows, numbers, before, answers, chunk, starts), workers)):
             raise self._missing(rows)
 
     def leaves(self, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
@@ -225,7 +225,7 @@ class Predictor(NamedTuple):
 
         Otherwise as `answer`.
         """
-        from bigforest.execution.threads import together
+        from bigforest.execution.executor import on_each_thread
         from bigforest.kernels.predict.accumulate import Places, place_leaves
         from bigforest.kernels.predict.route import new_scratch
 
@@ -244,7 +244,7 @@ class Predictor(NamedTuple):
                 place_leaves(way, Places(roots, found[first : first + way.rows]), new_scratch(way))
             return True
 
-        if not all(together(place, workers if rows.rows > chunk else 1)):
+        if not all(on_each_thread(place, workers if rows.rows > chunk else 1)):
             raise self._missing(rows)
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.execution.threads import run
+from bigforest.execution.executor import run_on_threads
 from bigforest.forest.load.predictor import Predictor
 from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_batch import RowBatch, missing_error
@@ -45,7 +45,7 @@ def count_prefix_errors(
         else:
             counts[:] += found
 
-    run(_judge_piece, tasks, workers=workers, on_result=add)
+    run_on_threads(_judge_piece, tasks, workers=workers, on_result=add)
     if not sound:
         raise missing_error(rows, [predictor.spec.features[int(place)].name for place in predictor.packed.used])
     return counts
