@@ -9,7 +9,6 @@ The public names are loaded when they are first used: importing bigforest costs 
 
 from __future__ import annotations
 
-import gc as _gc
 import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -134,13 +133,10 @@ _HOMES = {
 def __getattr__(name: str) -> _Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'bigforest' has no attribute {name!r}")
-    collects = _gc.isenabled()
-    _gc.disable()  # what is imported stays, and would be looked through again and again
-    try:
+    from bigforest.common.collection import uncollected
+
+    with uncollected():
         value = getattr(_importlib.import_module(_HOMES[name]), name)
-    finally:
-        if collects:
-            _gc.enable()
     globals()[name] = value
     return value
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+import bigforest  # whose Plan is loaded when it is named
 from bigforest.api.given import given, with_options
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Notice
@@ -31,9 +32,6 @@ from bigforest.training.job import TrainingJob, agreed, open_table
 from bigforest.training.resumable_run import named_output
 from bigforest.training.run import Clock, train_new, train_temporary
 from bigforest.training.run import resume as resume_run
-
-if TYPE_CHECKING:
-    from bigforest.training.plan import Plan
 
 
 @with_options
@@ -587,7 +585,7 @@ def plan_training(
     scratch: str | Path | None = None,
     workers: int | None = None,
     link: str | None = None,
-) -> Plan:
+) -> bigforest.Plan:
     """What `train` with the same arguments will take, and whether it fits: see `Plan`.
 
     Reads metadata only where it can: the target is read when nothing else bounds its classes, and tables other than

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+import bigforest  # whose Forest is loaded when it is named
 from bigforest.api.given import passed_on, with_options
 from bigforest.common.events import Listener
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-    from bigforest.predict.forest import Forest
+else:
+    ArrayLike = Any  # whose module loads numpy
 
 
 @pl.api.register_dataframe_namespace("bigforest")
@@ -88,7 +89,7 @@ class FrameNamespace:
         scheduler: Any = None,
         listener: Listener | None = None,
         # End of the options.
-    ) -> Forest:
+    ) -> bigforest.Forest:
         """Grow a forest on the frame, by `bigforest.train`, whose arguments and errors these are.
 
         Parameters

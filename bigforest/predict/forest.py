@@ -6,10 +6,13 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+import bigforest  # whose explanations, pictures and reports stand above a forest, and are loaded when they are named
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.process_cache import ProcessCache
 from bigforest.forest.format import ranks as training_ranks
@@ -26,13 +29,6 @@ from bigforest.schema.options import check_amount
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from bigforest import Explanation, Pictures
-
 
 RUN_FILE = "run.parquet"
 
@@ -345,7 +341,7 @@ class Forest(GrownForest):
 
         return bags_of(self, self._numbers(trees) or range(self.trees), group)
 
-    def explain(self, data: Any = None, out: str | Path | None = None, **options: Any) -> Explanation:
+    def explain(self, data: Any = None, out: str | Path | None = None, **options: Any) -> bigforest.Explanation:
         """Why the forest answers as it does, as tables.
 
         Parameters
@@ -361,15 +357,11 @@ class Forest(GrownForest):
         -------
         Explanation
         """
-        import bigforest  # whose functions stand above a forest
-
         return bigforest.explain_forest(self, data, out, **options)
 
     @property
-    def plot(self) -> Pictures:
+    def plot(self) -> bigforest.Pictures:
         """Pictures of the forest, as Altair charts: `forest.plot.error()` and so on; needs the extra `plot`."""
-        import bigforest  # whose pictures stand above a forest
-
         return bigforest.Pictures(self)
 
     def report(self, data: Any = None, out: str | Path = "report.html", **options: Any) -> Path:
@@ -388,8 +380,6 @@ class Forest(GrownForest):
         -------
         Path
         """
-        import bigforest
-
         return bigforest.report_forest(self, data, out, **options)
 
     @property

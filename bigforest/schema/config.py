@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from bigforest.common.errors import ConfigError
 from bigforest.schema.declaration import check
@@ -255,6 +255,10 @@ class TrainConfig(TrainOptions):
         except json.JSONDecodeError as error:
             raise ConfigError(f"the configuration is not JSON: {error}") from error
         return cls(**values)
+
+
+# For signatures: the types of the options, without what else is declared with them.
+TrainConfig.__init__.__annotations__ = get_type_hints(TrainOptions)
 
 
 def check_features(config: TrainConfig, names: Collection[str]) -> None:

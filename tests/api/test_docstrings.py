@@ -5,11 +5,17 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
-from typing import Any
+from functools import cached_property
+from typing import Any, get_type_hints
 
 import pytest
 
 import bigforest as bf
+import bigforest.sklearn
+from bigforest.api.namespaces import FrameNamespace
+from bigforest.forest.oob_report import OobReport
+from bigforest.predict.forest import Tree
+from bigforest.predict.score import FilePrediction
 from bigforest.schema.train_options import OPTIONS
 
 # Described in `train`; other functions say that theirs are the same.
@@ -17,10 +23,9 @@ SHARED = {*OPTIONS, "exclude", "threads", "scratch", "memory", "listener", "sche
 AS_ELSEWHERE = re.compile(r"[Aa]s (for|in) `\w+`|those of `\w+`")
 
 
-def members() -> Iterator[tuple[str, Any]]:
-    """Public functions, and public methods and properties of public classes, by their names."""
-    for name in bf.__all__:
-        thing = getattr(bf, name)
+def members(things: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Functions, and public methods and properties of classes, by their names."""
+    for name, thing in things.items():
         if not inspect.isclass(thing):
             yield name, thing
             continue
@@ -32,18 +37,22 @@ def members() -> Iterator[tuple[str, Any]]:
             if member.startswith("_") or member in hidden or not home.__module__.startswith("bigforest"):
                 continue
             own = own.__func__ if isinstance(own, classmethod | staticmethod) else own
-            if isinstance(own, property) or inspect.isfunction(own):
+            if isinstance(own, property | cached_property) or inspect.isfunction(own):
                 yield f"{name}.{member}", own
 
 
-MEMBERS = [(name, thing) for name, thing in members() if name != "__version__"]
+MEMBERS = list(members({name: getattr(bf, name) for name in bf.__all__ if name != "__version__"}))
+# What public functions give, and what other packages see.
+GIVEN = {one.__name__: one for one in (FrameNamespace, Tree, OobReport, FilePrediction)}
+ESTIMATORS = {name: getattr(bigforest.sklearn, name) for name in bigforest.sklearn.__all__}
+TYPED = [*MEMBERS, *members(GIVEN | ESTIMATORS)]
 
 
 @pytest.mark.parametrize(("name", "thing"), MEMBERS, ids=[name for name, _ in MEMBERS])
 def test_public_names__are_described(name: str, thing: Any) -> None:
     text = inspect.getdoc(thing)
     assert text, f"{name} has no docstring"
-    if inspect.isclass(thing) or isinstance(thing, property):
+    if inspect.isclass(thing) or isinstance(thing, property | cached_property):
         return
     wanted = {
         argument for argument in inspect.signature(thing).parameters if argument not in ("self", "cls", "options")
@@ -60,3 +69,14 @@ def test_members__are_found() -> None:
     names = {name for name, _ in MEMBERS}
     assert {"train", "Forest.predict", "Store.open", "Pictures.swarm", "TrainConfig.of", "Explanation.scan"} <= names
     assert not {"Forest.reader", "Store.with_values", "TrainConfig.settled", "Pictures.opened"} & names
+
+
+@pytest.mark.parametrize(("name", "thing"), TYPED, ids=[name for name, _ in TYPED])
+def test_types__can_be_had(name: str, thing: Any) -> None:
+    function = thing.fget if isinstance(thing, property) else getattr(thing, "func", thing)
+    get_type_hints(function)
+
+
+def test_types__of_plan_training_and_of_a_configuration() -> None:
+    assert get_type_hints(bf.plan_training)["return"] is bf.Plan
+    assert inspect.signature(bf.TrainConfig).parameters["trees"].annotation is int
