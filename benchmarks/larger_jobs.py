@@ -84,7 +84,7 @@ def grow(stages: Stages, table: str, out: str, memory: int | None, trees: int, f
     from bigforest.execution.resources import Resources
     from bigforest.schema.config import TrainConfig
     from bigforest.store.store import Store
-    from bigforest.training.weighing import grow_forest
+    from bigforest.training.run import grow_forest
 
     shutil.rmtree(out, ignore_errors=True)
     Path(out).mkdir()

@@ -34,7 +34,7 @@ from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.projection import DISTINCT, Rates
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 
 TASKS = 400
 # Subtrees have at most such a part of the rows while rates are measured.

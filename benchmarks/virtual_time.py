@@ -46,7 +46,7 @@ from bigforest.execution.task_run import TaskRun
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.projection import MEASURED, Machines, project_training
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 
 WORKERS = (2, 10, 30, 100, 300, 1000)
 # Of the modelled clusters with slow workers, or with lost ones.

@@ -17,7 +17,7 @@ from bigforest.schema.train_options import OPTIONS
 from bigforest.source.beside import with_columns_beside
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
-from bigforest.training.job import TrainingJob
+from bigforest.training.run import TrainingJob
 
 
 def compare(

@@ -28,9 +28,8 @@ from bigforest.storage.atomic import TemporaryFolder, check_output, staged
 from bigforest.storage.paths import absolute, as_path, is_folder
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
-from bigforest.training.job import TrainingJob, agreed, open_table
 from bigforest.training.resumable_run import named_output
-from bigforest.training.run import Clock, train_new, train_temporary
+from bigforest.training.run import Clock, TrainingJob, agreed, open_table, train_new, train_temporary
 from bigforest.training.run import resume as resume_run
 
 

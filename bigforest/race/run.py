@@ -29,9 +29,8 @@ from bigforest.storage.atomic import remove, sync_all, write_durably
 from bigforest.storage.paths import UNFINISHED, is_folder, is_remote, remove_half_made
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
-from bigforest.training.job import TrainingJob, make_store
 from bigforest.training.resumable_run import is_unfinished
-from bigforest.training.run import Clock, resume, train_new
+from bigforest.training.run import Clock, TrainingJob, make_store, resume, train_new
 
 _STORE = "table.store"
 _FORESTS = "forests"

@@ -17,7 +17,7 @@ from bigforest.predict.forest import Forest, is_forest, read_forest
 from bigforest.race.comparison import Comparison
 from bigforest.race.run import Race, name_table, parse_duration, run_race
 from bigforest.storage.atomic import TemporaryFolder, check_output
-from bigforest.training.job import TrainingJob
+from bigforest.training.run import TrainingJob
 
 
 def _keep_candidates(found: Comparison) -> None:

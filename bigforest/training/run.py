@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,9 @@ from bigforest.common.errors import (
     FormatError,
     StorageError,
 )
-from bigforest.common.events import Event, Listener, Notice, StageFinished
+from bigforest.common.events import Event, Listener, Notice, StageFinished, stage
+from bigforest.encode.pipeline import encode
+from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import Origin
@@ -27,26 +29,54 @@ from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.grow.forest import part_groups
+from bigforest.grow.forest import KeptTrees, part_groups
+from bigforest.grow.memory import GrowPlan
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_residents
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
 from bigforest.predict.forest import Forest, is_forest, read_forest
 from bigforest.revise.validate import check_validation, write_validation
-from bigforest.schema.config import TrainConfig
+from bigforest.schema.columns import kind_of
+from bigforest.schema.config import TrainConfig, check_features
 from bigforest.schema.options import AUTO
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
-from bigforest.storage.paths import as_path, free_bytes, local_workdir
+from bigforest.storage.paths import absolute, as_path, free_bytes, local_workdir
+from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
 from bigforest.training.choose import complete_config
 from bigforest.training.early_stopping import grow_until_settled
-from bigforest.training.job import TrainingJob, make_store
+from bigforest.training.memory import check_boosting, check_budget, check_machine
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, remove_leftovers, reopen
 from bigforest.training.run_state import RunState, versions
-from bigforest.training.weighing import grow_forest
+from bigforest.training.weighing import grower_of
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given.
+
+    validate  the table to evaluate the forest on; None for none. It is not kept in an unfinished run.
+    """
+
+    data: Any
+    target: str | None
+    exclude: tuple[str, ...]
+    options: Mapping[str, Any]
+    validate: Any = None
+
+    @property
+    def config(self) -> TrainConfig:
+        """The configuration, with the defaults of what was not given."""
+        return TrainConfig.of(**self.options)
+
+    @property
+    def location(self) -> str | None:
+        """Absolute path, or glob, of the table or kept store; None for a table in memory."""
+        data = self.data.path if isinstance(self.data, Store) else self.data
+        return absolute(data) if isinstance(data, str | Path) else None
 
 
 class Clock:
@@ -62,17 +92,17 @@ class Clock:
         self._listener(event)
 
 
-def train_temporary(task: TrainingJob, resources: Resources, clock: Clock) -> Forest:
+def train_temporary(job: TrainingJob, resources: Resources, clock: Clock) -> Forest:
     """A forest in a temporary folder, which is removed with it."""
     home = TemporaryFolder(resources.scratch)
     try:
         temporary, made, directory = (home.path / name for name in ("temporary", "table.store", "forest"))
         temporary.mkdir()
-        validation = _validation(task, temporary)
-        store, config = make_store(task, made, temporary, resources, clock)
+        validation = _validation(job, temporary)
+        store, config = make_store(job, made, temporary, resources, clock)
         config = complete_config(store, config, resources, clock)
         directory.mkdir()
-        origin = Origin(task.location, task.exclude, store.fingerprint)
+        origin = Origin(job.location, job.exclude, store.fingerprint)
         own = replace(resources, scratch=temporary)
         trees = _write_forest(store, config, origin, directory, own, clock, validation)
         for folder in (made, temporary):
@@ -83,13 +113,13 @@ def train_temporary(task: TrainingJob, resources: Resources, clock: Clock) -> Fo
         raise
 
 
-def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> Forest:
+def train_new(job: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> Forest:
     """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted."""
     state = RunState(
-        data=task.location,
-        target=task.target,
-        exclude=task.exclude,
-        config=task.config,
+        data=job.location,
+        target=job.target,
+        exclude=job.exclude,
+        config=job.config,
         work="",
         mark="",
         replaces=overwrite,
@@ -98,7 +128,7 @@ def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, 
         versions=versions(),
     )
     with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _kept(run):
-        trees = _go_on(run, task, resources, clock)
+        trees = _go_on(run, job, resources, clock)
     return _opened(out, trees)
 
 
@@ -110,30 +140,30 @@ def _opened(directory: Path, trees: FlatTrees | None, holding: object = None) ->
     return forest
 
 
-def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> Forest:
+def resume(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> Forest:
     """Continue the unfinished run for `out`; or add trees to the finished forest there.
 
-    task  what was given now. Its data, if any, must be the same table.
+    job  what was given now. Its data, if any, must be the same table.
 
     Raises ConfigError for an option that contradicts the run, or when there is nothing to continue with.
     """
     run = reopen(out)
     if run is None:
-        run = _extend(out, task, resources, clock)
+        run = _extend(out, job, resources, clock)
         if run is None:
             return read_forest(out)
     with run:
         if not run.fresh:
-            _check_options(run.out, run.state, task)
+            _check_options(run.out, run.state, job)
             _check_versions(run.out, run.state.versions)
         with _kept(run):
             if resources.scratch is not None:
                 run.move_work(resources.scratch)
-            trees = _go_on(run, task, resources, clock)
+            trees = _go_on(run, job, resources, clock)
     return _opened(out, trees)
 
 
-def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> ResumableRun | None:
+def _extend(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> ResumableRun | None:
     """A run that adds trees to the finished forest `out`; None when it has all the trees requested."""
     if not is_forest(out):
         raise ConfigError(f"{out}: no unfinished run and no forest to go on with; check the path")
@@ -150,7 +180,7 @@ def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) ->
         raise ConfigError(f"{out} was shrunk after training, so no trees can be added to it; add them before that")
     if forest.revised:
         raise ConfigError(f"{out} was {forest.revised}, so no trees can be added to it; add them before that")
-    trees = task.options.get("trees", config.trees)
+    trees = job.options.get("trees", config.trees)
     state = RunState(
         data=origin.data,
         target=forest.spec.target.name,
@@ -163,10 +193,10 @@ def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) ->
         fingerprint=origin.fingerprint,
         versions=versions(),
     )
-    _check_options(out, state, task)
+    _check_options(out, state, job)
     if trees < config.trees:
         raise ConfigError(f"{out} has {config.trees} trees, more than {trees}; trees can be added but not removed")
-    if trees == config.trees and task.validate is not None:
+    if trees == config.trees and job.validate is not None:
         raise ConfigError(f"{out} is finished and has {trees} trees; evaluate it with validate_forest, or ask for more")
     if trees == config.trees:
         clock(Notice(f"{out} is finished and has {trees} trees; ask for more with trees to add some"))
@@ -176,16 +206,16 @@ def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) ->
     return begin(out, state, scratch=resources.scratch, overwrite=True)
 
 
-def _check_options(out: Path, state: RunState, task: TrainingJob) -> None:
+def _check_options(out: Path, state: RunState, job: TrainingJob) -> None:
     """Raise ConfigError naming the first option that was given and is not that of the run."""
     there: dict[str, Any] = asdict(state.config)
-    given = asdict(replace(state.config, **task.options))
+    given = asdict(replace(state.config, **job.options))
     if given["axes_from"] == (AUTO,):
         given["axes_from"] = there["axes_from"]  # what was chosen
-    if task.target is not None and state.target is not None:
-        there["target"], given["target"] = state.target, task.target
-    if task.exclude:
-        there["exclude"], given["exclude"] = sorted(state.exclude), sorted(task.exclude)
+    if job.target is not None and state.target is not None:
+        there["target"], given["target"] = state.target, job.target
+    if job.exclude:
+        there["exclude"], given["exclude"] = sorted(state.exclude), sorted(job.exclude)
     for name, value in given.items():
         if value != there[name]:
             raise ConfigError(
@@ -223,11 +253,11 @@ def _full_folder(run: ResumableRun, error: BaseException) -> str:
     return f"the disk of {full} has no room ({error})"
 
 
-def _go_on(run: ResumableRun, task: TrainingJob, resources: Resources, clock: Clock) -> FlatTrees | None:
+def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clock) -> FlatTrees | None:
     """Run the remaining stages; returns the trees if they are in memory."""
     resources = replace(resources, scratch=run.temporary)
-    validation = _validation(task, run.temporary)
-    store = _run_store(run, task.data, resources, clock)
+    validation = _validation(job, run.temporary)
+    store = _run_store(run, job.data, resources, clock)
     state = run.state
     if state.extends:
         groups = [group for group in part_groups(store.rows, state.config.trees) if group.stop <= state.extends]
@@ -245,22 +275,22 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
     Raises DataError when the table is not that of the run, FormatError when the store is damaged.
     """
     state = run.state
-    task = TrainingJob(state.data if data is None else data, state.target, state.exclude, asdict(state.config))
+    job = TrainingJob(state.data if data is None else data, state.target, state.exclude, asdict(state.config))
     complete = run.store.exists()
-    if task.data is None and not complete:
+    if job.data is None and not complete:
         raise ConfigError(f"{run.out} was started with a table in memory; give DATA again")
-    moved = data is not None and (task.location is None or task.location != state.data)
+    moved = data is not None and (job.location is None or job.location != state.data)
     if not complete or moved:
         with local_workdir(run.temporary) as here:
             made = here / "table.store"
-            store, config = make_store(task, made, run.temporary, resources, clock)
+            store, config = make_store(job, made, run.temporary, resources, clock)
             config = complete_config(store, config, resources, clock)
             if state.fingerprint not in (None, store.fingerprint):
                 raise DataError(
                     f"the table is not the one that {run.out} was started with: columns or values differ; give the "
                     "same table, or train again"
                 )
-            run.save(data=task.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
+            run.save(data=job.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
             if complete or store.path != made:
                 return store
             install(made, run.store, here / "replaced")
@@ -273,9 +303,67 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
     return store
 
 
-def _validation(task: TrainingJob, temporary: Path) -> Source | None:
+def open_table(data: Any, temporary: Path, *, memory: int | None = None, verify: bool = True) -> Source | Store:
+    """The store that `data` is or names, else the table, read through the folder `temporary` (open_source).
+
+    verify  read and check all of a store on the disk.
+    """
+    if isinstance(data, str | Path) and is_store(as_path(data)):
+        return Store.open(data, verify=verify)
+    return data if isinstance(data, Store) else open_source(data, scratch=temporary, memory=memory)
+
+
+def make_store(
+    job: TrainingJob, place: Path, temporary: Path, resources: Resources, listener: Listener
+) -> tuple[Store, TrainConfig]:
+    """The store to train on, made at `place` unless `data` is one, and the configuration, part of which it may
+    decide."""
+    table = open_table(job.data, temporary, memory=resources.memory)
+    target, exclude, config = job.target, job.exclude, job.config
+    if isinstance(table, Store):
+        config = agreed(table, job)
+    check_budget(table, job.data, target, exclude, config, resources)
+    if not isinstance(table, Store):
+        table = encode(table, target, place, config=config, exclude=exclude, resources=resources, listener=listener)
+        config = config.settled(table.spec.target.task)
+    check_boosting(table.rows, config, resources)
+    check_machine(table, config, resources)
+    return table, config
+
+
+def agreed(store: Store, job: TrainingJob) -> TrainConfig:
+    """The configuration with the options that the store was made with.
+
+    Raises ConfigError where the options differ from that, or ask for more features than there are.
+    """
+    config, spec = job.config, store.spec
+    check_features(config, {feature.name for feature in spec.features})
+    if job.exclude:
+        raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
+    group = None if spec.group is None or not config.bootstrap else spec.group.name
+    class_weight = class_weight_of(spec)
+    weight = None if spec.weight is None else spec.weight.name
+    categories = tuple(f.name for f in spec.features if f.kind == "category" and kind_of(f.dtype).family != "text")
+    for name, given, own in (
+        ("target", job.target, spec.target.name),
+        ("max_bins", None if config.max_bins == "exact" else config.max_bins, store.max_bins),
+        ("group", config.group, group),
+        ("task", config.task, spec.target.task),
+        ("categories", sorted(config.categories) or None, sorted(categories)),
+        ("weight", config.weight, weight),
+        ("class_weight", for_all_classes(spec.target, config.class_weight), class_weight),
+    ):
+        if given not in (None, own):
+            raise ConfigError(
+                f"the store {store.path} was made with {name} {own!r}, not {given!r}; encode the table again"
+            )
+    config = replace(config, max_bins=store.max_bins, group=group, categories=categories)
+    return replace(config, weight=weight, class_weight=class_weight).settled(spec.target.task)
+
+
+def _validation(job: TrainingJob, temporary: Path) -> Source | None:
     """The validation set, opened before the run starts."""
-    return None if task.validate is None else open_source(task.validate, scratch=temporary)
+    return None if job.validate is None else open_source(job.validate, scratch=temporary)
 
 
 def _write_forest(
@@ -356,6 +444,31 @@ def _grow_and_report(
     write_features(directory, store.spec, config, executor, None if grown is None else grown.decreases)
     trees = None if grown is None else grown.packed(leaf_lambdas(config, shrinkage.amount), resources.workers)
     return config, origin, shrinkage, trees
+
+
+def grow_forest(
+    store: Store,
+    config: TrainConfig,
+    directory: Path,
+    *,
+    resources: Resources,
+    listener: Listener,
+    keep: bool = False,
+    way: GrowPlan | None = None,
+) -> KeptTrees | None:
+    """Write `directory`/trees/part-*.parquet: all trees of the forest, except for the parts that exist already.
+
+    keep  whether to give the trees, where it has them in memory and they fit; else it gives None.
+    way   how to grow; None for the best within `resources`. It decides nothing else.
+
+    The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
+    budget of memory, and FormatError when a part that is there is damaged or of another forest.
+    """
+    directory.mkdir(parents=True, exist_ok=True)  # tasks do not, which a cluster may run again after the run has ended
+    grower = grower_of(store, config, directory, resources, listener, way, keep=keep)
+    with stage("grow", config.trees, "trees", listener) as progress, grower:
+        grower.grow(part_groups(store.rows, config.trees), progress.advance)
+        return grower.grown()
 
 
 def _remembered_by(run: ResumableRun | None) -> Callable[[int], None]:

@@ -18,8 +18,7 @@ from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.store.store import Store
-from bigforest.training.job import TrainingJob, make_store
-from bigforest.training.run import Clock
+from bigforest.training.run import Clock, TrainingJob, make_store
 
 
 def shrink_forest(

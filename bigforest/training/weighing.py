@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bigforest.common.events import Listener, stage
+from bigforest.common.events import Listener
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.nodes import part_path
-from bigforest.grow.forest import Grower, KeptTrees, missing_parts, part_groups
+from bigforest.grow.forest import Grower, KeptTrees, missing_parts
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.weigh import check_weighing, weigh_parts
 from bigforest.schema.config import TrainConfig
@@ -89,28 +89,3 @@ def grower_of(
     if store.spec.wide_weights:
         return WeighingGrower(store, config, directory, resources, listener, way)
     return Grower(store, config, directory, resources, listener, way, keep)
-
-
-def grow_forest(
-    store: Store,
-    config: TrainConfig,
-    directory: Path,
-    *,
-    resources: Resources,
-    listener: Listener,
-    keep: bool = False,
-    way: GrowPlan | None = None,
-) -> KeptTrees | None:
-    """Write `directory`/trees/part-*.parquet: all trees of the forest, except for the parts that exist already.
-
-    keep  whether to give the trees, where it has them in memory and they fit; else it gives None.
-    way   how to grow; None for the best within `resources`. It decides nothing else.
-
-    The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
-    budget of memory, and FormatError when a part that is there is damaged or of another forest.
-    """
-    directory.mkdir(parents=True, exist_ok=True)  # tasks do not, which a cluster may run again after the run has ended
-    grower = grower_of(store, config, directory, resources, listener, way, keep=keep)
-    with stage("grow", config.trees, "trees", listener) as progress, grower:
-        grower.grow(part_groups(store.rows, config.trees), progress.advance)
-        return grower.grown()

@@ -39,7 +39,7 @@ from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 from tests.commands import Run
 from tests.encode.test_encode import content
 from tests.grow.test_invariance import assert_equal, frame, rows_of

@@ -28,7 +28,7 @@ from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.schema.config import TrainConfig
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import assert_equal, frame, rows_of
 
 pytestmark = [

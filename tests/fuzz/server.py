@@ -37,7 +37,7 @@ from bigforest.forest.load.row_batch import RowBatch
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 60

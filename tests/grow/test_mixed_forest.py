@@ -34,7 +34,7 @@ from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.kernel import lone
 from tests.naive.split import Table

@@ -36,7 +36,7 @@ from bigforest.grow.out_of_core.upper_tree import MemoryLimits, UpperTree
 from bigforest.sampling.bags import bag, distinct_rows, max_nodes
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
 from tests.thorough import cases, examples

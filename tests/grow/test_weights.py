@@ -24,7 +24,7 @@ from bigforest.grow.shared.weighted_bags import weighed_block
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 from tests.grow.test_passes import WHOLE, ways
 from tests.naive.weights import held, mean, variance
 from tests.thorough import examples

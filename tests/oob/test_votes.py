@@ -28,7 +28,7 @@ from bigforest.oob import vote
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest
 from bigforest.sampling.bags import Sampler
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 from tests.forests import random_tree, spec_of
 
 CASES: dict[str, dict[str, Any]] = {

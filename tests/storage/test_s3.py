@@ -35,7 +35,7 @@ from bigforest.storage.paths import as_path, is_remote, local_path
 from bigforest.store import local_copy
 from bigforest.store.local_copy import LocalCopy
 from bigforest.store.store import Store
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import frame
 from tests.s3 import BUCKET, using_store
 

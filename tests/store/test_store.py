@@ -30,7 +30,7 @@ from bigforest.source import open_source
 from bigforest.store.blocks import BlockReader
 from bigforest.store.format import BLOCK_ROWS, VERSION, is_store
 from bigforest.store.store import Store
-from bigforest.training.weighing import grow_forest
+from bigforest.training.run import grow_forest
 
 ROWS = BLOCK_ROWS * 3 // 2
 PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 2, 0)
