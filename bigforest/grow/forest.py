@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -15,13 +15,13 @@ from bigforest.common.memory_estimate import Extras
 from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.checks import Nodes
-from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
+from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.rewrite import is_finished
-from bigforest.forest.format.summary import DecreaseSums, TreeDecreases, grown_decreases
+from bigforest.forest.format.summary import DecreaseSums
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.flatten import grown_nodes, pack
+from bigforest.forest.load.flatten import pack
 from bigforest.grow.families.registry import family_of
-from bigforest.grow.in_memory import forget_shared, grow_trees, rules_of, shared_of
+from bigforest.grow.in_memory import GrownPart, forget_shared, grow_part, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.passes import grow_by_passes
@@ -29,7 +29,6 @@ from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
-from bigforest.grow.shared.left_out import LeafWriter
 from bigforest.grow.shared.tree_arrays import tree_arrays
 from bigforest.grow.warm_up import compile_passes, kernels_of
 from bigforest.kernels.oblique.search import DirectionExtras
@@ -197,36 +196,6 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     values = np.arange(2.0)
     values.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
-
-
-class GrownPart(NamedTuple):
-    """The trees of a part, and the decreases of those that have a split."""
-
-    nodes: list[Nodes]
-    decreases: list[TreeDecreases]
-
-
-def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> GrownPart | None:
-    """Task: grow consecutive trees whole and write them as one part, and the leaves of the out-of-bag rows.
-
-    Gives the trees if `keep`, else None.
-    """
-    kept: list[TreeArrays] = []
-    decreases: list[TreeDecreases] = []
-    leaves = LeafWriter(store, config, directory, trees.start)
-
-    def grown() -> Iterator[TreeArrays]:
-        for found in grow_trees(store, config, trees):
-            if found.left_out is not None:
-                leaves.add(found.left_out, found.trees)
-            if keep:
-                kept.append(found.trees)
-                decreases.extend(grown_decreases(found.trees, store.spec))
-            yield found.trees
-
-    write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
-    leaves.write()
-    return GrownPart(list(grown_nodes(trees.start, kept)), decreases) if keep else None
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:

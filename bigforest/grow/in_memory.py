@@ -1,8 +1,9 @@
-"""Grow whole trees in memory."""
+"""Grow whole trees in memory, and write them part by part."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,13 +12,17 @@ from numpy.typing import NDArray
 from bigforest.common.errors import FormatError
 from bigforest.common.memory_estimate import keep_freed
 from bigforest.common.process_cache import ProcessCache
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.format.checks import Nodes
+from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.forest.format.summary import TreeDecreases, grown_decreases
+from bigforest.forest.load.flatten import grown_nodes
+from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut
 from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
-from bigforest.grow.shared.left_out import LeftOut, code_view, leaves_of, projected_leaves_of
+from bigforest.grow.shared.left_out import code_view, leaves_of, projected_leaves_of
 from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
 from bigforest.grow.shared.weighted_bags import check_bag, weighed
 from bigforest.kernels.common.layout import RowMajorCodes
@@ -37,6 +42,36 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
         return _grow(shared_of(store, config), range(tree, tree + 1)).trees
     finally:
         forget_shared(store, config)
+
+
+class GrownPart(NamedTuple):
+    """The trees of a part, and the decreases of those that have a split."""
+
+    nodes: list[Nodes]
+    decreases: list[TreeDecreases]
+
+
+def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> GrownPart | None:
+    """Task: grow consecutive trees whole and write them as one part, and the leaves of the out-of-bag rows.
+
+    Gives the trees if `keep`, else None.
+    """
+    kept: list[TreeArrays] = []
+    decreases: list[TreeDecreases] = []
+    leaves = LeafWriter(store, config, directory, trees.start)
+
+    def grown() -> Iterator[TreeArrays]:
+        for found in grow_trees(store, config, trees):
+            if found.left_out is not None:
+                leaves.add(found.left_out, found.trees)
+            if keep:
+                kept.append(found.trees)
+                decreases.extend(grown_decreases(found.trees, store.spec))
+            yield found.trees
+
+    write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
+    leaves.write()
+    return GrownPart(list(grown_nodes(trees.start, kept)), decreases) if keep else None
 
 
 class GrownTrees(NamedTuple):

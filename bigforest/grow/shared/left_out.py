@@ -6,31 +6,19 @@ codes; for one that splits on projections, values are looked up by codes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.load.leaf_shrinking import lambdas_to_try
-from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, join_ballots, loaded_bytes
-from bigforest.forest.votes.leaf_files import (
-    FILE_BYTES,
-    LeafChunk,
-    leaf_chunk_rows,
-    leaves_path,
-    write_ballots,
-    write_leaves,
-)
+from bigforest.forest.votes.leaf_files import LeftOut
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.columns.row_major import CACHE_BYTES
 from bigforest.kernels.common.layout import Codes, RowMajorCodes, Terms
 from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
 from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits, find_projected_leaves
-from bigforest.schema.config import TrainConfig
-from bigforest.store.store import Dictionaries, Store
+from bigforest.store.store import Dictionaries
 
 
 def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
@@ -58,13 +46,6 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     found = array.view()
     found.flags.writeable = False
     return found
-
-
-class LeftOut(NamedTuple):
-    """Rows that are not in the bag of a tree, uint32, ascending, and the number of the leaf of each, uint32."""
-
-    rows: NDArray[np.uint32]
-    leaves: NDArray[np.uint32]
 
 
 def leaves_of(
@@ -124,56 +105,3 @@ def projected_leaves_of(
         find_projected_leaves(view, splits, np.uint64(root), rows.copy(), leaf, scratch)
         found.append(LeftOut(rows, leaf[rows]))
     return found
-
-
-class LeafWriter:
-    """Writes files of the leaves of left out rows, of consecutive trees some at a time."""
-
-    def __init__(self, store: Store, config: TrainConfig, directory: Path, first: int) -> None:
-        """first: number of the first tree."""
-        self._rows = store.rows
-        self._classes = max(1, len(store.spec.target.classes))
-        self._wide = store.spec.wide_weights
-        self._lambdas = len(lambdas_to_try(config, store.rows, self._classes))
-        self._held = 0
-        self._directory = directory
-        self._first = first
-        self._found: list[LeftOut] = []
-        self._ballots: list[Ballots] = []
-
-    def add(self, found: list[LeftOut], trees: TreeArrays) -> None:
-        """Add trees that were grown together."""
-        first = np.append(np.flatnonzero(trees.depth == 0), trees.depth.size)
-        nodes = GrownNodes(first, trees.feature, trees.weight, trees.counts, trees.value)
-        self.put(found, ballots_of(nodes, self._wide))
-
-    def put(self, found: list[LeftOut], ballots: Ballots) -> None:
-        """Add trees with these ballots. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""
-        self._found += found
-        self._ballots.append(ballots)
-        self._held += sum(own.rows.nbytes + own.leaves.nbytes for own in found)
-        sizes = np.array([ballots.ballot.size]), np.array([len(ballots.mixed)])
-        self._held += int(loaded_bytes(*sizes, self._classes, self._lambdas)[0])
-        if self._held >= FILE_BYTES:
-            self.write()
-
-    def write(self) -> None:
-        """Write the trees added so far."""
-        if not self._found:
-            return
-        path, trees = leaves_path(self._directory, self._first), range(self._first, self._first + len(self._found))
-        write_ballots(path, join_ballots(self._ballots, self._classes))
-        write_leaves(path, trees, self._rows, self._classes, self._chunks())
-        self._first = trees.stop
-        self._found, self._ballots, self._held = [], [], 0
-
-    def _chunks(self) -> Iterator[LeafChunk]:
-        step = leaf_chunk_rows(self._classes)
-        starts = np.arange(0, self._rows + step, step)
-        cuts = [np.searchsorted(found.rows, starts) for found in self._found]
-        for number, start in enumerate(starts[:-1].tolist()):
-            here = [(found, slice(*cut[number : number + 2])) for found, cut in zip(self._found, cuts, strict=True)]
-            rows = np.concatenate([found.rows[own] for found, own in here])
-            leaves = np.concatenate([found.leaves[own] for found, own in here])
-            counts = np.array([own.stop - own.start for _, own in here], np.uint32)
-            yield LeafChunk((rows - np.uint32(start)).astype(np.uint16), leaves, counts)
