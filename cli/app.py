@@ -16,11 +16,11 @@ from typing import Annotated, Any
 import typer
 
 from .calibrate import calibrate
+from .command import GuardedCommand
 from .compare import compare
 from .encode import encode
 from .explain import explain
 from .export import export
-from .guard import GuardedCommand
 from .images import images
 from .inspect import inspect
 from .merge import merge

@@ -10,8 +10,8 @@ import typer
 
 from . import options
 from .cluster import SCHEDULER, running
+from .command import grouped
 from .config import CONFIG
-from .groups import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console

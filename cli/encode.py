@@ -8,9 +8,10 @@ import typer
 
 from . import options
 from .cluster import SCHEDULER, running
+from .command import grouped
 from .config import CONFIG
 from .config_file import ConfigFile
-from .groups import chosen, grouped
+from .groups import chosen
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,7 +9,8 @@ import typer
 
 from . import options
 from .cluster import SCHEDULER, running
-from .groups import grouped, option
+from .command import grouped
+from .groups import option
 
 if TYPE_CHECKING:
     from rich.console import Console

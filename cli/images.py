@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .groups import Choice, grouped, option
+from .command import grouped
+from .groups import Choice, option
 
 if TYPE_CHECKING:
     from rich.console import Console

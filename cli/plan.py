@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
+from .command import grouped
 from .config import CONFIG
 from .config_file import ConfigFile
-from .groups import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console

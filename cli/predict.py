@@ -10,7 +10,7 @@ import typer
 
 from . import options
 from .cluster import SCHEDULER, running
-from .groups import grouped
+from .command import grouped
 from .streams import STREAM, output_at
 
 if TYPE_CHECKING:

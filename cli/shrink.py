@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
-from .groups import grouped
+from .command import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console

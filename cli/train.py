@@ -8,9 +8,9 @@ import typer
 
 from . import options
 from .cluster import SCHEDULER, running
+from .command import grouped
 from .config import CONFIG
 from .config_file import ConfigFile
-from .groups import grouped
 from .streams import table_of
 
 if TYPE_CHECKING:

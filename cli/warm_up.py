@@ -8,7 +8,7 @@ import typer
 
 from . import options
 from .cluster import SCHEDULER, running
-from .groups import grouped
+from .command import grouped
 
 
 @grouped(scheduler=SCHEDULER)

@@ -1,21 +1,99 @@
-"""What becomes of an error: one clear line and an exit code."""
+"""What all commands have in common: groups of options, --separator, --help by panel, and what becomes of an error."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import traceback
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from .flags import in_flags
-from .options import PANELS, RUN
+from .groups import Choice
+from .options import COLUMNS, PANELS, RUN
 from .text import plain
 
 EXIT_UNEXPECTED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
+# Parameters of commands that are tables.
+_TABLES = ("data", "validate")
+# A tab is hard to type.
+_MARKS = {"tab": "\t", "\\t": "\t"}
+
+
+def _mark(text: str | None) -> str | None:
+    """The one character that is meant."""
+    mark = None if text is None else _MARKS.get(text, text)
+    if mark is not None and (len(mark.encode()) != 1 or mark in '"\r\n\0'):
+        raise typer.BadParameter(f"it must be one character of ASCII, or tab, not {text!r}")
+    return mark
+
+
+_SEPARATOR = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CHAR",
+        help="Separator of values in CSV files: one character, or tab. Default: found from the header.",
+        callback=_mark,
+        rich_help_panel=COLUMNS,
+    ),
+]
+
+
+def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of each group in the place of its parameter of that name, and --separator if it reads
+    tables.
+
+    The parameter receives a dictionary of the options that were given, and nothing of the others: what is left open is
+    for the API to choose. The separator holds for all tables of the command.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+        parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+        for parameter in own.values():
+            options = groups.get(parameter.name)
+            if options is None:
+                parameters.append(parameter)
+                continue
+            parameters += [
+                parameter.replace(name=name, annotation=choice.annotation, default=choice.default)
+                for name, choice in options.items()
+            ]
+        if any(name in own for name in _TABLES):
+            keyword = inspect.Parameter.KEYWORD_ONLY
+            parameters.append(inspect.Parameter("separator", keyword, default=None, annotation=_SEPARATOR))
+
+        @wraps(command)
+        def run(context: typer.Context, *, separator: str | None = None, **values: Any) -> None:
+            for group, options in groups.items():
+                values[group] = {
+                    name: choice.read(value) if choice.read else value
+                    for name, choice in options.items()
+                    if _given(context, name, value := values.pop(name))
+                }
+            if separator is not None:
+                from bigforest.source import SeparatedPath
+
+                tables = [name for name in _TABLES if values.get(name) is not None]
+                values |= {name: SeparatedPath(values[name], separator) for name in tables}
+            command(**values)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def _given(context: typer.Context, name: str, value: Any) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP") and value is not None
 
 
 class GuardedCommand(TyperCommand):
