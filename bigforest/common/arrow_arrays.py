@@ -1,17 +1,35 @@
-"""Arrow arrays of numbers and text, without pandas.
+"""Arrow arrays of numbers and text, without pandas, and the columns of files.
 
 To make an array or a scalar, or numpy of them, pyarrow imports pandas where it is installed, in a quarter of a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
+
+
+class Column(NamedTuple):
+    """A column of a file, declared once: its writer, its reader and the documentation follow.
+
+    meaning  in the words of the documentation
+    null     whether it may be null
+    """
+
+    name: str
+    type: pa.DataType
+    meaning: str
+    null: bool = False
+
+
+def schema_of(columns: Iterable[Column]) -> pa.Schema:
+    """The schema of a file with these columns."""
+    return pa.schema([pa.field(column.name, column.type, nullable=column.null) for column in columns])
 
 
 def arrow_array(

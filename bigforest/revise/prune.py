@@ -18,14 +18,11 @@ from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, silent
 from bigforest.forest.format.checks import Nodes
-from bigforest.forest.format.schema import KINDS, NODES, PRUNED
+from bigforest.forest.format.schema import KINDS, NODE_KINDS, NODES, PRUNED
 from bigforest.predict.forest import Forest
 from bigforest.revise.revision import Revision, revise
 
 ON_TIES = ("keep", "prune")
-
-# The columns of NODES that are null in leaves.
-_OF_SPLITS = {"left", "right", "feature", "threshold", "default_left", "levels", "terms", "gain"}
 
 
 def prune_forest(
@@ -90,7 +87,7 @@ def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ti
     kinds = table["kind"].chunk(0)
     kind = np.array([KINDS.index(name) for name in kinds.dictionary.to_pylist()])[as_numpy(kinds.indices)]
     columns = {
-        name: table[name].chunk(0).take(arrow_array(left_over, mask=cut[left_over] if name in _OF_SPLITS else None))
+        name: table[name].chunk(0).take(arrow_array(left_over, mask=cut[left_over] if name in NODE_KINDS else None))
         for name in NODES.names
     }
     columns["node"] = arrow_array(number[kept])

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array, as_numpy
+from bigforest.common.arrow_arrays import Column, arrow_array, as_numpy, schema_of
 from bigforest.common.errors import FormatError
 from bigforest.schema.dataspec import DataSpec, FeatureSpec
 from bigforest.storage.arrow import naming_faults
@@ -31,15 +31,12 @@ KIND = "levels"
 # Rows of a row group: levels pass through memory this many at a time where they are only copied.
 GROUP_LEVELS = 1 << 16
 
-# feature  position in the training table
-# code     its codes, ascending
-LEVELS = pa.schema(
-    [
-        pa.field("feature", pa.uint32(), nullable=False),
-        pa.field("code", pa.uint32(), nullable=False),
-        pa.field("level", pa.string(), nullable=False),
-    ]
+LEVEL_COLUMNS = (
+    Column("feature", pa.uint32(), "position in the training table"),
+    Column("code", pa.uint32(), "ascending with the levels, from 0, or from 1 where rows may have none"),
+    Column("level", pa.string(), "text as it is, booleans as `false` and `true`, whole numbers as decimals"),
 )
+LEVELS = schema_of(LEVEL_COLUMNS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,9 +13,10 @@ import pytest
 
 import bigforest
 from bigforest.forest.format.files import VERSION
+from bigforest.forest.format.schema import FILES
 from docs.extensions.page_setup import fill
 from docs.extensions.result_pages import results
-from docs.extensions.schemas import FILES, column_table
+from docs.extensions.schemas import column_table
 from tests.docs.command_server import CommandServer
 from tests.docs.pages import DOCS, PAGES, blocks, check_command, local_links, script
 
@@ -127,9 +128,11 @@ def test_files__are_described_by_their_schemas() -> None:
     assert f"(of the format, now {VERSION})" in text
 
 
-def test_column_table__refuses_a_description_of_other_columns() -> None:
-    with pytest.raises(ValueError, match="has the columns"):
-        column_table("levels.parquet", {"feature": "position", "level": "text"})
+def test_column_table__has_the_meanings_and_types_of_the_schema() -> None:
+    assert "| `threshold` | float64 | a row goes left where" in column_table("trees/part-NNNNNNN.parquet")
+    assert "| `truth` | as the target | class of the rows |" in column_table("oob/confusion.parquet")
+    with pytest.raises(ValueError, match=r"trees.parquet is not a file of a forest"):
+        column_table("trees.parquet")
 
 
 def test_reference__has_every_public_name() -> None:

@@ -163,7 +163,7 @@ def test_read_parts__refuses_an_oblique_node_with_a_feature(tmp_path: Path) -> N
     write_forest(tmp_path, trees(), SPEC)
     path = part_path(tmp_path, 0)
     rewrite(path, "feature", lambda values, kinds: values.__setitem__(kinds.index("oblique"), "x0"))
-    with pytest.raises(FormatError, match="feature must be null but in axis nodes"):
+    with pytest.raises(FormatError, match="feature must be null but in axis and category nodes"):
         read_forest(tmp_path).check()
 
 

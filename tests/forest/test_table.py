@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigforest
+from bigforest.common.arrow_arrays import schema_of
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.execution.executor import Threads
 from bigforest.forest.format import files, parts, summary
@@ -27,7 +28,7 @@ from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import METADATA_KEY, VERSION
 from bigforest.forest.format.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.format.parts import check_parts, part_paths, read_span, whole_parts
-from bigforest.forest.format.schema import NODES
+from bigforest.forest.format.schema import FILES, KINDS, NODE_KINDS, NODES, SPREAD, oob_rows
 from bigforest.forest.load import groups
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import pack
@@ -306,15 +307,21 @@ def _category_of_number(table: pa.Table) -> pa.Table:
 DAMAGE: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "no nodes": (lambda table: table.slice(0, 0), "no nodes"),
     "unknown kind": (_put("kind", 0, "fern"), "kind other than leaf or axis or category or oblique"),
-    "left null": (_put_at("left", "axis", lambda _: None), "left must be null in leaves and nowhere else"),
+    "left null": (
+        _put_at("left", "axis", lambda _: None),
+        "left must be null but in axis and category and oblique nodes",
+    ),
     "left in leaf": (_put_at("left", "leaf", lambda _: 1), "left must be null"),
     "right null": (_put_at("right", "axis", lambda _: None), "right must be null"),
     "right in leaf": (_put_at("right", "leaf", lambda _: 1), "right must be null"),
     "feature null": (_put_at("feature", "axis", lambda _: None), "feature must be null"),
     "threshold null": (_put_at("threshold", "axis", lambda _: None), "threshold must be null"),
-    "default null": (_put_at("default_left", "axis", lambda _: None), "default_left must be null but in axis nodes"),
+    "default null": (
+        _put_at("default_left", "axis", lambda _: None),
+        "default_left must be null but in axis and category nodes",
+    ),
     "default in leaf": (_put_at("default_left", "leaf", lambda _: True), "default_left must be null"),
-    "levels": (_put_at("levels", "axis", lambda _: ["a"]), "levels must be null but in nodes on a category"),
+    "levels": (_put_at("levels", "axis", lambda _: ["a"]), "levels must be null but in category nodes"),
     "no category": (_category_of_number, "another kind than the feature"),
     "value": (_put("value", 0, 1.0), "value must be null where classes are predicted"),
     "counts null": (_put("counts", 0, None), "a node has no counts"),
@@ -582,3 +589,9 @@ def test_read_forest__target_type_that_classes_do_not_fit(dtype: str, tmp_path: 
     write_forest(tmp_path, trees(), spec_of(3, ("a", "b", "c"), dtype))
     with pytest.raises(FormatError, match="type"):
         read_forest(tmp_path)
+
+
+def test_schema__is_declared_without_contradictions() -> None:
+    """Of numbers, the rows of the report are declared and made apart; columns of some kinds of node may be null."""
+    assert oob_rows(pa.float64(), [SPREAD]) == schema_of(FILES["oob/rows.parquet of numbers"])
+    assert all(NODES.field(name).nullable and set(kinds) <= set(KINDS) for name, kinds in NODE_KINDS.items())

@@ -14,7 +14,7 @@ from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.levels import check_levels
 from bigforest.forest.format.lists import join_fields
-from bigforest.forest.format.schema import KINDS, NODES
+from bigforest.forest.format.schema import KINDS, NODE_KINDS, NODES
 from bigforest.forest.format.terms import check_terms
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
 from bigforest.schema.dataspec import DataSpec
@@ -107,16 +107,13 @@ def check_batch(
 
     spec = header.spec
     column = {name: batch.column(name) for name in NODES.names}
-    leaf, category, oblique = (_of_kind(column["kind"], name, require) for name in ("leaf", "category", "oblique"))
-    for names, null, where in (
-        (("left", "right", "gain"), leaf, "in leaves and nowhere else"),
-        (("threshold",), leaf | category, "but in axis and oblique nodes"),
-        (("feature", "default_left"), leaf | oblique, "but in axis nodes and those on a category"),
-        (("levels",), ~category, "but in nodes on a category"),
-        (("terms",), ~oblique, "but in oblique nodes"),
-    ):
-        for name in names:
-            require(np.array_equal(_nulls(column[name]), null), f"{name} must be null {where}")
+    kind = _kinds(column["kind"], require)
+    leaf, category, oblique = (kind == KINDS.index(name) for name in ("leaf", "category", "oblique"))
+    for kinds in dict.fromkeys(NODE_KINDS.values()):
+        valid = np.array([one in kinds for one in KINDS])[kind]
+        for name in (name for name, own in NODE_KINDS.items() if own == kinds):
+            sound = np.array_equal(as_numpy(column[name].is_valid()), valid)
+            require(sound, f"{name} must be null but in {' and '.join(kinds)} nodes")
     feature = _features(column["feature"], category, leaf, oblique, spec, require)
     levels = check_levels(column["levels"], feature, header.levels, spec, require) if category.any() else None
     terms = check_terms(column["terms"], spec, require) if oblique.any() else None
@@ -134,10 +131,6 @@ def check_batch(
     return Nodes(int(tree[0]), roots, *shared)
 
 
-def _nulls(array: Any) -> NDArray[np.bool_]:
-    return as_numpy(array.is_null())
-
-
 def _numbers(array: Any) -> NDArray[Any]:
     """Values as numpy; where null, anything."""
     if array.null_count == 0:
@@ -146,14 +139,16 @@ def _numbers(array: Any) -> NDArray[Any]:
     return values[array.offset : array.offset + len(array)]
 
 
-def _of_kind(kind: Any, wanted: str, require: Any) -> NDArray[np.bool_]:
+def _kinds(kind: Any, require: Any) -> NDArray[np.int8]:
+    """The kind of each node, as its place in KINDS."""
     names = kind.dictionary.to_pylist()
     index = as_numpy(kind.indices)
     require(
         all(names[i] in KINDS for i in np.unique(index)),
         f"a node is of a kind other than {' or '.join(KINDS)}",
     )
-    return np.array([name == wanted for name in names])[index]  # type: ignore[no-any-return]
+    places: NDArray[np.int8] = np.array([KINDS.index(name) if name in KINDS else 0 for name in names], np.int8)[index]
+    return places
 
 
 def _features(

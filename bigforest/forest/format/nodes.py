@@ -14,7 +14,7 @@ from bigforest.common.arrow_arrays import arrow_array, bitmap
 from bigforest.forest.format.files import write_tables
 from bigforest.forest.format.levels import levels_column
 from bigforest.forest.format.lists import cut_lists, join_fields
-from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES, KINDS, NODES, nodes_schema
+from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, nodes_schema
 from bigforest.forest.format.terms import terms_column
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
 from bigforest.schema.config import TrainConfig
@@ -163,39 +163,45 @@ def _nodes_table(
     """
     schema, names = nodes_schema(spec), [feature.name for feature in spec.features]
     size = nodes.feature.size
-    leaf, oblique = nodes.feature == LEAF, nodes.feature == OBLIQUE
-    kind = (~leaf).astype(np.int8)  # places in KINDS
-    inner = on_value = on_feature = on_levels = bitmap(~leaf)
+    kind = (nodes.feature != LEAF).astype(np.int8)  # places in KINDS
+    kinds = {"axis"}
     if nodes.levels is not None:
-        category = np.diff(nodes.levels.start) > 0
-        kind += category  # such a node is none of the others
-        on_value, on_levels = bitmap(~(leaf | category)), bitmap(category)
+        kind += np.diff(nodes.levels.start) > 0  # such a node is none of the others
+        kinds.add("category")
     if nodes.terms is not None:
-        kind[oblique] = 3
-        on_feature = bitmap(~(leaf | oblique))
+        kind[nodes.feature == OBLIQUE] = KINDS.index("oblique")
+        kinds.add("oblique")
+    bitmaps: dict[tuple[str, ...], pa.Buffer] = {}
+
+    def valid(name: str) -> pa.Buffer:
+        """Which nodes have a value in this column; several columns share a bitmap."""
+        own = tuple(one for one in NODE_KINDS[name] if one in kinds)
+        if own not in bitmaps:
+            bitmaps[own] = bitmap(np.array([one in own for one in KINDS])[kind])
+        return bitmaps[own]
+
+    def where(name: str, values: NDArray[Any]) -> pa.Array:
+        """The column `name` of numbers, null in the nodes of other kinds."""
+        return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), size, [valid(name), pa.py_buffer(values)])
+
     columns = {
         "tree": arrow_array(tree),
         "node": arrow_array(number),
-        "left": _where(inner, nodes.left),
-        "right": _where(inner, nodes.right),
+        "left": where("left", nodes.left),
+        "right": where("right", nodes.right),
         "depth": arrow_array(nodes.depth),
         "kind": _named(arrow_array(kind), KINDS),
-        "feature": _named(_where(on_feature, nodes.feature), names),
-        "threshold": _where(on_value, nodes.threshold),
-        "default_left": pa.Array.from_buffers(pa.bool_(), size, [on_feature, bitmap(nodes.default_left)]),
-        "levels": levels_column(nodes.levels, on_levels, nodes.feature, levels, spec, NODES.field("levels").type),
+        "feature": _named(where("feature", nodes.feature), names),
+        "threshold": where("threshold", nodes.threshold),
+        "default_left": pa.Array.from_buffers(pa.bool_(), size, [valid("default_left"), bitmap(nodes.default_left)]),
+        "levels": levels_column(nodes.levels, valid("levels"), nodes.feature, levels, spec, NODES.field("levels").type),
         "terms": terms_column(nodes.terms, size, names, NODES.field("terms").type),
-        "gain": _where(inner, nodes.gain),
+        "gain": where("gain", nodes.gain),
         "weight": arrow_array(nodes.weight),
         "counts": _counts_column(nodes.counts, schema.field("counts").type),
         "value": pa.nulls(size, pa.float64()) if nodes.value is None else arrow_array(nodes.value),
     }
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
-
-
-def _where(there: pa.Buffer, values: NDArray[Any]) -> pa.Array:
-    """A column that is null but where a bitmap says so; several columns share one."""
-    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [there, pa.py_buffer(values)])
 
 
 def _named(places: pa.Array, names: Sequence[str]) -> Any:

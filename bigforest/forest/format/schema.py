@@ -1,18 +1,23 @@
 """The forest as a table. This module *is* the description of the files of a forest directory, format version 3.
 
-    trees/part-NNNNNNN.parquet  NODES: a row per node, trees and nodes ascending; NNNNNNN is the part's first tree
-    features.parquet            FEATURES: a row per feature, in the order of the training table
-    levels.parquet              bigforest/store/levels.py LEVELS: a row per level; only of forests with categories
-    ranks.parquet               RANKS: a row per distinct value of a feature; only of forests grown on ranks
-    boosting.parquet            BOOSTING: a row per tree; only of boosted forests (sampling arc-x4 and adaboost)
-    run.parquet                 RUN: a row per stage of the run that grew the forest
-    tuning/candidates.parquet   TUNING: a row per candidate; only of forests that were chosen with tune
-    oob/rows.parquet            oob_rows(...): a row per training row, of the first 262,144; those after them are in
+FILES has the columns of each file. What is written, checked and documented (docs/reference/files.md) follows from it.
+
+    trees/part-NNNNNNN.parquet  a row per node, trees and nodes ascending; NNNNNNN is the part's first tree
+    features.parquet            a row per feature, in the order of the training table
+    levels.parquet              a row per level; only of forests with categories
+    ranks.parquet               a row per distinct value of a feature; only of forests grown on ranks
+    boosting.parquet            a row per tree; only of boosted forests (sampling arc-x4 and adaboost)
+    run.parquet                 a row per stage of the run that grew the forest
+    tuning/candidates.parquet   a row per candidate; only of forests that were chosen with tune
+    validation/curve.parquet    a row per tree; only with a validation set
+    oob/rows.parquet            a row per training row, of the first 262,144; those after them are in
                                 oob/rows-NNNNNNN.parquet, NNNNNNN being 1 and so on
-    oob/curve.parquet           CURVE: a row per tree; NUMBER_CURVE for regression
-    oob/confusion.parquet       confusion(...): a row per pair of true and predicted class that occurs; only of classes
-    oob/metrics.parquet         metrics(...): a row per class, and one for all; NUMBER_METRICS: one of numbers
-    oob/votes/part-NNNNNNN.parquet  VOTES: a row per tree and row that is not in its bag; only with keep_votes
+    oob/curve.parquet           a row per tree
+    oob/confusion.parquet       a row per pair of true and predicted class that occurs; only of classes
+    oob/metrics.parquet         a row per class, and one for all; one of numbers
+    oob/votes/part-NNNNNNN.parquet  a row per tree and row that is not in its bag; only with keep_votes
+    targets/values.parquet      a row per different target; only with keep_targets, as are
+    targets/part-NNNNNNN.parquet    a row per leaf, in the order of trees and nodes
 
 A forest grown without bootstrap has no folder oob. Every file carries its version, its kind, the dataspec and the
 configuration in its Parquet schema metadata: see files.py.
@@ -24,7 +29,9 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from bigforest.common.arrow_arrays import Column, schema_of
 from bigforest.schema.dataspec import DataSpec
+from bigforest.store.levels import LEVEL_COLUMNS
 
 KINDS = ("leaf", "axis", "category", "oblique")
 
@@ -34,249 +41,337 @@ METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 GROUP_NODES = 1 << 17
 GROUP_ENTRIES = 1 << 21
 
-# tree, node     node is the number in preorder within its tree; the root is 0
-# left, right    node numbers of the children, null in a leaf; left is always node + 1
-# depth          0 for the root
-# kind           "leaf", "axis" (feature <= threshold goes left), "category" (the levels say what goes where), or
-#                "oblique" (the projection on the terms <= threshold goes left; NaN goes right)
-# feature        name of the feature; null but in axis nodes and those on a category
-# threshold      null but in axis and oblique nodes; infinite where all values go left, and missing ones right
-# default_left   where a row goes whose value is missing; on a category where levels go that are not listed, among them
-#                those not seen in training. Null in leaves and oblique nodes
-# levels         levels of a category, ascending; null is the missing one, which comes first. Rows of these levels go
-#                right if default_left, else left. Null in other nodes
-# terms          the direction of an oblique node: features, in the order of the training table, each once, and their
-#                weights, finite and not 0; null in other nodes. The projection is the sum of weight * value in this
-#                order, in float64
-# gain           decrease of impurity: the node's minus the children's, weighted by bag rows; null in a leaf
-# weight         rows of the bag in the node, repeats counted; where rows have weights, these, in steps of WeightSpec
-# counts         the same by class, in the order of the dataspec's classes; null for regression. uint64
-#                where weights are wide (nodes_schema)
-# value          mean of the target in the node, weighted by bag rows; null where classes are predicted
-NODES = pa.schema(
-    [
-        pa.field("tree", pa.uint32(), nullable=False),
-        pa.field("node", pa.uint32(), nullable=False),
-        pa.field("left", pa.uint32()),
-        pa.field("right", pa.uint32()),
-        pa.field("depth", pa.uint32(), nullable=False),
-        pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
-        pa.field("feature", pa.dictionary(pa.int32(), pa.string())),
-        pa.field("threshold", pa.float64()),
-        pa.field("default_left", pa.bool_()),
-        pa.field("levels", pa.list_(pa.string())),
-        pa.field("terms", pa.list_(pa.struct([("feature", pa.string()), ("weight", pa.float64())]))),
-        pa.field("gain", pa.float64()),
-        pa.field("weight", pa.uint64(), nullable=False),
-        pa.field("counts", pa.list_(pa.field("element", pa.uint32(), nullable=False))),
-        pa.field("value", pa.float64()),
-    ]
-)
+# The columns of nodes that are null but in nodes of these kinds. An axis node sends a row left where its feature is at
+# most the threshold, an oblique one where its projection is, the sum of weight * value in the order of the terms, in
+# float64 (NaN goes right), one on a category by its levels.
+_SPLITS = ("axis", "category", "oblique")
+NODE_KINDS: dict[str, tuple[str, ...]] = {
+    "left": _SPLITS,
+    "right": _SPLITS,
+    "feature": ("axis", "category"),
+    "threshold": ("axis", "oblique"),
+    "default_left": ("axis", "category"),
+    "levels": ("category",),
+    "terms": ("oblique",),
+    "gain": _SPLITS,
+}
+
+_TREE = Column("tree", pa.uint32(), "number of the tree, from 0")
+_ROW = Column("row", pa.uint64(), "number of the row in the training data, from 0")
+_FEATURE = Column("feature", pa.uint32(), "position in the training table")
+_TREES = Column("trees", pa.uint32(), "number of trees, counted from the first")
+_REACHED = Column("rows", pa.uint64(), "rows that at least one of them did not see")
+_OUT_OF_BAG = Column("rows", pa.uint64(), "rows that at least one tree did not see")
+
+# In the place of the type of the target, which no column has otherwise.
+LABEL = pa.binary()
+SPREAD = "spread"
 
 
-def nodes_schema(spec: DataSpec) -> pa.Schema:
-    """NODES for the forest of a table: counts have 64 bits where its weights are wide."""
-    if not spec.wide_weights:
-        return NODES
-    wide = pa.list_(pa.field("element", pa.uint64(), nullable=False))
-    return NODES.set(NODES.get_field_index("counts"), pa.field("counts", wide))
+def _counts(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", kind, nullable=False))
 
 
-# codes          number of distinct values (of codes, where max_bins capped them) in the training table
-# importance     share of the feature in the total decrease of impurity: the sum of gain * weight over the nodes that
-#                split on it, over the same sum for all nodes; all 0 when no split decreased anything
-FEATURES = pa.schema(
-    [
-        pa.field("feature", pa.uint32(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("dtype", pa.string(), nullable=False),
-        pa.field("codes", pa.uint64(), nullable=False),
-        pa.field("importance", pa.float64(), nullable=False),
-    ]
-)
+FILES: dict[str, tuple[Column, ...]] = {
+    "trees/part-NNNNNNN.parquet": (
+        _TREE,
+        Column("node", pa.uint32(), "number of the node in preorder within its tree; the root is 0"),
+        Column("left", pa.uint32(), "node number of the left child, always `node` + 1; null in a leaf", null=True),
+        Column("right", pa.uint32(), "node number of the right child; null in a leaf", null=True),
+        Column("depth", pa.uint32(), "level; the root has 0"),
+        Column("kind", pa.dictionary(pa.int8(), pa.string()), "`leaf`, `axis`, `category` or `oblique`"),
+        Column(
+            "feature",
+            pa.dictionary(pa.int32(), pa.string()),
+            "name of the feature; null except in axis and category nodes",
+            null=True,
+        ),
+        Column(
+            "threshold",
+            pa.float64(),
+            "a row goes left where its value, or its projection, is at most this; infinite where all values go left; "
+            "null except in axis and oblique nodes",
+            null=True,
+        ),
+        Column(
+            "default_left",
+            pa.bool_(),
+            "whether rows go left whose value is missing, or on a category whose level is not listed, as those not "
+            "seen in training; null in leaves and oblique nodes",
+            null=True,
+        ),
+        Column(
+            "levels",
+            pa.list_(pa.string()),
+            "on a category: rows of these levels go right if `default_left`, else left; ascending, null stands for "
+            "missing and comes first; null in others",
+            null=True,
+        ),
+        Column(
+            "terms",
+            pa.list_(pa.struct([("feature", pa.string()), ("weight", pa.float64())])),
+            "the projection of an oblique node: weights are finite and not 0, features in the order of training, each "
+            "once; null in others",
+            null=True,
+        ),
+        Column(
+            "gain",
+            pa.float64(),
+            "decrease of impurity: the node's minus its children's, weighted by bag rows; null in a leaf",
+            null=True,
+        ),
+        Column(
+            "weight",
+            pa.uint64(),
+            "bag rows in the node, repeats counted; where rows have weights, these in steps (`spec`)",
+        ),
+        Column(
+            "counts",
+            _counts(pa.uint32()),
+            "the same by class, in the order of the classes in `spec`, list of uint64 where weights are wide; null for "
+            "regression",
+            null=True,
+        ),
+        Column(
+            "value",
+            pa.float64(),
+            "mean of the target, weighted by bag rows; null where classes are predicted",
+            null=True,
+        ),
+    ),
+    "features.parquet": (
+        _FEATURE,
+        Column("name", pa.string(), "name of the column"),
+        Column("kind", pa.string(), "`numeric` or `category`"),
+        Column("dtype", pa.string(), "Polars type in the training table"),
+        Column("codes", pa.uint64(), "distinct values, or bins where `max_bins` capped them"),
+        Column(
+            "importance",
+            pa.float64(),
+            "share of the feature in all decrease of impurity, nodes weighted by bag rows; the features of an oblique "
+            "node share equally; 0 for all where no split decreased anything",
+        ),
+    ),
+    "levels.parquet": LEVEL_COLUMNS,
+    "ranks.parquet": (
+        _FEATURE,
+        Column("value", pa.float64(), "ascending within a feature"),
+        Column("rank", pa.float64(), "average rank of its rows, from 1"),
+    ),
+    "boosting.parquet": (
+        _TREE,
+        Column(
+            "error",
+            pa.float64(),
+            "weight of the rows that the tree is wrong on, as a share of the weight of all rows, by the weights of its "
+            "bag's draw",
+        ),
+        Column("vote", pa.float64(), "factor of the votes of the tree, above 0; 1 with `arc-x4`"),
+    ),
+    "run.parquet": (
+        Column(
+            "stage",
+            pa.string(),
+            "`encode`, `compile` (kernels, or reading them from the cache), `grow`, `oob`, `targets`, `validate`, "
+            "`prune`, `calibrate`",
+        ),
+        Column("seconds", pa.float64(), "wall time"),
+        Column("threads", pa.uint32(), "worker threads"),
+        *(Column(name, pa.string(), "version") for name in ("bigforest", "python", "numpy", "numba", "polars")),
+        Column("config", pa.string(), "the options as JSON"),
+    ),
+    "oob/rows.parquet": (
+        _ROW,
+        Column("truth", LABEL, "label of the row"),
+        Column("prediction", LABEL, "vote of the trees that did not see the row; null where there is none", null=True),
+        Column("trees", pa.uint32(), "number of those trees"),
+        Column(
+            "p_<class>",
+            pa.float64(),
+            "their mean posterior (vote soft) or share of votes (hard); null where there is none",
+            null=True,
+        ),
+    ),
+    "oob/rows.parquet of numbers": (
+        _ROW,
+        Column("truth", pa.float64(), "regression target of the row"),
+        Column(
+            "prediction",
+            pa.float64(),
+            "mean of what the trees predict that did not see the row; null where there is none",
+            null=True,
+        ),
+        Column("trees", pa.uint32(), "number of those trees"),
+        Column(
+            SPREAD,
+            pa.float64(),
+            "standard deviation of what they predict with leaves as grown; null where there are fewer than two. Older "
+            "forests lack it",
+            null=True,
+        ),
+    ),
+    "oob/curve.parquet": (
+        _TREES,
+        Column(
+            "error",
+            pa.float64(),
+            "share of rows, by weight, that they predict wrongly out of bag; null while `rows` is 0",
+            null=True,
+        ),
+        _REACHED,
+    ),
+    "oob/curve.parquet of numbers": (
+        _TREES,
+        Column("mse", pa.float64(), "mean squared error, rows by weight; null while `rows` is 0", null=True),
+        _REACHED,
+    ),
+    "oob/confusion.parquet": (
+        Column("truth", LABEL, "class of the rows"),
+        Column("prediction", LABEL, "predicted class"),
+        Column("rows", pa.uint64(), "number of rows"),
+        Column("weight", pa.float64(), "sum of their weights"),
+    ),
+    "oob/metrics.parquet": (
+        Column("class", LABEL, "the class; null in the last row", null=True),
+        _OUT_OF_BAG._replace(meaning="rows of the class that at least one tree did not see"),
+        Column("predicted", pa.uint64(), "rows voted to be of the class"),
+        Column(
+            "precision",
+            pa.float64(),
+            "0 where it would divide by 0; for all the mean over classes that occur (macro)",
+            null=True,
+        ),
+        Column("recall", pa.float64(), "likewise", null=True),
+        Column("f1", pa.float64(), "likewise", null=True),
+        Column("log_loss", pa.float64(), "mean of -ln p(truth), p clipped to [eps, 1 - eps]", null=True),
+        Column(
+            "brier",
+            pa.float64(),
+            "mean squared error of p; for all the sum over the classes, halved where they are two",
+            null=True,
+        ),
+        Column(
+            "auc",
+            pa.float64(),
+            "area under the ROC curve of the second class; null unless there are two classes",
+            null=True,
+        ),
+    ),
+    "oob/metrics.parquet of numbers": (
+        _OUT_OF_BAG,
+        Column(
+            "r2",
+            pa.float64(),
+            "share of the variance explained, by scikit-learn's definition, rows by their weights",
+            null=True,
+        ),
+        Column("mse", pa.float64(), "mean squared error", null=True),
+        Column("mae", pa.float64(), "mean absolute error", null=True),
+    ),
+    "oob/votes/part-NNNNNNN.parquet": (
+        _TREE,
+        _ROW,
+        Column("leaf", pa.uint32(), "number of the leaf, in the tree, in which the row ends: `node` of `trees/`"),
+    ),
+    "validation/curve.parquet": (
+        _TREES,
+        Column("error", pa.float64(), "share of the rows they answer wrongly or reject"),
+        Column("rejected", pa.uint64(), "rows they reject, because classes have equal votes"),
+        Column("rows", pa.uint64(), "rows that have a label"),
+    ),
+    "tuning/candidates.parquet": (
+        Column("candidate", pa.string(), "its name"),
+        Column("options", pa.string(), "its own options of training, as a JSON object"),
+        Column("trees", pa.uint32(), "trees that it had in its last round"),
+        Column("metric", pa.string(), "what the losses are"),
+        Column(
+            "loss",
+            pa.float64(),
+            "out of bag after its last round; null for one that could not be grown, as are the next two",
+            null=True,
+        ),
+        Column("difference", pa.float64(), "how far its loss is above the least of that round", null=True),
+        Column("standard_error", pa.float64(), "of the difference, paired by row", null=True),
+        Column(
+            "cross_fitted",
+            pa.float64(),
+            "of the winner, the loss of the choice, each half of the rows by what the other half chooses; null for the "
+            "others",
+            null=True,
+        ),
+        Column("seconds", pa.float64(), "time spent on it"),
+        Column("bytes", pa.uint64(), "size of its trees"),
+        Column("retired", pa.string(), "why it retired; null for those that finished", null=True),
+        Column("winner", pa.bool_(), "whether it is this forest"),
+    ),
+    "targets/values.parquet": (Column("value", pa.float64(), "ascending"),),
+    "targets/part-NNNNNNN.parquet": (
+        _TREE,
+        Column("node", pa.uint32(), "number of the leaf"),
+        Column(
+            "targets",
+            _counts(pa.uint32()),
+            "which targets its bag rows have: rows of `values.parquet` from 0, ascending, each once",
+        ),
+        Column(
+            "weights",
+            _counts(pa.uint32()),
+            "bag rows with each of them, repeats and weights counted; wide weights in proportion, 2**32 together at "
+            "most",
+        ),
+    ),
+}
 
-# error          share of the validation rows whose answer by the first `trees` trees is wrong, or missing
-# rejected       rows whose answer is missing, because classes have equal votes
-# rows           rows with a label
+NODES = schema_of(FILES["trees/part-NNNNNNN.parquet"])
+FEATURES = schema_of(FILES["features.parquet"])
+RANKS = schema_of(FILES["ranks.parquet"])
+BOOSTING = schema_of(FILES["boosting.parquet"])
+RUN = schema_of(FILES["run.parquet"])
+CURVE = schema_of(FILES["oob/curve.parquet"])
+NUMBER_CURVE = schema_of(FILES["oob/curve.parquet of numbers"])
+NUMBER_METRICS = schema_of(FILES["oob/metrics.parquet of numbers"])
+VOTES = schema_of(FILES["oob/votes/part-NNNNNNN.parquet"])
+VALIDATION = schema_of(FILES["validation/curve.parquet"])
 VALIDATION_KIND = "validation-curve"
-VALIDATION = pa.schema(
-    [
-        pa.field("trees", pa.uint32(), nullable=False),
-        pa.field("error", pa.float64(), nullable=False),
-        pa.field("rejected", pa.uint64(), nullable=False),
-        pa.field("rows", pa.uint64(), nullable=False),
-    ]
-)
-
-# What a tuned forest was chosen from: one row per candidate in their order.
-# options         its own, a JSON object
-# loss            what `metric` says, out of bag, after its last round; null for one that could not be grown, as are the
-#                 next two
-# difference      how far that is above the least; standard_error: of the difference, paired by row
-# cross_fitted    of the winner: the loss of the choice, each half of the rows by what the other half chooses
-# bytes           of its forest; seconds: spent on it
-# retired         why it grew no more; null for those that finished
+TUNING = schema_of(FILES["tuning/candidates.parquet"])
 TUNING_KIND = "tuning"
-TUNING = pa.schema(
-    [
-        pa.field("candidate", pa.string(), nullable=False),
-        pa.field("options", pa.string(), nullable=False),
-        pa.field("trees", pa.uint32(), nullable=False),
-        pa.field("metric", pa.string(), nullable=False),
-        pa.field("loss", pa.float64()),
-        pa.field("difference", pa.float64()),
-        pa.field("standard_error", pa.float64()),
-        pa.field("cross_fitted", pa.float64()),
-        pa.field("seconds", pa.float64(), nullable=False),
-        pa.field("bytes", pa.uint64(), nullable=False),
-        pa.field("retired", pa.string()),
-        pa.field("winner", pa.bool_(), nullable=False),
-    ]
-)
+TARGET_VALUES = schema_of(FILES["targets/values.parquet"])
+LEAF_TARGETS = schema_of(FILES["targets/part-NNNNNNN.parquet"])
 
 # The stages by which a pruned and a calibrated forest are known, and one that is shrunk by a lambda of the user's.
 PRUNED = "prune"
 CALIBRATED = "calibrate"
 SHRUNK = "shrink"
 
-# value          different targets of the training table, ascending
-TARGET_VALUES = pa.schema([pa.field("value", pa.float64(), nullable=False)])
 
-# node           number of a leaf in its tree; leaves come in the order of trees and nodes
-# targets        places in TARGET_VALUES of the targets of its bag rows, ascending, each once
-# weights        bag rows with this target, repeats and weights counted; wide weights in proportion, 2**32 together at
-#                most
-LEAF_TARGETS = pa.schema(
-    [
-        pa.field("tree", pa.uint32(), nullable=False),
-        pa.field("node", pa.uint32(), nullable=False),
-        pa.field("targets", pa.list_(pa.field("element", pa.uint32(), nullable=False)), nullable=False),
-        pa.field("weights", pa.list_(pa.field("element", pa.uint32(), nullable=False)), nullable=False),
-    ]
-)
-
-# error          share of the weight of all rows that the tree is wrong on, by the weights its bag was drawn by
-# vote           the weight of the tree's vote, above 0: 1 with arc-x4, see sampling/boosting.py
-BOOSTING = pa.schema(
-    [
-        pa.field("tree", pa.uint32(), nullable=False),
-        pa.field("error", pa.float64(), nullable=False),
-        pa.field("vote", pa.float64(), nullable=False),
-    ]
-)
-
-# value          distinct values of the training table, ascending; both ends of the bins where max_bins capped them
-# rank           average rank of its rows, from 1
-RANKS = pa.schema(
-    [
-        pa.field("feature", pa.uint32(), nullable=False),
-        pa.field("value", pa.float64(), nullable=False),
-        pa.field("rank", pa.float64(), nullable=False),
-    ]
-)
-
-# seconds        wall time of the stage
-# config         TrainConfig as JSON; the other columns are versions of the software that ran
-RUN = pa.schema(
-    [
-        pa.field("stage", pa.string(), nullable=False),
-        pa.field("seconds", pa.float64(), nullable=False),
-        pa.field("threads", pa.uint32(), nullable=False),
-        pa.field("bigforest", pa.string(), nullable=False),
-        pa.field("python", pa.string(), nullable=False),
-        pa.field("numpy", pa.string(), nullable=False),
-        pa.field("numba", pa.string(), nullable=False),
-        pa.field("polars", pa.string(), nullable=False),
-        pa.field("config", pa.string(), nullable=False),
-    ]
-)
-
-# error          share of the rows, by weight, whose vote by the first `trees` trees is wrong; null while rows is 0
-# rows           rows left out of the bag of at least one of those trees
-CURVE = pa.schema(
-    [
-        pa.field("trees", pa.uint32(), nullable=False),
-        pa.field("error", pa.float64()),
-        pa.field("rows", pa.uint64(), nullable=False),
-    ]
-)
+def nodes_schema(spec: DataSpec) -> pa.Schema:
+    """NODES for the forest of a table: counts have 64 bits where its weights are wide."""
+    if not spec.wide_weights:
+        return NODES
+    return NODES.set(NODES.get_field_index("counts"), pa.field("counts", _counts(pa.uint64())))
 
 
-# mse            mean squared error of these rows, by their weights; null while rows is 0
-NUMBER_CURVE = pa.schema([pa.field("mse", field.type) if field.name == "error" else field for field in CURVE])
-
-# r2, mse, mae   see metrics/numbers.py NumberMetrics, rows by their weights; null while no row is out of bag, r2 also
-#                for one alone
-NUMBER_METRICS = pa.schema(
-    [
-        pa.field("rows", pa.uint64(), nullable=False),
-        pa.field("r2", pa.float64()),
-        pa.field("mse", pa.float64()),
-        pa.field("mae", pa.float64()),
-    ]
-)
-
-
-# row            number of the row in the training data, from 0, as in oob_rows
-# leaf           number in the tree of the leaf in which the row ends, as in NODES
-VOTES = pa.schema(
-    [
-        pa.field("tree", pa.uint32(), nullable=False),
-        pa.field("row", pa.uint64(), nullable=False),
-        pa.field("leaf", pa.uint32(), nullable=False),
-    ]
-)
-
-
-# Standard deviation of what the trees that voted on a row predict as grown; null where fewer than two did. Forests of
-# before it was written lack the column.
-SPREAD = "spread"
-
-
-def oob_rows(label: pa.DataType, probabilities: Iterable[str]) -> pa.Schema:
+def oob_rows(label: pa.DataType, shares: Iterable[str]) -> pa.Schema:
     """Schema of oob/rows.parquet for a target of Arrow type `label`: that of its classes, or float64 of numbers.
 
-    row: number of the row in the training data, from 0. prediction: null when the row is in every bag. trees: how many
-    trees voted. p_<class>: mean posterior of those trees (vote "soft") or share of their votes ("hard"); null as above.
-    Of numbers there is SPREAD in their place.
+    shares  the columns after the others, all of float64: p_<class> of each class, or SPREAD of numbers.
     """
-    return pa.schema(
-        [
-            pa.field("row", pa.uint64(), nullable=False),
-            pa.field("truth", label, nullable=False),
-            pa.field("prediction", label),
-            pa.field("trees", pa.uint32(), nullable=False),
-            *(pa.field(name, pa.float64()) for name in probabilities),
-        ]
-    )
+    *columns, share = FILES["oob/rows.parquet"]
+    return _with_label([*columns, *(share._replace(name=name) for name in shares)], label)
 
 
 def confusion(label: pa.DataType) -> pa.Schema:
-    """Schema of oob/confusion.parquet: rows of class `truth` voted to be `prediction`, where any,
-    and their weight."""
-    return pa.schema(
-        [
-            pa.field("truth", label, nullable=False),
-            pa.field("prediction", label, nullable=False),
-            pa.field("rows", pa.uint64(), nullable=False),
-            pa.field("weight", pa.float64(), nullable=False),
-        ]
-    )
+    """Schema of oob/confusion.parquet for classes of this Arrow type."""
+    return _with_label(FILES["oob/confusion.parquet"], label)
 
 
 def metrics(label: pa.DataType) -> pa.Schema:
-    """Schema of oob/metrics.parquet: see metrics/classes.py ClassMetrics, rows by their weights.
+    """Schema of oob/metrics.parquet for classes of this Arrow type; see metrics/classes.py ClassMetrics.
 
-    class is null in the last row, of them all.
-
-    Null besides: auc unless there are two classes and both have rows, and all shares while no row is out of bag.
+    Null besides: auc unless both of two classes have rows, and all shares while no row is out of bag.
     """
-    return pa.schema(
-        [
-            pa.field("class", label),
-            pa.field("rows", pa.uint64(), nullable=False),
-            pa.field("predicted", pa.uint64(), nullable=False),
-            *(pa.field(name, pa.float64()) for name in METRICS),
-        ]
-    )
+    return _with_label(FILES["oob/metrics.parquet"], label)
+
+
+def _with_label(columns: Iterable[Column], label: pa.DataType) -> pa.Schema:
+    return schema_of(column._replace(type=label) if column.type == LABEL else column for column in columns)
