@@ -17,6 +17,8 @@ from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_sweep
+from bigforest.schema.dataspec import TargetSpec
+from bigforest.schema.labels import label_series
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.contributions import Points, TreeEdges
@@ -43,18 +45,20 @@ class Contributed(NamedTuple):
 
     exact    Shapley values; else contributions along the path.
     chosen   classes that are explained, by their codes; (0,) for regression.
-    labels   of these; None for regression.
     """
 
     exact: bool
     chosen: tuple[int, ...]
-    labels: tuple[Any, ...] | None
+
+    def labels(self, target: TargetSpec) -> pl.Series | None:
+        """Those of the classes, in the type of the target; None for regression."""
+        return label_series(target).gather(list(self.chosen)) if target.classes else None
 
 
 def plan_contributions(job: ExplainJob, name: str) -> PartPlan:
     """The plan of `contributions`, or of `shap`, which are exact."""
     stock, rows = job.voting, job.described.rows
-    how = Contributed(name == SHAP, *chosen_classes(job))
+    how = Contributed(name == SHAP, chosen_classes(job))
     width, step = _file_shape(job, how)
     plan = plan_sweep(name, stock, job.resources, 32 * step * (width + 8))
     own = row_nanoseconds(stock, how, len(job.described.used)) + _CELL_NS * (width + 8)
@@ -78,7 +82,7 @@ def write_contributions(job: ExplainJob, plan: PartPlan, name: str) -> None:
     Raises ConfigError for exact ones of oblique forests.
     """
     stock, table = job.voting, job.table
-    how = Contributed(name == SHAP, *chosen_classes(job))
+    how = Contributed(name == SHAP, chosen_classes(job))
     if how.exact:
         seconds = math.ceil(job.seconds(plan))
         job.listener(Notice(f"exact contributions of {table.rows} rows take about {seconds} s"))
@@ -99,24 +103,21 @@ def part_name(name: str, begin: int) -> str:
     return f"{name}/part-{begin:010d}"
 
 
-def chosen_classes(job: ExplainJob) -> tuple[tuple[int, ...], tuple[Any, ...] | None]:
-    """Codes and labels of the classes to explain: those requested; else the second of two, or all. Raises
-    ConfigError."""
+def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
+    """Codes of the classes to explain: those requested; else the second of two, or all. Raises ConfigError."""
     classes = job.forest.classes
     if not classes:
-        return (0,), None
+        return (0,)
     wanted = job.options.classes
     if wanted is None:
-        codes = (1,) if len(classes) == 2 else tuple(range(len(classes)))
-        return codes, tuple(classes[code] for code in codes)
+        return (1,) if len(classes) == 2 else tuple(range(len(classes)))
     texts = [str(label) for label in classes]
     wrong = [label for label in wanted if str(label) not in texts]
     if wrong or not wanted:
         rest = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
         what = f"{shown(wrong[0])} is no class of the target" if wrong else "no class was given"
         raise ConfigError(f"{what}; the classes are {', '.join(texts[:_NAMED])}{rest}")
-    codes = tuple(texts.index(str(label)) for label in wanted)
-    return codes, tuple(classes[code] for code in codes)
+    return tuple(texts.index(str(label)) for label in wanted)
 
 
 def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
@@ -240,12 +241,14 @@ def _table(
 ) -> pl.DataFrame:
     base, votes, found = parts
     rows, classes = votes.shape
+    spec = stock.trees.header.spec
     columns: dict[str, Any] = {"row": np.repeat(np.arange(begin, begin + rows, dtype=np.uint64), classes)}
-    if how.labels is not None:
-        columns["class"] = pl.Series(list(how.labels)).gather(np.tile(np.arange(classes), rows))
+    labels = how.labels(spec.target)
+    if labels is not None:
+        columns["class"] = labels.gather(np.tile(np.arange(classes), rows))
     columns["base"] = np.tile(base, rows)
     place_of = {place: at for at, place in enumerate(table.used)}
-    for place, feature in enumerate(stock.trees.header.spec.features):
+    for place, feature in enumerate(spec.features):
         own = found[:, place_of[place]] if place in place_of else np.zeros((rows, classes))
         columns[f"c_{feature.name}"] = own.reshape(-1)
     columns["prediction"] = votes.reshape(-1)

@@ -21,7 +21,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
 from bigforest.explain.contributions import Contributed, chosen_classes, forget_trees, trees_in_order
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.row_table import RowTable, row_ranges, sampled
+from bigforest.explain.row_table import RowTable, row_ranges, sampled, unused_values
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep
 from bigforest.metrics.quantile_grid import quantile_grid
 
@@ -72,7 +72,7 @@ def plan_dependence(job: ExplainJob, name: str) -> PartPlan:
     """The plan of `dependence` or `effects`, for the most values that each feature may have."""
     local = name == EFFECTS
     stock, chosen = job.voting, _chosen(job, local)
-    classes = len(chosen_classes(job)[0])
+    classes = len(chosen_classes(job))
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
     points = [math.prod(_most_values(job, feature, rows) for feature in own) for own in chosen]
     cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
@@ -92,14 +92,14 @@ def _most_values(job: ExplainJob, name: str, rows: int) -> int:
 
 def _piece_rows(points: int, classes: int) -> int:
     """Rows of a task, where a curve has as many points."""
-    return max(1, min(_PIECE_ROWS, _PIECE_CELLS // (points * classes)))
+    return max(1, min(_PIECE_ROWS, _PIECE_CELLS // max(1, points * classes)))
 
 
 def write_dependence(job: ExplainJob, plan: PartPlan, name: str) -> None:
     """`dependence` of single features, `dependence-pairs` of two, and `individual` curves; or `effects` of single
     features and `effects-pairs` of two, all of them numbers."""
     local = name == EFFECTS
-    how = Contributed(False, *chosen_classes(job))
+    how = Contributed(False, chosen_classes(job))
     chosen, table = _chosen(job, local), job.table
     options = job.options
     settings = repr((how, chosen, options.grid, options.sample, options.seed, options.individual))
@@ -111,7 +111,7 @@ def write_dependence(job: ExplainJob, plan: PartPlan, name: str) -> None:
     rows = sampled(table.rows, options.sample or _SAMPLE, options.seed)
     curves = [_curve(job, own, rows, local) for own in chosen]
     sums = _sums(job, plan, name, how, curves, rows)
-    labels = how.labels or (None,)
+    labels = how.labels(job.forest.spec.target)
     for width, suffix in ((1, ""), (2, "-pairs")):
         some = [
             (_effects if local else _means)(curve, own, job, labels)
@@ -150,22 +150,26 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
 def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], local: bool) -> Curve:
     table = job.table
     places = tuple(job.options.places(names, job.forest.spec, "features"))
-    grids = tuple(_grid(job, table, place, rows) for place in places)
+    grids = tuple(_grid(job, table, place, rows, local) for place in places)
     return Curve(names, places, grids, local)
 
 
-def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32], local: bool) -> NDArray[np.float64]:
     """Values of a feature among the rows: all, or as many quantiles as requested, each of them a value; all
-    levels that the rows have."""
+    levels that the rows have. One value for local effects of a feature that no tree uses: there are none."""
     feature = job.forest.spec.features[place]
-    if place not in table.used:
-        return np.zeros(1)
-    values = table.values()[rows, table.used.index(place)].astype(np.float64)
+    if place in table.used:
+        values = table.values()[rows, table.used.index(place)].astype(np.float64)
+    else:
+        assert job.source is not None
+        values = unused_values(job.forest, job.source, place, rows)
     found = np.unique(values[~np.isnan(values)])
     if feature.kind == "category":
         return found[found < feature.codes]
     if found.size > job.options.grid:
         found = quantile_grid(values[~np.isnan(values)], job.options.grid)
+    if local and place not in table.used:
+        found = found[:1]
     return found if found.size else np.zeros(1)
 
 
@@ -301,23 +305,23 @@ def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
     return columns
 
 
-def _table(curve: Curve, job: ExplainJob, labels: tuple[Any, ...], **values: NDArray[Any]) -> pl.DataFrame:
+def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: NDArray[Any]) -> pl.DataFrame:
     """One row per class and point; values are [points, classes]."""
     base = pl.DataFrame(_columns(curve, job))
     pieces = []
-    for k, label in enumerate(labels):
-        told = [] if job.forest.is_regression else [pl.Series("class", [label]).new_from_index(0, base.height)]
+    for k in range(1 if labels is None else len(labels)):
+        told = [] if labels is None else [labels.alias("class").new_from_index(k, base.height)]
         own = [pl.Series(name, np.ascontiguousarray(value[:, k])) for name, value in values.items()]
         pieces.append(base.with_columns(*told, *own))
     return pl.concat(pieces)
 
 
-def _means(curve: Curve, sums: CurveSums, job: ExplainJob, labels: tuple[Any, ...]) -> pl.DataFrame:
+def _means(curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None) -> pl.DataFrame:
     return _table(curve, job, labels, answer=sums.total / np.maximum(sums.rows, 1)[:, None])
 
 
 def _individual(
-    curve: Curve, sums: CurveSums, job: ExplainJob, labels: tuple[Any, ...], rows: NDArray[np.uint32]
+    curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None, rows: NDArray[np.uint32]
 ) -> pl.DataFrame:
     pieces = [
         _table(curve, job, labels, answer=own).with_columns(row=pl.lit(int(row), pl.UInt64))
@@ -326,7 +330,7 @@ def _individual(
     return pl.concat(pieces)
 
 
-def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: tuple[Any, ...]) -> pl.DataFrame:
+def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None) -> pl.DataFrame:
     sizes = [grid.size for grid in curve.grids]
     rows = sums.rows.reshape(sizes)
     change = sums.total / np.maximum(sums.rows, 1)[:, None]
@@ -334,7 +338,7 @@ def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: tuple[Any, 
     for axis in range(len(sizes)):
         effect = np.cumsum(effect, axis=axis)
     effect = _centred(effect, rows) if len(sizes) == 1 else _without_main(effect, rows)
-    counts = np.repeat(sums.rows[:, None], len(labels), axis=1)
+    counts = np.repeat(sums.rows[:, None], effect.shape[-1], axis=1)
     return _table(curve, job, labels, effect=effect.reshape(len(sums.rows), -1), rows=counts)
 
 

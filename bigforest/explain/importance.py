@@ -69,7 +69,9 @@ def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
     trees = len(values)
     if trees < 2:
         return np.full(values.shape[1:], np.nan)
-    spread: NDArray[np.float64] = values.std(axis=0, ddof=1) / np.sqrt(trees)
+    # Of numbers from 0 to 1, whose squares are finite.
+    _, exponent = np.frexp(np.abs(values).max(axis=0))
+    spread: NDArray[np.float64] = np.ldexp(np.ldexp(values, -exponent).std(axis=0, ddof=1), exponent) / np.sqrt(trees)
     return spread
 
 

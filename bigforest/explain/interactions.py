@@ -44,7 +44,7 @@ _PAIR_NS = 1.0
 def plan_interactions(job: ExplainJob) -> PartPlan:
     """The plan of `interactions`."""
     stock, columns, rows = job.voting, len(job.described.used), job.asked(_SAMPLE)
-    how = Contributed(True, *chosen_classes(job))
+    how = Contributed(True, chosen_classes(job))
     cells, step = _piece(job, how)
     plan = plan_sweep("interactions", stock, job.resources, _CELL_BYTES * step * cells, scratch=8 * rows * cells)
     work = stock.load_nanoseconds() + rows * pair_nanoseconds(stock, how, columns)
@@ -66,7 +66,7 @@ def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
     interaction-pairs  the mean over the rows of |interaction|, by class and pair.
     """
     stock, table = job.voting, job.table
-    how, rows = Contributed(True, *chosen_classes(job)), chosen_rows(job, table.rows)
+    how, rows = Contributed(True, chosen_classes(job)), chosen_rows(job, table.rows)
     settings = repr((how, job.options.rows, job.options.sample, job.options.seed))
     if job.folder.has_all(["interactions", "interaction-pairs"], settings):
         return
@@ -183,7 +183,8 @@ def _names(
     """The columns class, feature and other."""
     features = job.forest.spec.features
     names = pl.Series([features[place].name for place in job.table.used], dtype=pl.String)
-    labels = {} if how.labels is None else {"class": pl.Series(list(how.labels)).gather(label)}
+    classes = how.labels(job.forest.spec.target)
+    labels = {} if classes is None else {"class": classes.gather(label)}
     return labels | {"feature": names.gather(first), "other": names.gather(second)}
 
 

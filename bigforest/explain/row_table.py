@@ -146,6 +146,31 @@ def write_row_table(forest: GrownForest, source: Source, table: RowTable, listen
     return table._replace(missing=tuple(names))
 
 
+def unused_values(forest: GrownForest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """The values of some rows, by ascending numbers, of a feature that no tree uses, as `RowTable.values` has others.
+
+    None of them where the table lacks the feature. Raises DataError.
+    """
+    if forest.spec.features[place].home not in source.schema:
+        return np.empty(0)
+    found, reader, used = (
+        check_schema(source.schema, forest.spec, [place]),
+        forest.reader(forest.rule()),
+        np.array([place]),
+    )
+    pieces, begin = [], 0
+    for batch in source.batches(found.columns(used), _BATCH_ROWS):
+        try:
+            cells = reader.frame(batch, found, used)
+        except DataError as error:
+            raise located(error, begin, batch.height) from error
+        own = rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + batch.height)] - begin
+        cells = cells if forest.ranks is None else cells.ranked(forest.ranks, used)
+        pieces.append(cells.columns()[0][own].astype(np.float64))
+        begin += batch.height
+    return np.concatenate(pieces)
+
+
 class _Writer:
     """Writes the files of a RowTable batch by batch."""
 

@@ -284,6 +284,7 @@ def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header, 
     texts: dict[Any, str] = {}
     low: dict[int, float] = {}
     high: dict[int, float] = {}
+    shut: set[int] = set()  # numbers of which a missing value has gone to the other side
     path = []
     while parent[node] >= 0:
         path.append((int(parent[node]), node == parent[node] + 1))
@@ -303,13 +304,14 @@ def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header, 
             high[place] = min(high.get(place, np.inf), bound)
         else:
             low[place] = max(low.get(place, -np.inf), bound)
-        missing = feature.missing and bool(nodes.default_left[at]) == left
-        texts[place] = _interval(feature.name, low.get(place), high.get(place), missing)
+        if not feature.missing or bool(nodes.default_left[at]) != left:
+            shut.add(place)
+        texts[place] = _interval(feature.name, low.get(place), high.get(place), place not in shut)
     return " and ".join(texts.values()) or "all rows"
 
 
 def _interval(name: str, low: float | None, high: float | None, missing: bool) -> str:
-    """Bounds of a number, and whether a missing value passes the last of its conditions."""
+    """Bounds of a number, and whether a missing value passes all of its conditions."""
     if low is None:
         text = f"{name} <= {high!r}"
     elif high is None:

@@ -1,6 +1,7 @@
 """A model of ONNX with the trees of a forest: one tree ensemble of the domain ai.onnx.ml.
 
-Rows are float32 and thresholds rounded down to it, so that no row changes sides, or all is float64.
+Rows are float32 and thresholds rounded down to it, so that no row changes sides, or all is float64. The ensemble is a
+regressor for classes too, with an output for each: a classifier reads sums of two classes as scores above or below 0.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def to_onnx(forest: GrownForest, dtype: str) -> Any:
         raise ConfigError(f"dtype must be float32 or float64, not {dtype!r}")
     refuse_categories(forest, _TO)
     tensor = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
-    attributes = _ensemble(list(exported_trees(forest, _TO)), dtype, forest.is_regression)
-    make = _regressor if forest.is_regression else _classifier
+    attributes = _ensemble(list(exported_trees(forest, _TO)), dtype)
+    make = _number if forest.is_regression else _class
     nodes, outputs = make(onnx, attributes, forest)
     rows = onnx.helper.make_tensor_value_info(_INPUT, tensor, [None, len(forest.spec.features)])
     graph = onnx.helper.make_graph(nodes, "bigforest", [rows], outputs)
@@ -49,17 +50,15 @@ def to_onnx(forest: GrownForest, dtype: str) -> Any:
     return model
 
 
-def _ensemble(trees: list[ExportedTree], dtype: str, regression: bool) -> dict[str, Any]:
-    """The attributes of the tree ensemble: nodes, and what leaves add."""
-    kind = "target" if regression else "class"
+def _ensemble(trees: list[ExportedTree], dtype: str) -> dict[str, Any]:
+    """The attributes of the tree ensemble: nodes, and what leaves add. Raises ConfigError."""
     thresholds = np.concatenate([np.where(tree.left < 0, 0.0, tree.threshold) for tree in trees])
     leaf = np.concatenate([tree.left < 0 for tree in trees])
     number = _concatenate(np.full(tree.nodes, place) for place, tree in enumerate(trees))
     node = _concatenate(np.arange(tree.nodes) for tree in trees)
     votes = np.concatenate([tree.votes for tree in trees])
-    # Every leaf says at least what it votes for, and the first one all classes: of a single one ONNX makes two.
-    said = leaf[:, None] & ((votes != 0.0) | (np.cumsum(leaf)[:, None] == 1) | (votes.shape[1] == 1))
-    at, output = np.nonzero(said)
+    _check_range(votes[leaf], len(trees))
+    at, output = np.nonzero(leaf[:, None] & ((votes != 0.0) | (votes.shape[1] == 1)))
     nodes = {
         "nodes_treeids": number,
         "nodes_nodeids": node,
@@ -68,19 +67,19 @@ def _ensemble(trees: list[ExportedTree], dtype: str, regression: bool) -> dict[s
         "nodes_truenodeids": _concatenate(np.maximum(tree.left, 0) for tree in trees),
         "nodes_falsenodeids": _concatenate(np.maximum(tree.right, 0) for tree in trees),
         "nodes_missing_value_tracks_true": _concatenate(tree.default_left.astype(np.int64) for tree in trees),
-        f"{kind}_treeids": number[at],
-        f"{kind}_nodeids": node[at],
-        f"{kind}_ids": output,
+        "target_treeids": number[at],
+        "target_nodeids": node[at],
+        "target_ids": output,
     }
     attributes: dict[str, Any] = {name: values.tolist() for name, values in nodes.items()}
     weights = votes[at, output]
     if dtype == "float32":
         attributes["nodes_values"] = rounded_down(thresholds).tolist()
-        attributes[f"{kind}_weights"] = weights.astype(np.float32).tolist()
+        attributes["target_weights"] = weights.astype(np.float32).tolist()
     else:
         from_array = library("onnx.numpy_helper", "onnx").from_array
         attributes["nodes_values_as_tensor"] = from_array(thresholds)
-        attributes[f"{kind}_weights_as_tensor"] = from_array(weights)
+        attributes["target_weights_as_tensor"] = from_array(weights)
     return attributes
 
 
@@ -88,37 +87,57 @@ def _concatenate(arrays: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
     return np.concatenate(list(arrays)).astype(np.int64)
 
 
-def _regressor(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[list[Any], list[Any]]:
-    node = onnx.helper.make_node(
+def _check_range(votes: NDArray[np.float64], trees: int) -> None:
+    """Raise ConfigError where float32, which ONNX predicts, has no such numbers, or no sum of one of each tree."""
+    kind = np.finfo(np.float32)
+    largest = float(np.abs(votes).max())
+    if largest * trees > float(kind.max) or 0.0 < largest < float(kind.tiny):
+        raise ConfigError(
+            f"ONNX predicts float32, and numbers of the size of {largest:.2g} are none, or their sums; "
+            "train on the target in another unit"
+        )
+
+
+def _trees(onnx: Any, attributes: dict[str, Any], output: str, targets: int, aggregate: str) -> Any:
+    """The node of the tree ensemble."""
+    return onnx.helper.make_node(
         "TreeEnsembleRegressor",
         [_INPUT],
-        ["prediction"],
+        [output],
         domain="ai.onnx.ml",
-        n_targets=1,
-        aggregate_function="AVERAGE",
+        n_targets=targets,
+        aggregate_function=aggregate,
         **attributes,
     )
+
+
+def _number(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[list[Any], list[Any]]:
+    """The mean over the trees."""
+    node = _trees(onnx, attributes, "prediction", 1, "AVERAGE")
     return [node], [onnx.helper.make_tensor_value_info("prediction", onnx.TensorProto.FLOAT, [None, 1])]
 
 
-def _classifier(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[list[Any], list[Any]]:
-    """The labels by the sums of the votes; shares are these by the number of trees."""
+def _class(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[list[Any], list[Any]]:
+    """The label of the largest sum of votes, the first among ties; shares are the sums by the number of trees."""
     classes = forest.classes
-    if len(classes) < 2:
-        raise ConfigError("ONNX cannot express a forest with a single class")
     if isinstance(classes[0], str):
-        labels, kind = {"classlabels_strings": classes}, onnx.TensorProto.STRING
+        labels, kind = [label.encode() for label in classes], onnx.TensorProto.STRING
     elif isinstance(classes[0], int):  # booleans too: ONNX has no labels that are
-        labels, kind = {"classlabels_int64s": [int(label) for label in classes]}, onnx.TensorProto.INT64
+        labels, kind = [int(label) for label in classes], onnx.TensorProto.INT64
+        if labels[-1] >= 2**63:
+            raise ConfigError(f"ONNX labels rows with integers up to 2**63 - 1, and {labels[-1]} is a class")
     else:
         raise ConfigError(f"ONNX labels rows with text or whole numbers, and {forest.spec.target.name!r} has others")
+    make = onnx.helper.make_node
     count = onnx.helper.make_tensor("trees", onnx.TensorProto.FLOAT, [1], [float(forest.trees)])
+    known = onnx.helper.make_tensor("labels", kind, [len(classes)], labels)
     nodes = [
-        onnx.helper.make_node(
-            "TreeEnsembleClassifier", [_INPUT], [_LABEL, _SUMS], domain="ai.onnx.ml", **labels, **attributes
-        ),
-        onnx.helper.make_node("Constant", [], ["trees"], value=count),
-        onnx.helper.make_node("Div", [_SUMS, "trees"], [_SHARES]),
+        _trees(onnx, attributes, _SUMS, len(classes), "SUM"),
+        make("Constant", [], ["trees"], value=count),
+        make("Constant", [], ["labels"], value=known),
+        make("ArgMax", [_SUMS], ["place"], axis=1, keepdims=0),
+        make("Gather", ["labels", "place"], [_LABEL]),
+        make("Div", [_SUMS, "trees"], [_SHARES]),
     ]
     return nodes, [
         onnx.helper.make_tensor_value_info(_LABEL, kind, [None]),

@@ -26,9 +26,11 @@ def to_sql(forest: GrownForest, table: str, keep: Sequence[str]) -> str:
     _check(features)
     trees = list(exported_trees(forest, _TO))
     names = ["prediction"] if forest.is_regression else proba_names(forest.spec.target)
+    _check_kept(keep, names)
     kept = [quoted(name) for name in keep]
+    inner = names if forest.is_regression else _free_names(keep, len(names))
     means = []
-    for output, name in enumerate(names):
+    for output, name in enumerate(inner):
         votes = "\n  + ".join(_case(tree, output, features) for tree in trees)
         means.append(f"({votes}) / {_number(float(len(trees)))} AS {quoted(name)}")
     columns = ",\n  ".join([*kept, *means])
@@ -36,13 +38,34 @@ def to_sql(forest: GrownForest, table: str, keep: Sequence[str]) -> str:
     head = f"-- {forest.trees} trees of bigforest for {_comment(forest.spec.target.name)}\n"
     if forest.is_regression:
         return f"{head}{query}\n"
-    outer = [*kept, f"{_label(forest.classes, names)} AS {quoted('prediction')}", *map(quoted, names)]
+    shares = [f"{quoted(own)} AS {quoted(name)}" for own, name in zip(inner, names, strict=True)]
+    outer = [*kept, f"{_label(forest.classes, inner)} AS {quoted('prediction')}", *shares]
     return f"{head}SELECT {', '.join(outer)} FROM (\n{query}\n) AS votes\n"
 
 
 def quoted(name: str) -> str:
     """A name in SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def _check_kept(keep: Sequence[str], names: Sequence[str]) -> None:
+    """Raise ConfigError for columns that databases would take for others: most tell no upper from lower case."""
+    taken = {name.casefold() for name in ("prediction", *names)}
+    for name in keep:
+        if name.casefold() in taken:
+            raise ConfigError(
+                f"keep cannot have {name!r}: the query has this column already, if upper and lower case are the same; "
+                "rename it, or drop it from keep"
+            )
+        taken.add(name.casefold())
+
+
+def _free_names(keep: Sequence[str], count: int) -> list[str]:
+    """Names that are none of the kept ones; those of classes may differ in upper and lower case alone."""
+    start = "share"
+    while any(name.casefold().startswith(start) for name in keep):
+        start += "_"
+    return [f"{start}{number}" for number in range(count)]
 
 
 def _check(features: Sequence[FeatureSpec]) -> None:

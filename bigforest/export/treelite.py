@@ -31,7 +31,7 @@ def to_treelite(forest: GrownForest) -> Any:
         tree_annotation=builders.TreeAnnotation(
             num_tree=forest.trees,
             target_id=[0] * forest.trees,
-            class_id=[0 if forest.is_regression else -1] * forest.trees,
+            class_id=[0 if outputs == 1 else -1] * forest.trees,
         ),
         postprocessor=builders.PostProcessorFunc(name="identity" if forest.is_regression else "identity_multiclass"),
         base_scores=[0.0] * outputs,

@@ -146,4 +146,6 @@ def standard_error(influence: NDArray[np.float64], rows: Rows) -> float:
     if rows.group is not None:
         _, place = np.unique(rows.group, return_inverse=True)
         influence = np.bincount(place, influence).astype(np.float64)
-    return math.sqrt(float((influence * influence).sum()))
+    _, exponent = np.frexp(np.abs(influence).max(initial=0.0))
+    influence = np.ldexp(influence, -exponent)  # so that squares are neither infinite nor all 0
+    return math.ldexp(math.sqrt(float((influence * influence).sum())), int(exponent))

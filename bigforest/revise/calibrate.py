@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,14 @@ from bigforest.common.errors import DataError
 from bigforest.common.events import Listener, silent
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.schema import CALIBRATED
+from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.kernels.common.layout import LEAF
-from bigforest.predict.forest import Forest
+from bigforest.predict.forest import Forest, opened_forest
 from bigforest.revise.revision import Revision, revise
 
-_MOST_ROWS = 2**32 - 1
+# Largest count of a class in a node; and where weights are wide.
+_MOST = 2**32 - 1
+_MOST_WIDE = 2**61
 
 
 def calibrate_forest(
@@ -33,7 +37,8 @@ def calibrate_forest(
 ) -> Forest:
     """Estimate the posteriors of the leaves from the rows of `data` that end in them, and write the forest `out`.
 
-    A leaf that no row reaches is kept as it is. The whole forest is in memory.
+    A leaf that no row reaches is kept as it is. All rows have the same weight, also if training had weights. The whole
+    forest is in memory.
 
     The calibrated forest has no out-of-bag report.
 
@@ -56,21 +61,32 @@ def calibrate_forest(
     ------
     ConfigError, DataError, FormatError, OutputExistsError
     """
-    revision = Revision(CALIBRATED, "the secondary set", "calibrating", _calibrated)
+    forest = opened_forest(forest)
+    table = partial(_calibrated, unit=_row_weight(forest))
+    revision = Revision(CALIBRATED, "the secondary set", "calibrating", table)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64]) -> pa.Table:
-    """The table of a part with these counts."""
+def _row_weight(forest: Forest) -> int:
+    """What a row of the secondary set weighs: as rows of training do on average, in the steps of their weights."""
+    return max(1, round(1.0 / weight_unit(forest.spec)))
+
+
+def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:
+    """The table of a part with these counts of rows, each of which weighs `unit`."""
     from bigforest.kernels.predict.accumulate import add_up
 
+    kind = table.schema.field("counts").type
+    most = _MOST if kind.value_type == pa.uint32() else _MOST_WIDE
+    if int(counts.max()) > most // unit:
+        raise DataError(f"more than {most // unit} rows of the secondary set are of one class; take fewer")
+    counts *= unit
     unreached = (part.feature == LEAF) & (counts.sum(axis=1) == 0)
     if unreached.any():
         counts[unreached] = part.counts[unreached]
         add_up(part.starts, part.feature, part.right, counts)
-    kind = table.schema.field("counts").type
-    if kind.value_type == pa.uint32() and counts.max() > _MOST_ROWS:
-        raise DataError(f"more than {_MOST_ROWS} rows of the secondary set are of one class; take fewer")
+        if int(counts.max()) > most:
+            raise DataError(f"more than about {most // unit} rows of the secondary set are of one class; take fewer")
     offsets = arrow_array(np.arange(0, counts.size + 1, counts.shape[1]), pa.int32())
     columns = {
         "counts": pa.ListArray.from_arrays(offsets, arrow_array(counts.ravel(), kind.value_type), type=kind),

@@ -116,6 +116,28 @@ def test_contributions__of_two_classes_are_those_of_the_second() -> None:
         case.forest.explain(case.frame, parts="shap", classes=["middle"])
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pl.Series([2**63 + 5, 7, 2**64 - 1], dtype=pl.UInt64),
+        pl.Series([1, 2, 3], dtype=pl.Int64).cast(pl.Datetime("ns")),
+        pl.Series([1, 2, 3], dtype=pl.Int8),
+    ],
+    ids=["UInt64", "Datetime", "Int8"],
+)
+def test_explain__has_classes_in_the_type_of_the_target(labels: pl.Series) -> None:
+    """Whole numbers beyond 2**63, and times that differ by nanoseconds, are told apart."""
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame({"x": random.normal(size=90), "y": random.normal(size=90)})
+    frame = frame.with_columns(target=labels.gather((frame["x"] > 0).cast(pl.Int32) + (frame["y"] > 0)))
+    forest = bf.train(frame, "target", task="classification", trees=4)
+    parts = ["contributions", "shap", "interactions", "dependence", "effects"]
+    found = forest.explain(frame.head(9), parts=parts, individual=2)
+    for name in (*parts, "individual", "interaction-pairs"):
+        assert found[name]["class"].dtype == labels.dtype
+        assert sorted(found[name]["class"].unique()) == sorted(labels)
+
+
 @pytest.mark.parametrize("part", ["contributions", "shap"])
 def test_contributions__are_the_same_with_any_resources(part: str, monkeypatch: Any) -> None:
     from bigforest.explain import contributions

@@ -140,6 +140,23 @@ def test_dependence__is_the_same_with_any_resources() -> None:
     assert "word" not in first["effects"]["feature"].to_list()
 
 
+def test_dependence__of_features_that_no_tree_uses() -> None:
+    """The prediction does not depend on them, whatever their values; no known level, no line."""
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame({"x": random.normal(size=200), "k": np.full(200, 5.0), "c": random.choice(["a", "b"], 200)})
+    forest = bf.train(frame.with_columns(y=(pl.col("x") > 0) ^ (pl.col("c") == "a")), "y", trees=4)
+    other = frame.with_columns(k=pl.Series(random.choice([3.5, 7.0], 200)), c=pl.lit("z"))
+    found = forest.explain(other, parts=["dependence", "effects"], features=["x", "k"], grid=3)
+    own = found["dependence"].filter(pl.col("feature") == "k")
+    assert own["value"].to_list() == [3.5, 7.0]
+    mean = forest.predict_proba(other).to_series(1).mean()
+    assert own["answer"].to_list() == pytest.approx([mean, mean])
+    assert found["effects"].filter(pl.col("feature") == "k").select("value", "effect", "rows").rows() == [(3.5, 0.0, 0)]
+    assert forest.explain(other, parts="dependence", features=["c"])["dependence"].height == 0
+    lacking = forest.explain(other.drop("k"), parts="dependence", features=["k"])["dependence"]
+    assert lacking["answer"].to_list() == pytest.approx([mean])
+
+
 def test_effects__refuse_categories() -> None:
     case = grown_case(100)
     with pytest.raises(ConfigError, match="word is a category"):

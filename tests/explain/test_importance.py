@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError
+from bigforest.explain.importance import error_over_trees
 from bigforest.forest.inbag import bags_of
 from tests.explain.made import Case, mixed_case, oblique_case, trees_of
 from tests.naive.explain import answers, loss_of, oob_decrease, permuted_change
@@ -302,3 +303,10 @@ def test_naive__loss_of_a_row_is_what_its_leaf_says() -> None:
     tree, row = case.trees[0], case.rows[case.kept[0]]
     answer = answers(tree)[find_leaf(tree, row, case.names)]
     assert loss_of(answer, case.truth[case.kept[0]], "error") in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_error_over_trees__of_numbers_of_any_size(size: float) -> None:
+    values = np.array([[1.0, 0.0, -2.0], [2.0, 0.0, 5.0], [6.0, 0.0, 1.0]])
+    usual = values.std(axis=0, ddof=1) / np.sqrt(3)
+    np.testing.assert_allclose(error_over_trees(values * size), usual * size, rtol=1e-12)

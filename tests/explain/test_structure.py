@@ -99,6 +99,39 @@ def test_rules__are_what_leads_to_the_leaf() -> None:
         assert line["share"] >= 0.5
 
 
+def test_rules__let_a_missing_value_pass_only_where_it_does() -> None:
+    """A missing value that one condition on a number keeps out is not let in by a later one on the same number."""
+    random = np.random.default_rng(0)
+    frame = pl.DataFrame(random.normal(size=(400, 2)), schema=["x", "y"])
+    labels = ((frame["x"] > 0) ^ (frame["y"] > 0)).cast(pl.Int64).alias("target")
+    frame = frame.with_columns(labels, x=frame["x"].set(pl.Series(random.random(400) < 0.2), None))
+    forest = bf.train(frame, "target", trees=5, bootstrap=False)
+    leaves, gone = forest.apply(frame), frame["x"].is_null().to_numpy()
+    told = set()
+    for line in forest.explain(parts="trees", rules=200)["rules"].iter_rows(named=True):
+        on_x = [text for text in line["rule"].split(" and ") if "x" in text.split()[:3] or "(x" in text]
+        passes = all("or missing" in text for text in on_x)
+        told.add(passes)
+        rows = gone & (leaves[:, line["tree"]] == line["node"])
+        assert passes or not rows.any()
+        if passes:  # and every other condition holds of some missing row only where it ends here
+            others = [text for text in line["rule"].split(" and ") if text not in on_x]
+            holds = gone.copy()
+            for text in others:
+                low, high = _bounds(text)
+                holds &= ((frame["y"] > low) & (frame["y"] <= high)).to_numpy()
+            assert np.array_equal(holds, rows)
+    assert told == {True, False}
+
+
+def _bounds(text: str) -> tuple[float, float]:
+    """The bounds of a condition on a number: `y <= 1`, `y > 0`, or `0 < y <= 1`."""
+    words = text.split()
+    if len(words) == 5:
+        return float(words[0]), float(words[4])
+    return (float("-inf"), float(words[2])) if words[1] == "<=" else (float(words[2]), float("inf"))
+
+
 def test_rules__name_levels_missing_values_and_projections(tmp_path: Path) -> None:
     case = mixed_case(tmp_path / "mixed", 5, 3, trees=6)
     rules = " ".join(case.forest.explain(parts="trees", rules=100)["rules"]["rule"].to_list())

@@ -156,6 +156,61 @@ def test_onnx__predicts_the_same(make: Any, dtype: str) -> None:
         check_classes(forest, rows, found[0], found[1], 1e-5)
 
 
+def one_class(rows: int, seed: int) -> pl.DataFrame:
+    """Numbers and a single class."""
+    return numbers_table(rows, seed).with_columns(target=pl.lit("only"))
+
+
+def two_numbers(rows: int, seed: int) -> pl.DataFrame:
+    """Numbers and two classes of whole numbers."""
+    table = numbers_table(rows, seed)
+    late = (table["x"].fill_null(0.0) + table["z"] / 1e7 > table["y"] / 4).cast(pl.Int64)
+    return table.with_columns(target=late * 3 - 1)
+
+
+def two_texts(rows: int, seed: int) -> pl.DataFrame:
+    """Numbers and two classes of text."""
+    return two_numbers(rows, seed).with_columns(target=pl.col("target").replace_strict({-1: "b", 2: "a"}))
+
+
+@pytest.mark.parametrize("options", [{"shrink": "off"}, {"shrink": 3.0}, {"vote": "hard"}], ids=str)
+@pytest.mark.parametrize("make", [two_numbers, two_texts], ids=_name)
+def test_onnx__of_two_classes(make: Any, options: dict[str, Any]) -> None:
+    """Of two classes a classifier of ONNX would take a sum for a score above or below 0."""
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    forest = train(make, **options)
+    rows = rows_at_thresholds(forest, make, True)
+    session = runtime.InferenceSession(forest.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
+    check_classes(forest, rows, *session.run(None, {"X": forest.to_matrix(rows).astype("float32")}), 1e-5)
+
+
+def test_onnx__of_one_class() -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    forest = train(one_class)
+    session = runtime.InferenceSession(forest.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
+    labels, shares = session.run(None, {"X": forest.to_matrix(one_class(50, 2)).astype("float32")})
+    assert set(labels) == {"only"}
+    assert shares.shape == (50, 1)
+    assert (shares == 1.0).all()
+
+
+def test_treelite__of_one_class() -> None:
+    treelite = pytest.importorskip("treelite")
+    forest = train(one_class)
+    found = treelite.gtil.predict(forest.to_treelite(), forest.to_matrix(one_class(50, 2)))
+    assert (found == 1.0).all()
+
+
+@pytest.mark.parametrize("size", [1e-60, 1e38, 1e100])
+def test_onnx__refuses_numbers_that_are_no_float32(size: float) -> None:
+    pytest.importorskip("onnx")
+    forest = train(lambda rows, seed: target_table(rows, seed).with_columns(target=pl.col("target") * size))
+    with pytest.raises(ConfigError, match="ONNX predicts float32, and numbers of the size"):
+        forest.to_onnx()
+
+
 @pytest.mark.parametrize("make", ALL, ids=_name)
 def test_treelite__predicts_the_same(make: Any) -> None:
     treelite = pytest.importorskip("treelite")
@@ -175,6 +230,36 @@ def test_hard_votes__are_counted_in_every_format() -> None:
     check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
     table = rows.drop("id").to_pandas().astype("float32")
     check_classes(forest, rows, forest.to_sklearn().predict(table), forest.to_sklearn().predict_proba(table), 1e-12)
+
+
+def test_sql__tells_classes_apart_that_differ_in_case() -> None:
+    """Most databases take "p_A" and "p_a" for one column."""
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=ROWS), draw.normal(size=ROWS)
+    table = pl.DataFrame({"x": x, "y": y, "target": np.where(x > 0, "A", np.where(y > 0, "a", "b"))})
+    forest = bigforest.train(table.head(300), "target", trees=7)
+    rows = table.select("x", "y", id=pl.int_range(ROWS), Share0="x")
+    query = forest.to_sql('new "rows"', keep=["id", "Share0"])
+    connection = sqlite3.connect(":memory:")
+    connection.execute('CREATE TABLE "new ""rows""" (x, y, id, Share0)')
+    connection.executemany('INSERT INTO "new ""rows""" VALUES (?, ?, ?, ?)', rows.iter_rows())
+    found = connection.execute(query)
+    assert [column[0] for column in found.description] == ["id", "Share0", "prediction", "p_A", "p_a", "p_b"]
+    own = found.fetchall()
+    want = forest.predict(rows)["prediction"].to_list()
+    assert [line[2] for line in own] == want
+    np.testing.assert_allclose([line[3:] for line in own], forest.predict_proba(rows).to_numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("keep", [["Prediction"], ["p_a"], ["id", "ID"]])
+def test_sql__refuses_to_keep_what_databases_would_mix_up(keep: list[str]) -> None:
+    forest = train(
+        lambda rows, seed: numbers_table(rows, seed).with_columns(
+            target=pl.col("flag").replace_strict({True: "A", False: "b"})
+        )
+    )
+    with pytest.raises(ConfigError, match="keep cannot have"):
+        forest.to_sql(keep=keep)
 
 
 def test_unseen_levels__go_with_the_larger_child() -> None:

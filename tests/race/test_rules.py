@@ -130,3 +130,10 @@ def test_repeated_rows__counts_copies() -> None:
     one, two = np.array([1, 1, 2, 2, 1], np.uint8), np.array([7, 7, 7, 8, 7], np.uint16)
     assert repeated_rows([one, two]) == 2
     assert repeated_rows([one, two, np.arange(5, dtype=np.uint32)]) == 0
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+def test_standard_error__of_numbers_of_any_size(size: float) -> None:
+    influence = np.array([0.5, -1.0, 0.0, 0.25])
+    usual = math.sqrt(0.25 + 1.0 + 0.0625)
+    assert standard_error(influence * size, Rows(None, None)) == pytest.approx(usual * size, rel=1e-12, abs=0.0)

@@ -11,6 +11,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.common.errors import ConfigError, DataError
+from bigforest.forest.load.leaf_shrinking import weight_unit
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.calibrate import calibrated
@@ -64,6 +65,22 @@ def test_calibrate_forest__mends_the_dip_at_two_trees(tmp_path: Path) -> None:
     assert before["error"][1] > before["error"][0]
     assert after["error"][1] < before["error"][1]
     assert after["rejected"][1] < before["rejected"][1] / 2
+
+
+def test_calibrate_forest__weighs_rows_as_training_did(tmp_path: Path) -> None:
+    """Leaves are shrunk by rows: as many rows of another unit of weight are shrunk as much."""
+    table, rows, test = labelled(300, 0), labelled(300, 1), labelled(100, 2)
+    weights = np.where(np.arange(300) == 0, 0.2500001, 0.25)  # as good as equal, in tiny steps
+    shares, sizes = [], []
+    for own, options in ((table, {}), (table.with_columns(w=pl.Series(weights)), {"weight": "w"})):
+        forest = bf.train(own, "y", trees=4, shrink=3.0, **options)
+        found = bf.calibrate_forest(forest, rows, tmp_path / "c", overwrite=True)
+        found.check()
+        root = found.nodes.filter(pl.col("node") == 0).collect()["weight"].to_numpy()
+        sizes.append(root * weight_unit(forest.spec))
+        shares.append(found.predict_proba(test).to_numpy())
+    np.testing.assert_allclose(sizes[1], sizes[0], rtol=0.1)
+    np.testing.assert_allclose(shares[1].std(axis=0), shares[0].std(axis=0), rtol=0.2)
 
 
 def test_calibrate_forest__refuses(tmp_path: Path) -> None:
