@@ -27,7 +27,7 @@ class Column(NamedTuple):
     null: bool = False
 
 
-def schema_of(columns: Iterable[Column]) -> pa.Schema:
+def file_schema(columns: Iterable[Column]) -> pa.Schema:
     """The schema of a file with these columns."""
     return pa.schema([pa.field(column.name, column.type, nullable=column.null) for column in columns])
 

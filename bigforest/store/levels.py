@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import Column, arrow_array, as_numpy, schema_of
+from bigforest.common.arrow_arrays import Column, arrow_array, as_numpy, file_schema
 from bigforest.common.errors import FormatError
 from bigforest.schema.dataspec import DataSpec, FeatureSpec
 from bigforest.storage.arrow import naming_faults
@@ -36,7 +36,7 @@ LEVEL_COLUMNS = (
     Column("code", pa.uint32(), "ascending with the levels, from 0, or from 1 where rows may have none"),
     Column("level", pa.string(), "text as it is, booleans as `false` and `true`, whole numbers as decimals"),
 )
-LEVELS = schema_of(LEVEL_COLUMNS)
+LEVELS = file_schema(LEVEL_COLUMNS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.arrow_arrays import schema_of
+from bigforest.common.arrow_arrays import file_schema
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.execution.executor import Threads
 from bigforest.forest.format import files, parts, summary
@@ -593,5 +593,5 @@ def test_read_forest__target_type_that_classes_do_not_fit(dtype: str, tmp_path: 
 
 def test_schema__is_declared_without_contradictions() -> None:
     """Of numbers, the rows of the report are declared and made apart; columns of some kinds of node may be null."""
-    assert oob_rows(pa.float64(), [SPREAD]) == schema_of(FILES["oob/rows.parquet of numbers"])
+    assert oob_rows(pa.float64(), [SPREAD]) == file_schema(FILES["oob/rows.parquet of numbers"])
     assert all(NODES.field(name).nullable and set(kinds) <= set(KINDS) for name, kinds in NODE_KINDS.items())

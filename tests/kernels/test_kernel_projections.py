@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.shared.left_out import code_view, projected_leaves_of
+from bigforest.grow.in_memory import code_view, projected_leaves_of
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.store.store import Dictionaries

@@ -28,7 +28,6 @@ from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load import groups
 from bigforest.forest.load.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.votes import leaf_files
-from bigforest.grow.shared import left_out
 from bigforest.oob import plan
 from bigforest.oob.pipeline import entry_bytes, write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate
@@ -355,7 +354,7 @@ def test_auto__the_report_is_the_same_of_leaves_found_in_growing_or_afterwards(
     asked = {"trees": 12, "shrink": "auto", "keep_votes": True}
     whole = bf.train(frame, target, out=tmp_path / "whole", **asked)
     with monkeypatch.context() as patch:
-        patch.setattr(left_out, "FILE_BYTES", 3000)  # some trees each
+        patch.setattr(leaf_files, "FILE_BYTES", 3000)  # some trees each
         limits = Limits(group_bytes=1, group_row_bytes=1)
         patch.setattr(arguments, "Resources", partial(Resources, limits=limits))
         pieces = bf.train(frame, target, out=tmp_path / "pieces", **asked)

@@ -29,7 +29,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from bigforest.common.arrow_arrays import Column, schema_of
+from bigforest.common.arrow_arrays import Column, file_schema
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.levels import LEVEL_COLUMNS
 
@@ -322,21 +322,21 @@ FILES: dict[str, tuple[Column, ...]] = {
     ),
 }
 
-NODES = schema_of(FILES["trees/part-NNNNNNN.parquet"])
-FEATURES = schema_of(FILES["features.parquet"])
-RANKS = schema_of(FILES["ranks.parquet"])
-BOOSTING = schema_of(FILES["boosting.parquet"])
-RUN = schema_of(FILES["run.parquet"])
-CURVE = schema_of(FILES["oob/curve.parquet"])
-NUMBER_CURVE = schema_of(FILES["oob/curve.parquet of numbers"])
-NUMBER_METRICS = schema_of(FILES["oob/metrics.parquet of numbers"])
-VOTES = schema_of(FILES["oob/votes/part-NNNNNNN.parquet"])
-VALIDATION = schema_of(FILES["validation/curve.parquet"])
+NODES = file_schema(FILES["trees/part-NNNNNNN.parquet"])
+FEATURES = file_schema(FILES["features.parquet"])
+RANKS = file_schema(FILES["ranks.parquet"])
+BOOSTING = file_schema(FILES["boosting.parquet"])
+RUN = file_schema(FILES["run.parquet"])
+CURVE = file_schema(FILES["oob/curve.parquet"])
+NUMBER_CURVE = file_schema(FILES["oob/curve.parquet of numbers"])
+NUMBER_METRICS = file_schema(FILES["oob/metrics.parquet of numbers"])
+VOTES = file_schema(FILES["oob/votes/part-NNNNNNN.parquet"])
+VALIDATION = file_schema(FILES["validation/curve.parquet"])
 VALIDATION_KIND = "validation-curve"
-TUNING = schema_of(FILES["tuning/candidates.parquet"])
+TUNING = file_schema(FILES["tuning/candidates.parquet"])
 TUNING_KIND = "tuning"
-TARGET_VALUES = schema_of(FILES["targets/values.parquet"])
-LEAF_TARGETS = schema_of(FILES["targets/part-NNNNNNN.parquet"])
+TARGET_VALUES = file_schema(FILES["targets/values.parquet"])
+LEAF_TARGETS = file_schema(FILES["targets/part-NNNNNNN.parquet"])
 
 # The stages by which a pruned and a calibrated forest are known, and one that is shrunk by a lambda of the user's.
 PRUNED = "prune"
@@ -374,4 +374,4 @@ def metrics(label: pa.DataType) -> pa.Schema:
 
 
 def _with_label(columns: Iterable[Column], label: pa.DataType) -> pa.Schema:
-    return schema_of(column._replace(type=label) if column.type == LABEL else column for column in columns)
+    return file_schema(column._replace(type=label) if column.type == LABEL else column for column in columns)
