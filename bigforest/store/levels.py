@@ -33,8 +33,8 @@ GROUP_LEVELS = 1 << 16
 
 LEVEL_COLUMNS = (
     Column("feature", pa.uint32(), "position in the training table"),
-    Column("code", pa.uint32(), "ascending with the levels, from 0, or from 1 where rows may have none"),
-    Column("level", pa.string(), "text as it is, booleans as `false` and `true`, whole numbers as decimals"),
+    Column("code", pa.uint32(), "in ascending order of the levels, from 0, or from 1 if values may be missing"),
+    Column("level", pa.string(), "text as it is, booleans as `false` and `true`, integers as decimals"),
 )
 LEVELS = file_schema(LEVEL_COLUMNS)
 

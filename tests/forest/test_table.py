@@ -593,5 +593,5 @@ def test_read_forest__target_type_that_classes_do_not_fit(dtype: str, tmp_path: 
 
 def test_schema__is_declared_without_contradictions() -> None:
     """Of numbers, the rows of the report are declared and made apart; columns of some kinds of node may be null."""
-    assert oob_rows(pa.float64(), [SPREAD]) == file_schema(FILES["oob/rows.parquet of numbers"])
+    assert oob_rows(pa.float64(), [SPREAD]) == file_schema(FILES["oob/rows.parquet for regression"])
     assert all(NODES.field(name).nullable and set(kinds) <= set(KINDS) for name, kinds in NODE_KINDS.items())

@@ -60,8 +60,8 @@ _TREE = Column("tree", pa.uint32(), "number of the tree, from 0")
 _ROW = Column("row", pa.uint64(), "number of the row in the training data, from 0")
 _FEATURE = Column("feature", pa.uint32(), "position in the training table")
 _TREES = Column("trees", pa.uint32(), "number of trees, counted from the first")
-_REACHED = Column("rows", pa.uint64(), "rows that at least one of them did not see")
-_OUT_OF_BAG = Column("rows", pa.uint64(), "rows that at least one tree did not see")
+_REACHED = Column("rows", pa.uint64(), "rows that are out of bag for at least one of them")
+_OUT_OF_BAG = Column("rows", pa.uint64(), "rows that are out of bag for at least one tree")
 
 # In the place of the type of the target, which no column has otherwise.
 LABEL = pa.binary()
@@ -89,53 +89,53 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "threshold",
             pa.float64(),
-            "a row goes left where its value, or its projection, is at most this; infinite where all values go left; "
+            "a row goes left if its value, or its projection, is at most this; infinite if all values go left; "
             "null except in axis and oblique nodes",
             null=True,
         ),
         Column(
             "default_left",
             pa.bool_(),
-            "whether rows go left whose value is missing, or on a category whose level is not listed, as those not "
-            "seen in training; null in leaves and oblique nodes",
+            "whether rows go left if their value is missing; for a category also if their level is not listed, such "
+            "as levels that did not occur in training; null in leaves and oblique nodes",
             null=True,
         ),
         Column(
             "levels",
             pa.list_(pa.string()),
-            "on a category: rows of these levels go right if `default_left`, else left; ascending, null stands for "
-            "missing and comes first; null in others",
+            "category nodes: rows of these levels go right if `default_left`, otherwise left; ascending, null means "
+            "missing and comes first; null in other nodes",
             null=True,
         ),
         Column(
             "terms",
             pa.list_(pa.struct([("feature", pa.string()), ("weight", pa.float64())])),
             "the projection of an oblique node: weights are finite and not 0, features in the order of training, each "
-            "once; null in others",
+            "once; null in other nodes",
             null=True,
         ),
         Column(
             "gain",
             pa.float64(),
-            "decrease of impurity: the node's minus its children's, weighted by bag rows; null in a leaf",
+            "decrease of impurity: that of the node minus that of its children, weighted by bag rows; null in a leaf",
             null=True,
         ),
         Column(
             "weight",
             pa.uint64(),
-            "bag rows in the node, repeats counted; where rows have weights, these in steps (`spec`)",
+            "bag rows in the node, with repeats; if rows have weights, the sum of their weights in steps (`spec`)",
         ),
         Column(
             "counts",
             _counts(pa.uint32()),
-            "the same by class, in the order of the classes in `spec`, list of uint64 where weights are wide; null for "
+            "the same by class, in the order of the classes in `spec`, list of uint64 for wide weights; null for "
             "regression",
             null=True,
         ),
         Column(
             "value",
             pa.float64(),
-            "mean of the target, weighted by bag rows; null where classes are predicted",
+            "mean of the target, weighted by bag rows; null for classification",
             null=True,
         ),
     ),
@@ -144,12 +144,12 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column("name", pa.string(), "name of the column"),
         Column("kind", pa.string(), "`numeric` or `category`"),
         Column("dtype", pa.string(), "Polars type in the training table"),
-        Column("codes", pa.uint64(), "distinct values, or bins where `max_bins` capped them"),
+        Column("codes", pa.uint64(), "number of distinct values, or of bins if limited by `max_bins`"),
         Column(
             "importance",
             pa.float64(),
-            "share of the feature in all decrease of impurity, nodes weighted by bag rows; the features of an oblique "
-            "node share equally; 0 for all where no split decreased anything",
+            "share of the feature in the total decrease of impurity, nodes weighted by bag rows; the features of an "
+            "oblique node share equally; 0 for all features if no split decreased the impurity",
         ),
     ),
     "levels.parquet": LEVEL_COLUMNS,
@@ -163,10 +163,10 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "error",
             pa.float64(),
-            "weight of the rows that the tree is wrong on, as a share of the weight of all rows, by the weights of its "
-            "bag's draw",
+            "weighted error of the tree: the share of the total weight on rows that it predicts wrongly, with the "
+            "weights of its bag's draw",
         ),
-        Column("vote", pa.float64(), "factor of the votes of the tree, above 0; 1 with `arc-x4`"),
+        Column("vote", pa.float64(), "weight of the tree's vote, above 0; 1 with `arc-x4`"),
     ),
     "run.parquet": (
         Column(
@@ -183,30 +183,31 @@ FILES: dict[str, tuple[Column, ...]] = {
     "oob/rows.parquet": (
         _ROW,
         Column("truth", LABEL, "label of the row"),
-        Column("prediction", LABEL, "vote of the trees that did not see the row; null where there is none", null=True),
-        Column("trees", pa.uint32(), "number of those trees"),
+        Column("prediction", LABEL, "vote of the out-of-bag trees of the row; null if there are none", null=True),
+        Column("trees", pa.uint32(), "number of these trees"),
         Column(
             "p_<class>",
             pa.float64(),
-            "their mean posterior (vote soft) or share of votes (hard); null where there is none",
+            "mean class probabilities of these trees (vote soft) or shares of their votes (hard); null if there are "
+            "none",
             null=True,
         ),
     ),
-    "oob/rows.parquet of numbers": (
+    "oob/rows.parquet for regression": (
         _ROW,
         Column("truth", pa.float64(), "regression target of the row"),
         Column(
             "prediction",
             pa.float64(),
-            "mean of what the trees predict that did not see the row; null where there is none",
+            "mean prediction of the out-of-bag trees of the row; null if there are none",
             null=True,
         ),
-        Column("trees", pa.uint32(), "number of those trees"),
+        Column("trees", pa.uint32(), "number of these trees"),
         Column(
             SPREAD,
             pa.float64(),
-            "standard deviation of what they predict with leaves as grown; null where there are fewer than two. Older "
-            "forests lack it",
+            "standard deviation of their predictions with unshrunk leaves; null if there are fewer than two. Missing "
+            "in older forests",
             null=True,
         ),
     ),
@@ -215,14 +216,14 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "error",
             pa.float64(),
-            "share of rows, by weight, that they predict wrongly out of bag; null while `rows` is 0",
+            "weighted share of rows with a wrong out-of-bag prediction by these trees; null while `rows` is 0",
             null=True,
         ),
         _REACHED,
     ),
-    "oob/curve.parquet of numbers": (
+    "oob/curve.parquet for regression": (
         _TREES,
-        Column("mse", pa.float64(), "mean squared error, rows by weight; null while `rows` is 0", null=True),
+        Column("mse", pa.float64(), "weighted mean squared error; null while `rows` is 0", null=True),
         _REACHED,
     ),
     "oob/confusion.parquet": (
@@ -233,12 +234,12 @@ FILES: dict[str, tuple[Column, ...]] = {
     ),
     "oob/metrics.parquet": (
         Column("class", LABEL, "the class; null in the last row", null=True),
-        _OUT_OF_BAG._replace(meaning="rows of the class that at least one tree did not see"),
-        Column("predicted", pa.uint64(), "rows voted to be of the class"),
+        _OUT_OF_BAG._replace(meaning="rows of the class that are out of bag for at least one tree"),
+        Column("predicted", pa.uint64(), "rows predicted to be of the class"),
         Column(
             "precision",
             pa.float64(),
-            "0 where it would divide by 0; for all the mean over classes that occur (macro)",
+            "0 in the case of division by 0; in the last row the mean over classes that occur (macro)",
             null=True,
         ),
         Column("recall", pa.float64(), "likewise", null=True),
@@ -247,7 +248,7 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "brier",
             pa.float64(),
-            "mean squared error of p; for all the sum over the classes, halved where they are two",
+            "mean squared error of p; in the last row the sum over the classes, halved for two classes",
             null=True,
         ),
         Column(
@@ -257,12 +258,12 @@ FILES: dict[str, tuple[Column, ...]] = {
             null=True,
         ),
     ),
-    "oob/metrics.parquet of numbers": (
+    "oob/metrics.parquet for regression": (
         _OUT_OF_BAG,
         Column(
             "r2",
             pa.float64(),
-            "share of the variance explained, by scikit-learn's definition, rows by their weights",
+            "share of the variance explained, by scikit-learn's definition, with the weights of the rows",
             null=True,
         ),
         Column("mse", pa.float64(), "mean squared error", null=True),
@@ -271,37 +272,38 @@ FILES: dict[str, tuple[Column, ...]] = {
     "oob/votes/part-NNNNNNN.parquet": (
         _TREE,
         _ROW,
-        Column("leaf", pa.uint32(), "number of the leaf, in the tree, in which the row ends: `node` of `trees/`"),
+        Column("leaf", pa.uint32(), "number of the row's leaf in the tree: `node` of `trees/`"),
     ),
     "validation/curve.parquet": (
         _TREES,
-        Column("error", pa.float64(), "share of the rows they answer wrongly or reject"),
-        Column("rejected", pa.uint64(), "rows they reject, because classes have equal votes"),
+        Column("error", pa.float64(), "share of rows that these trees predict wrongly or reject"),
+        Column("rejected", pa.uint64(), "rows that they reject because classes have equal votes"),
         Column("rows", pa.uint64(), "rows that have a label"),
     ),
     "tuning/candidates.parquet": (
-        Column("candidate", pa.string(), "its name"),
-        Column("options", pa.string(), "its own options of training, as a JSON object"),
-        Column("trees", pa.uint32(), "trees that it had in its last round"),
-        Column("metric", pa.string(), "what the losses are"),
+        Column("candidate", pa.string(), "name of the candidate"),
+        Column("options", pa.string(), "its own training options, as a JSON object"),
+        Column("trees", pa.uint32(), "number of trees in its last round"),
+        Column("metric", pa.string(), "the loss"),
         Column(
             "loss",
             pa.float64(),
-            "out of bag after its last round; null for one that could not be grown, as are the next two",
+            "out-of-bag loss after its last round; this and the next two columns are null for a candidate that could "
+            "not be trained",
             null=True,
         ),
-        Column("difference", pa.float64(), "how far its loss is above the least of that round", null=True),
+        Column("difference", pa.float64(), "its loss minus the lowest loss of that round", null=True),
         Column("standard_error", pa.float64(), "of the difference, paired by row", null=True),
         Column(
             "cross_fitted",
             pa.float64(),
-            "of the winner, the loss of the choice, each half of the rows by what the other half chooses; null for the "
-            "others",
+            "for the winner, the cross-fitted loss: each half of the rows with the candidate selected on the other "
+            "half; null for the others",
             null=True,
         ),
-        Column("seconds", pa.float64(), "time spent on it"),
+        Column("seconds", pa.float64(), "training time"),
         Column("bytes", pa.uint64(), "size of its trees"),
-        Column("retired", pa.string(), "why it retired; null for those that finished", null=True),
+        Column("retired", pa.string(), "reason why it was retired; null for candidates that finished", null=True),
         Column("winner", pa.bool_(), "whether it is this forest"),
     ),
     "targets/values.parquet": (Column("value", pa.float64(), "ascending"),),
@@ -311,13 +313,13 @@ FILES: dict[str, tuple[Column, ...]] = {
         Column(
             "targets",
             _counts(pa.uint32()),
-            "which targets its bag rows have: rows of `values.parquet` from 0, ascending, each once",
+            "targets of its bag rows, as row numbers of `values.parquet` from 0, ascending, each once",
         ),
         Column(
             "weights",
             _counts(pa.uint32()),
-            "bag rows with each of them, repeats and weights counted; wide weights in proportion, 2**32 together at "
-            "most",
+            "number of bag rows with each target, with repeats and weights; proportional for wide weights, at most "
+            "2**32 in total",
         ),
     ),
 }
@@ -328,8 +330,8 @@ RANKS = file_schema(FILES["ranks.parquet"])
 BOOSTING = file_schema(FILES["boosting.parquet"])
 RUN = file_schema(FILES["run.parquet"])
 CURVE = file_schema(FILES["oob/curve.parquet"])
-NUMBER_CURVE = file_schema(FILES["oob/curve.parquet of numbers"])
-NUMBER_METRICS = file_schema(FILES["oob/metrics.parquet of numbers"])
+NUMBER_CURVE = file_schema(FILES["oob/curve.parquet for regression"])
+NUMBER_METRICS = file_schema(FILES["oob/metrics.parquet for regression"])
 VOTES = file_schema(FILES["oob/votes/part-NNNNNNN.parquet"])
 VALIDATION = file_schema(FILES["validation/curve.parquet"])
 VALIDATION_KIND = "validation-curve"
