@@ -148,14 +148,14 @@ def _kinds(one: Declared) -> str:
 
 def _notes(one: Declared) -> list[str]:
     """What defaults mean, and the families."""
-    notes = [f"{'None' if one.default is None else 'Empty'}: {one.option.unset}."] if one.option.unset else []
-    notes += [f"Default of {_listed(of)}: {value}." for value, of in _own(one).items()]
+    notes = [f"{'None' if one.default is None else 'Empty'} means {one.option.unset}."] if one.option.unset else []
+    notes += [f"Default for {_listed(of)}: {value}." for value, of in _own(one).items()]
     return notes + _families(one)
 
 
 def _families(one: Declared) -> list[str]:
     of = one.option.families
-    return [f"Only of the {'family' if len(of) == 1 else 'families'} {_listed(of)}."] if of else []
+    return [f"Only for the {'family' if len(of) == 1 else 'families'} {_listed(of)}."] if of else []
 
 
 def _own(one: Declared) -> dict[str, list[str]]:
@@ -314,10 +314,10 @@ _HEAD = """\
 <!-- Written by docs/options.py from bigforest/schema/train_options.py: change the declarations there. -->
 # Options of training
 
-Each option is a keyword of `bigforest.train` and of `frame.bigforest.train`, and an option of the command
-`bigforest train`, with dashes for underscores: `max_depth` is `--max-depth`. What is on or off has two forms there,
-`--ranks` and `--no-ranks`. The options and the table decide the forest; `threads`, `memory`, `scratch` and `scheduler`
-change no bit of it."""
+This page lists the training options. Each option is a keyword of `bigforest.train` and of `frame.bigforest.train`, and
+an option of the command `bigforest train`, with dashes for underscores: `max_depth` is `--max-depth`. An option that is
+on or off has two forms there, `--ranks` and `--no-ranks`. The options and the table determine the forest; `threads`,
+`memory`, `scratch` and `scheduler` do not change a bit of it."""
 
 
 def _row(one: Declared) -> str:

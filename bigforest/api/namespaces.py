@@ -98,152 +98,154 @@ class FrameNamespace:
             The column to learn, or its values, [rows] or [rows, 1]; None for the first of target, label, class and y
             that there is.
         trees : int, default=100
-            Number of trees. With `stop_oob`, the most. Default of tree: 1.
+            Number of trees. With `stop_oob`, the maximum. Default for tree: 1.
         seed : int, default=0
-            Seed of all random draws: same data, options and seed, same forest.
+            Random seed. The same data, options and seed give the same forest.
         family : {"axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"}, default="axis"
-            What a node splits on; tree is a single CART on all rows. "axis": a feature. "sparse-oblique": a weighted
-            sum of some features (Randomer forests). "rotation": an axis of the tree's own rotated table. "tree": one
-            tree of splits on features, without bootstrap. "subspace-cap" and "subspace-perceptron": trees on all rows,
-            each in a subspace of its own, that split on the line between two class means or by a perceptron (Ho 1995).
+            Family of trees: what a node splits on. tree is a single CART tree on all rows. "axis": one feature.
+            "sparse-oblique": a weighted sum of a few features (Randomer forests). "rotation": an axis of the table,
+            rotated for each tree. "tree": a single tree that splits on features, without bootstrap. "subspace-cap" and
+            "subspace-perceptron": trees on all rows, each in its own feature subspace, that split on the line between
+            two class means or by a perceptron (Ho 1995).
         mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
-            Features drawn per node: by a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded down,
-            "half" is rounded up. A whole number is a count and a float a fraction: 1 is one feature, 1.0 is all. A
-            count above the number of features is refused. The default for regression is all, with `min_leaf` 1, where
-            small trees on at least 1,000 rows are better with these out of bag; else half, with 2. None: sqrt;
-            regression: half or all, chosen out of bag. Default of tree and rotation: "all". Only of the families axis,
-            tree and rotation.
+            Number of features drawn per node: a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded
+            down, "half" is rounded up. An integer is a count and a float a fraction: 1 is one feature, 1.0 is all. A
+            count above the number of features is refused. The default for regression is half, with `min_leaf` 2. It is
+            all, with `min_leaf` 1, if these have a lower out-of-bag error in small forests on at least 1,000 rows. None
+            means sqrt; regression: half or all, selected by out-of-bag error. Default for tree and rotation: "all".
+            Only for the families axis, tree and rotation.
         feature_fraction : float or None, default=None
-            Chance of each feature to be considered in a node, instead of `mtry`. A draw of no feature is repeated. Only
-            of the families axis, tree and rotation.
+            Probability that a feature is considered in a node. Alternative to `mtry`. If no feature is drawn, the draw
+            is repeated. Only for the families axis, tree and rotation.
         splitter : {"best", "random"}, default="best"
-            Take the best split of each drawn feature, or a random one. "random" gives extremely randomised trees
-            (Geurts 2006). Only of the families axis and tree.
+            Use the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
+            2006). Only for the families axis and tree.
         impurity : {"gini", "entropy", "error", "variance"} or None, default=None
-            Measure that a split lowers. "error" is the share of rows that are not of the largest class (Tomasi 2017,
-            section 3). "variance" is for regression, the others are for classification. None: gini, variance for
-            regression. Only of the families axis, tree, rotation and sparse-oblique.
+            Impurity measure that splits minimise. "error" is the share of rows outside the most frequent class (Tomasi
+            2017, section 3). "variance" is for regression, the others are for classification. None means gini, variance
+            for regression. Only for the families axis, tree, rotation and sparse-oblique.
         max_depth : int or None, default=None
-            Deepest level of a leaf; the root has level 0. None: unlimited.
+            Maximum depth of a tree; the root has depth 0. None means unlimited.
         min_split : int, default=2
-            Fewest bag rows of a node that is split. Of rows with weights, all beyond the first 2 count as their mean
-            weight.
+            Minimum number of bag rows in a node that is split. With weights, the part above 2 is in units of the mean
+            row weight.
         min_leaf : int or None, default=None
-            Fewest bag rows of a leaf. Of rows with weights, all beyond the first count as their mean weight. None: 1;
-            regression: 2, or 1 where all features are chosen out of bag.
+            Minimum number of bag rows in a leaf. With weights, the part above 1 is in units of the mean row weight.
+            None means 1; regression: 2, or 1 if `mtry` is all by default.
         max_bins : {"exact"} or int, default="exact"
-            Candidate thresholds per feature: at all values, or at no more than INT of them, by quantiles.
+            Candidate thresholds per feature: all values, or at most INT bins by quantiles.
         ranks : bool, default=False
-            Split on the ranks of the values in the training table instead of the values. Equal values have the mean of
-            their ranks.
+            Split on ranks in the training table instead of values. Equal values get their mean rank.
         constants : {"redraw", "count"}, default="redraw"
-            Whether a feature that is constant in the node uses up a draw (count) or not (redraw). Only of the families
+            Whether a feature that is constant in the node uses up a draw (count) or not (redraw). Only for the families
             axis, tree and rotation.
         vote : {"soft", "hard"}, default="soft"
-            Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in
-            prediction unless asked otherwise. Always hard with `sampling` arc-x4 and adaboost.
+            Average the class probabilities of the leaves (soft), or count one vote per tree (hard). Used in the
+            out-of-bag report, and by default in prediction. Always hard with `sampling` arc-x4 and adaboost.
         shrink : {"auto", "off"} or float, default="auto"
-            Shrink leaves towards the nodes above them, by a lambda chosen out of bag or by LAMBDA rows. Hierarchical
-            shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
-            above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error for regression,
-            among 0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else
-            0, as where no row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times
-            classes. Off unless given with `sampling` arc-x4 and adaboost, and never chosen there.
+            Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or with LAMBDA rows. Hierarchical
+            shrinkage (Agarwal et al. 2022): a step below a node of n rows is multiplied by n / (n + lambda). "auto"
+            selects lambda from 0, 0.1, 1, 3, 10 and 50 by the out-of-bag log loss (mean squared error for regression).
+            It uses 0 unless the loss decreases by more than the standard error of the difference. It also uses 0
+            without out-of-bag rows, with hard votes, with more than 64 classes, or if rows times classes exceed
+            4,194,304. With `sampling` arc-x4 and adaboost leaves are shrunk only by a given lambda.
         stop_oob : float or None, default=None
-            Stop when 20 more trees lower the out-of-bag error by no more than this share of it. That is: once the mean
-            error after each of the last 20 trees is not lower by more than this share of the mean error after each of
-            the 20 before. Looked at after every 10 trees, from 40 on. None: grow all trees.
+            Stop when 20 more trees reduce the out-of-bag error by at most this fraction. After every 10 trees, from 40
+            on, the mean of the error curve over its last 20 points is compared with the mean over the 20 points before.
+            `trees` is the maximum. None means grow all trees.
         bootstrap : bool, default=True
-            Grow each tree on a random bag of the rows, or on all rows. Without it there is no out-of-bag report. Off
-            unless given with `rotation` "pca" and "pca-classes". Default of tree, subspace-cap and subspace-perceptron:
-            False.
+            Grow each tree on a random sample of the rows (a bag), or on all rows. Without it there is no out-of-bag
+            report. Off by default with `rotation` "pca" and "pca-classes". Default for tree, subspace-cap and
+            subspace-perceptron: False.
         sample_fraction : float, default=1.0
             Size of a bag as a fraction of the rows.
         replace : bool, default=True
             Draw a bag with replacement.
         calibration : float or None, default=None
-            Share of the rows held out of all bags, on which certainty is calibrated. Which rows these are does not
-            depend on the seed. With `group`, whole groups are in no bag. None: none.
+            Share of the rows held out of all bags, to calibrate prediction intervals and sets. The rows held out do not
+            depend on the seed. With `group`, whole groups are held out. None means none.
         sampling : {"uniform", "stratified", "balanced", "arc-x4", "adaboost"}, default="uniform"
-            Draw rows uniformly, by class, or, for boosting, more of those that earlier trees are wrong on.
-            "stratified": each class has its share of the draws. "balanced": each class has as many draws as the
-            smallest has rows, times `sample_fraction`. "arc-x4": a row that m of the trees before are wrong on has the
-            weight 1 + m^4 (Breiman 1998). "adaboost": rows that the last tree is wrong on have half of all weight, and
-            a tree of the weighted error e votes with log((1 - e) / e) (Freund and Schapire 1997). With these two, trees
-            grow one after the other, and the out-of-bag error is biased.
+            Draw rows uniformly, by class, or, for boosting, by the errors of earlier trees. "stratified": each class
+            has its share of the draws. "balanced": each class has as many draws as the smallest class has rows, times
+            `sample_fraction`. "arc-x4": a row that m earlier trees predict wrongly has the weight 1 + m^4 (Breiman
+            1998). "adaboost": the rows that the last tree predicts wrongly get half of the total weight, and the vote
+            of a tree with weighted error e has the weight log((1 - e) / e) (Freund and Schapire 1997). With these two,
+            trees grow one after the other, and the out-of-bag error is biased.
         group : str or ArrayLike or None, default=None
-            Column of groups of rows, such as a patient: whole groups are in or out of a bag. It is not a feature. Bags
-            are drawn from the groups. In Python also an array, a value for each row.
+            Column of row groups, such as patients: a whole group is in a bag or out of it. It is not a feature. Bags
+            are drawn from the groups. In Python also an array, one value per row.
         weight : str or ArrayLike or None, default=None
-            Column of the weights of the rows. It is not a feature; rows of weight 0 are left out. In Python also an
-            array, a number for each row. Only of the families axis, tree, rotation and sparse-oblique.
+            Column of row weights. It is not a feature. Rows of weight 0 are left out. In Python also an array, one
+            number per row. Only for the families axis, tree, rotation and sparse-oblique.
         class_weight : Mapping[Any, float] or str or Path or None, default=None
-            Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it. The weights of the rows of a
-            class are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the
-            class). In Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree,
-            rotation and sparse-oblique.
+            Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file. The weight of a row is multiplied by
+            that of its class, which is 1 for classes that are not named. "balanced" is rows / (classes * rows of the
+            class). In Python also a mapping of classes to weights. None means 1 for all. Only for the families axis,
+            tree, rotation and sparse-oblique.
         task : {"classification", "regression"} or None, default=None
-            Kind of target. Default: regression for floats, decimals, and integers of many values. None: by the target.
+            Type of task. Default: regression for floats, decimals, and integers with many values. None means by the
+            target.
         categories : str or Sequence[str], default=()
-            Column of whole numbers or booleans to treat as a category, without order. Columns of text always are
-            categories. Empty: none.
+            Column of integers or booleans to treat as a category. Text columns are always categories. Empty means none.
         min_level : int, default=5
-            Levels of a category with fewer bag rows in a node are split as one level; 1: none are. The heaviest levels
-            of a node may be split off although they have fewer: as many as the number of its rows has binary digits, 10
-            for 1,000. Only of the families axis and tree.
+            Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off. The largest
+            levels of a node are always split separately: as many as the number of its rows has binary digits, 10 for
+            1,000. Only for the families axis and tree.
         keep_targets : bool, default=False
-            Keep the training targets of every leaf of a regression, for quantiles.
+            Keep the training targets of every leaf, for quantiles (regression).
         keep_votes : bool, default=False
             Keep the leaf of every out-of-bag row in each tree, as a table.
         projections : str or int, default="p^2/3"
-            Columns of a node's random matrix: a count, or ceil(p^E) of p features. Only of the family sparse-oblique.
+            Number of columns of a node's random matrix: a count, or ceil(p^E) for p features. Only for the family
+            sparse-oblique.
         projection_kind : {"rerf", "sporf", "gaussian", "very-sparse"}, default="rerf"
-            Which cells of the matrix have a weight, and what weights. "rerf": as many weights of +-1 as columns,
-            anywhere. "sporf": +-1 in `density` of all cells. "gaussian": normal weights. "very-sparse": +-1 with chance
-            `density` in each cell (Li 2006). Only of the family sparse-oblique.
+            Distribution of the weights in the random matrix. "rerf": as many weights of +-1 as columns, anywhere.
+            "sporf": +-1 in a fraction `density` of all cells. "gaussian": normal weights. "very-sparse": +-1 with
+            probability `density` in each cell (Li 2006). Only for the family sparse-oblique.
         density : float or None, default=None
-            Share of the cells that have a weight. Unless given 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse) of p
-            features. None: by the kind. Only of the family sparse-oblique.
+            Share of the cells of the matrix that have a weight. Default for p features: 1 / p (sporf), 1 (gaussian) or
+            p^-0.5 (very-sparse). None means by the kind. Only for the family sparse-oblique.
         mean_difference : {"none", "consecutive", "vs-largest", "all"}, default="none"
-            Also offer differences of the means of classes. Of consecutive classes, of the largest class and each other,
-            or of all pairs; each with chance min(1, `projections` / p) in each node. Only of the family sparse-oblique.
+            Also use differences of class means as directions. For consecutive classes, for the largest class and each
+            other class, or for all pairs. Each is used with probability min(1, `projections` / p) in each node. Only
+            for the family sparse-oblique.
         mean_difference_scope : {"tree", "node"}, default="tree"
-            Means of the tree's bag, or of the node. Only of the family sparse-oblique.
+            Compute class means on the tree's bag, or on the node. Only for the family sparse-oblique.
         normalize : {"none", "zscore", "minmax"}, default="none"
-            Scale of the features that weights apply to: none, standard deviation (zscore) or range (minmax). Only of
-            the family sparse-oblique.
+            Scale features before weights apply: none, by standard deviation (zscore) or range (minmax). Only for the
+            family sparse-oblique.
         axes : int or None, default=None
-            Number of axes of a tree, of which nodes draw `mtry`. None: as many as features. Only of the family
+            Number of axes per tree; nodes draw `mtry` of them. None means as many as features. Only for the family
             rotation.
         orthogonal : bool, default=True
-            Make random axes orthogonal. Only of the family rotation.
+            Make random axes orthogonal. Only for the family rotation.
         rotation : {"random", "pca", "pca-classes"}, default="random"
             Random Gaussian axes, or principal components of disjoint sets of features. The components of each set are
-            those of a sample of the rows (Rodriguez 2006): "pca" samples three quarters of all rows, "pca-classes"
-            three quarters of the rows in the tree's bag that are of some classes, drawn for each set. Only of the
-            family rotation.
+            computed on a sample of the rows (Rodriguez 2006). "pca" samples three quarters of all rows. "pca-classes"
+            samples three quarters of the rows in the tree's bag that belong to a random subset of the classes, drawn
+            for each set. Only for the family rotation.
         axis_features : int or None, default=None
-            Number of features in each set with principal components of its own. The last set of a tree may be smaller.
-            Of 1, the features stay as they are. None: 3. Only of the family rotation.
+            Number of features in each set of principal components. The last set of a tree may be smaller. With 1, the
+            features stay as they are. None means 3. Only for the family rotation.
         axes_from : str or Sequence[str], default=()
-            Feature that axes are made from, or auto to choose them; each other feature is an axis of its own. Columns
-            that mean nothing spoil every axis they are part of. auto ranks the features by what splits on them gain out
-            of bag, and takes the leading ones of which small forests err least out of bag, or all. Empty: all features.
-            Only of the family rotation.
+            Feature to build axes from, or auto to select them; every other feature is an axis of its own. Irrelevant
+            columns degrade every axis that contains them. auto ranks the features by the out-of-bag gain of their
+            splits. It uses the leading ones for which small forests have the lowest out-of-bag error, or all features.
+            Empty means all features. Only for the family rotation.
         subspace : str, int or None, default=None
-            Number of features in a subspace; trees take several sizes in turn. None: 100, and at most half of all. Only
-            of the families subspace-cap and subspace-perceptron.
+            Number of features in a subspace; if there are several sizes, trees use them in turn. None means 100, but at
+            most half of all. Only for the families subspace-cap and subspace-perceptron.
         subspace_per : {"tree", "node"}, default="tree"
-            Draw a different subspace for each tree, or one for each node. A node looks at all features where those of
-            its own subspace cannot split it. Only of the families subspace-cap and subspace-perceptron.
+            Draw a different subspace for each tree, or one for each node. With node, a node uses all features if those
+            of its subspace cannot split it. Only for the families subspace-cap and subspace-perceptron.
         steps : int, default=50
-            Steps between two class means at which cuts are tried. Only of the families subspace-cap and
+            Number of steps between two class means at which splits are tried. Only for the families subspace-cap and
             subspace-perceptron.
         max_epochs : int, default=100
-            Most passes of a perceptron over the rows of a node. Only of the family subspace-perceptron.
+            Maximum number of passes of a perceptron over the rows of a node. Only for the family subspace-perceptron.
         ties : {"lowest", "reject", "random"} or None, default=None
-            Prediction where classes have equal votes: the lowest, none (reject), or a random one. Unless a prediction
-            asks for another. None: reject. Only of the families subspace-cap and subspace-perceptron.
+            Prediction if classes have equal votes: the lowest class, none (reject), or a random one. Can be changed in
+            prediction. None means reject. Only for the families subspace-cap and subspace-perceptron.
         exclude : sequence of str, default=()
             Columns to leave out.
         out : path, optional

@@ -55,14 +55,14 @@ class TrainOptions:
             max=MAX_TREES,
             own={"tree": 1},
             help="Number of trees.",
-            more="With `stop_oob`, the most.",
+            more="With `stop_oob`, the maximum.",
         ),
     ] = 100
     seed: Annotated[
         int,
         Option(
             panel=TREES,
-            help="Seed of all random draws: same data, options and seed, same forest.",
+            help="Random seed. The same data, options and seed give the same forest.",
         ),
     ] = 0
     family: Annotated[
@@ -70,12 +70,13 @@ class TrainOptions:
         Option(
             panel=TREES,
             further=families,
-            help="What a node splits on; tree is a single CART on all rows.",
+            help="Family of trees: what a node splits on. tree is a single CART tree on all rows.",
             more=(
-                '"axis": a feature. "sparse-oblique": a weighted sum of some features (Randomer forests). "rotation": '
-                'an axis of the tree\'s own rotated table. "tree": one tree of splits on features, without bootstrap. '
-                '"subspace-cap" and "subspace-perceptron": trees on all rows, each in a subspace of its own, that '
-                "split on the line between two class means or by a perceptron (Ho 1995)."
+                '"axis": one feature. "sparse-oblique": a weighted sum of a few features (Randomer forests). '
+                '"rotation": an axis of the table, rotated for each tree. "tree": a single tree that splits on '
+                'features, without bootstrap. "subspace-cap" and "subspace-perceptron": trees on all rows, each in '
+                "its own feature subspace, that split on the line between two class means or by a perceptron "
+                "(Ho 1995)."
             ),
         ),
     ] = "axis"
@@ -90,13 +91,13 @@ class TrainOptions:
             own={"tree": "all", "rotation": "all"},
             elsewhere=("sqrt", "half"),
             metavar="sqrt|log2|half|all|INT|FRACTION",
-            unset="sqrt; regression: half or all, chosen out of bag",
-            help="Features drawn per node: by a rule, a count, or a fraction of all.",
+            unset="sqrt; regression: half or all, selected by out-of-bag error",
+            help="Number of features drawn per node: a rule, a count, or a fraction of all.",
             more=(
-                '"sqrt" and "log2" are rounded down, "half" is rounded up. A whole number is a count and a float a '
+                '"sqrt" and "log2" are rounded down, "half" is rounded up. An integer is a count and a float a '
                 "fraction: 1 is one feature, 1.0 is all. A count above the number of features is refused. The "
-                "default for regression is all, with `min_leaf` 1, where small trees on at least 1,000 rows are better "
-                "with these out of bag; else half, with 2."
+                "default for regression is half, with `min_leaf` 2. It is all, with `min_leaf` 1, if these have a "
+                "lower out-of-bag error in small forests on at least 1,000 rows."
             ),
         ),
     ] = None
@@ -106,8 +107,8 @@ class TrainOptions:
             panel=TREES,
             within="(0, 1]",
             families=_DRAWING,
-            help="Chance of each feature to be considered in a node, instead of `mtry`.",
-            more="A draw of no feature is repeated.",
+            help="Probability that a feature is considered in a node. Alternative to `mtry`.",
+            more="If no feature is drawn, the draw is repeated.",
         ),
     ] = None
     splitter: Annotated[
@@ -115,7 +116,7 @@ class TrainOptions:
         Option(
             panel=TREES,
             families=("axis", "tree"),
-            help="Take the best split of each drawn feature, or a random one.",
+            help="Use the best split of each drawn feature, or a random one.",
             more='"random" gives extremely randomised trees (Geurts 2006).',
         ),
     ] = "best"
@@ -127,24 +128,24 @@ class TrainOptions:
             families=_BY_IMPURITY,
             elsewhere=("gini",),
             unset="gini, variance for regression",
-            help="Measure that a split lowers.",
+            help="Impurity measure that splits minimise.",
             more=(
-                '"error" is the share of rows that are not of the largest class (Tomasi 2017, section 3). "variance" '
-                "is for regression, the others are for classification."
+                '"error" is the share of rows outside the most frequent class (Tomasi 2017, section 3). "variance" is '
+                "for regression, the others are for classification."
             ),
         ),
     ] = None
     max_depth: Annotated[
         int | None,
-        Option(panel=TREES, max=2**31 - 1, unset="unlimited", help="Deepest level of a leaf; the root has level 0."),
+        Option(panel=TREES, max=2**31 - 1, unset="unlimited", help="Maximum depth of a tree; the root has depth 0."),
     ] = None
     min_split: Annotated[
         int,
         Option(
             panel=TREES,
             min=2,
-            help="Fewest bag rows of a node that is split.",
-            more="Of rows with weights, all beyond the first 2 count as their mean weight.",
+            help="Minimum number of bag rows in a node that is split.",
+            more="With weights, the part above 2 is in units of the mean row weight.",
         ),
     ] = 2
     min_leaf: Annotated[
@@ -153,9 +154,9 @@ class TrainOptions:
             panel=TREES,
             min=1,
             max=2**62,
-            unset="1; regression: 2, or 1 where all features are chosen out of bag",
-            help="Fewest bag rows of a leaf.",
-            more="Of rows with weights, all beyond the first count as their mean weight.",
+            unset="1; regression: 2, or 1 if `mtry` is all by default",
+            help="Minimum number of bag rows in a leaf.",
+            more="With weights, the part above 1 is in units of the mean row weight.",
         ),
     ] = None
     max_bins: Annotated[
@@ -165,15 +166,15 @@ class TrainOptions:
             min=2,
             max=MAX_BINS,
             metavar="exact|INT",
-            help="Candidate thresholds per feature: at all values, or at no more than INT of them, by quantiles.",
+            help="Candidate thresholds per feature: all values, or at most INT bins by quantiles.",
         ),
     ] = "exact"
     ranks: Annotated[
         bool,
         Option(
             panel=TREES,
-            help="Split on the ranks of the values in the training table instead of the values.",
-            more="Equal values have the mean of their ranks.",
+            help="Split on ranks in the training table instead of values.",
+            more="Equal values get their mean rank.",
         ),
     ] = False
     constants: Annotated[
@@ -188,9 +189,10 @@ class TrainOptions:
         Vote,
         Option(
             panel=TREES,
-            help="Average the posteriors of the leaves (soft), or count one vote per tree (hard).",
+            help="Average the class probabilities of the leaves (soft), or count one vote per tree (hard).",
             more=(
-                "Out of bag, and in prediction unless asked otherwise. Always hard with `sampling` arc-x4 and adaboost."
+                "Used in the out-of-bag report, and by default in prediction. Always hard with `sampling` arc-x4 and "
+                "adaboost."
             ),
         ),
     ] = "soft"
@@ -199,14 +201,14 @@ class TrainOptions:
         Option(
             panel=TREES,
             metavar="auto|off|LAMBDA",
-            help="Shrink leaves towards the nodes above them, by a lambda chosen out of bag or by LAMBDA rows.",
+            help="Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or with LAMBDA rows.",
             more=(
-                "Hierarchical shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it "
-                'apart from the node above. "auto" takes the lambda with the least out-of-bag log loss, or mean '
-                "squared error for regression, among 0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the "
-                "standard error of the difference; else 0, as where no row is out of bag, with hard votes, more than "
-                "64 classes, or more than 4,194,304 rows times classes. Off unless given with `sampling` arc-x4 and "
-                "adaboost, and never chosen there."
+                "Hierarchical shrinkage (Agarwal et al. 2022): a step below a node of n rows is multiplied by "
+                'n / (n + lambda). "auto" selects lambda from 0, 0.1, 1, 3, 10 and 50 by the out-of-bag log loss '
+                "(mean squared error for regression). It uses 0 unless the loss decreases by more than the standard "
+                "error of the difference. It also uses 0 without out-of-bag rows, with hard votes, with more than 64 "
+                "classes, or if rows times classes exceed 4,194,304. With `sampling` arc-x4 and adaboost leaves are "
+                "shrunk only by a given lambda."
             ),
         ),
     ] = "auto"
@@ -217,10 +219,10 @@ class TrainOptions:
             within="[0, 1)",
             metavar="TOLERANCE",
             unset="grow all trees",
-            help="Stop when 20 more trees lower the out-of-bag error by no more than this share of it.",
+            help="Stop when 20 more trees reduce the out-of-bag error by at most this fraction.",
             more=(
-                "That is: once the mean error after each of the last 20 trees is not lower by more than this share of "
-                "the mean error after each of the 20 before. Looked at after every 10 trees, from 40 on."
+                "After every 10 trees, from 40 on, the mean of the error curve over its last 20 points is compared "
+                "with the mean over the 20 points before. `trees` is the maximum."
             ),
         ),
     ] = None
@@ -229,8 +231,8 @@ class TrainOptions:
         Option(
             panel=BAGS,
             own=dict.fromkeys(("tree", *SUBSPACE_FAMILIES), False),
-            help="Grow each tree on a random bag of the rows, or on all rows.",
-            more='Without it there is no out-of-bag report. Off unless given with `rotation` "pca" and "pca-classes".',
+            help="Grow each tree on a random sample of the rows (a bag), or on all rows.",
+            more='Without it there is no out-of-bag report. Off by default with `rotation` "pca" and "pca-classes".',
         ),
     ] = True
     sample_fraction: Annotated[
@@ -243,21 +245,22 @@ class TrainOptions:
             panel=BAGS,
             within="(0, 1)",
             unset="none",
-            help="Share of the rows held out of all bags, on which certainty is calibrated.",
-            more="Which rows these are does not depend on the seed. With `group`, whole groups are in no bag.",
+            help="Share of the rows held out of all bags, to calibrate prediction intervals and sets.",
+            more="The rows held out do not depend on the seed. With `group`, whole groups are held out.",
         ),
     ] = None
     sampling: Annotated[
         Sampling,
         Option(
             panel=BAGS,
-            help="Draw rows uniformly, by class, or, for boosting, more of those that earlier trees are wrong on.",
+            help="Draw rows uniformly, by class, or, for boosting, by the errors of earlier trees.",
             more=(
                 '"stratified": each class has its share of the draws. "balanced": each class has as many draws as the '
-                'smallest has rows, times `sample_fraction`. "arc-x4": a row that m of the trees before are wrong on '
-                'has the weight 1 + m^4 (Breiman 1998). "adaboost": rows that the last tree is wrong on have half of '
-                "all weight, and a tree of the weighted error e votes with log((1 - e) / e) (Freund and Schapire "
-                "1997). With these two, trees grow one after the other, and the out-of-bag error is biased."
+                'smallest class has rows, times `sample_fraction`. "arc-x4": a row that m earlier trees predict '
+                'wrongly has the weight 1 + m^4 (Breiman 1998). "adaboost": the rows that the last tree predicts '
+                "wrongly get half of the total weight, and the vote of a tree with weighted error e has the weight "
+                "log((1 - e) / e) (Freund and Schapire 1997). With these two, trees grow one after the other, and the "
+                "out-of-bag error is biased."
             ),
         ),
     ] = "uniform"
@@ -267,8 +270,8 @@ class TrainOptions:
             panel=BAGS,
             text="the name of a column",
             accepts="str | ArrayLike | None",
-            help="Column of groups of rows, such as a patient: whole groups are in or out of a bag.",
-            more="It is not a feature. Bags are drawn from the groups. In Python also an array, a value for each row.",
+            help="Column of row groups, such as patients: a whole group is in a bag or out of it.",
+            more="It is not a feature. Bags are drawn from the groups. In Python also an array, one value per row.",
         ),
     ] = None
     weight: Annotated[
@@ -278,8 +281,8 @@ class TrainOptions:
             families=_BY_IMPURITY,
             text="the name of a column",
             accepts="str | ArrayLike | None",
-            help="Column of the weights of the rows.",
-            more="It is not a feature; rows of weight 0 are left out. In Python also an array, a number for each row.",
+            help="Column of row weights.",
+            more="It is not a feature. Rows of weight 0 are left out. In Python also an array, one number per row.",
         ),
     ] = None
     class_weight: Annotated[
@@ -291,9 +294,9 @@ class TrainOptions:
             text="balanced, a mapping of classes to weights, or a JSON file of one",
             accepts="Mapping[Any, float] | str | Path | None",
             unset="1 for all",
-            help='Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it.',
+            help='Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file.',
             more=(
-                "The weights of the rows of a class are multiplied by its weight, by 1 where it is not named; "
+                "The weight of a row is multiplied by that of its class, which is 1 for classes that are not named. "
                 '"balanced" is rows / (classes * rows of the class). In Python also a mapping of classes to weights.'
             ),
         ),
@@ -303,7 +306,7 @@ class TrainOptions:
         Option(
             panel=COLUMNS,
             unset="by the target",
-            help="Kind of target. Default: regression for floats, decimals, and integers of many values.",
+            help="Type of task. Default: regression for floats, decimals, and integers with many values.",
         ),
     ] = None
     categories: Annotated[
@@ -312,8 +315,8 @@ class TrainOptions:
             panel=COLUMNS,
             accepts="str | Sequence[str]",
             unset="none",
-            help="Column of whole numbers or booleans to treat as a category, without order.",
-            more="Columns of text always are categories.",
+            help="Column of integers or booleans to treat as a category.",
+            more="Text columns are always categories.",
         ),
     ] = ()
     min_level: Annotated[
@@ -324,16 +327,16 @@ class TrainOptions:
             max=2**31 - 1,
             families=("axis", "tree"),
             elsewhere=(1000,),
-            help="Levels of a category with fewer bag rows in a node are split as one level; 1: none are.",
+            help="Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.",
             more=(
-                "The heaviest levels of a node may be split off although they have fewer: as many as the number of its "
-                "rows has binary digits, 10 for 1,000."
+                "The largest levels of a node are always split separately: as many as the number of its rows has "
+                "binary digits, 10 for 1,000."
             ),
         ),
     ] = 5
     keep_targets: Annotated[
         bool,
-        Option(panel=COLUMNS, help="Keep the training targets of every leaf of a regression, for quantiles."),
+        Option(panel=COLUMNS, help="Keep the training targets of every leaf, for quantiles (regression)."),
     ] = False
     keep_votes: Annotated[
         bool,
@@ -347,17 +350,18 @@ class TrainOptions:
             families=_OBLIQUE,
             metavar="INT|p^E",
             text="p^E with E from 0 to 2, such as p^0.5 or p^2/3",
-            help="Columns of a node's random matrix: a count, or ceil(p^E) of p features.",
+            help="Number of columns of a node's random matrix: a count, or ceil(p^E) for p features.",
         ),
     ] = "p^2/3"
     projection_kind: Annotated[
         ProjectionKind,
         Option(
             families=_OBLIQUE,
-            help="Which cells of the matrix have a weight, and what weights.",
+            help="Distribution of the weights in the random matrix.",
             more=(
-                '"rerf": as many weights of +-1 as columns, anywhere. "sporf": +-1 in `density` of all cells. '
-                '"gaussian": normal weights. "very-sparse": +-1 with chance `density` in each cell (Li 2006).'
+                '"rerf": as many weights of +-1 as columns, anywhere. "sporf": +-1 in a fraction `density` of all '
+                'cells. "gaussian": normal weights. "very-sparse": +-1 with probability `density` in each cell '
+                "(Li 2006)."
             ),
         ),
     ] = "rerf"
@@ -367,29 +371,29 @@ class TrainOptions:
             within="(0, 1]",
             families=_OBLIQUE,
             unset="by the kind",
-            help="Share of the cells that have a weight.",
-            more="Unless given 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse) of p features.",
+            help="Share of the cells of the matrix that have a weight.",
+            more="Default for p features: 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse).",
         ),
     ] = None
     mean_difference: Annotated[
         MeanDifference,
         Option(
             families=_OBLIQUE,
-            help="Also offer differences of the means of classes.",
+            help="Also use differences of class means as directions.",
             more=(
-                "Of consecutive classes, of the largest class and each other, or of all pairs; each with chance "
-                "min(1, `projections` / p) in each node."
+                "For consecutive classes, for the largest class and each other class, or for all pairs. Each is used "
+                "with probability min(1, `projections` / p) in each node."
             ),
         ),
     ] = "none"
     mean_difference_scope: Annotated[
-        Scope, Option(families=_OBLIQUE, help="Means of the tree's bag, or of the node.")
+        Scope, Option(families=_OBLIQUE, help="Compute class means on the tree's bag, or on the node.")
     ] = "tree"
     normalize: Annotated[
         Normalize,
         Option(
             families=_OBLIQUE,
-            help="Scale of the features that weights apply to: none, standard deviation (zscore) or range (minmax).",
+            help="Scale features before weights apply: none, by standard deviation (zscore) or range (minmax).",
         ),
     ] = "none"
     axes: Annotated[
@@ -399,7 +403,7 @@ class TrainOptions:
             max=MAX_AXES,
             families=("rotation",),
             unset="as many as features",
-            help="Number of axes of a tree, of which nodes draw `mtry`.",
+            help="Number of axes per tree; nodes draw `mtry` of them.",
         ),
     ] = None
     orthogonal: Annotated[bool, Option(families=("rotation",), help="Make random axes orthogonal.")] = True
@@ -409,9 +413,9 @@ class TrainOptions:
             families=("rotation",),
             help="Random Gaussian axes, or principal components of disjoint sets of features.",
             more=(
-                'The components of each set are those of a sample of the rows (Rodriguez 2006): "pca" samples three '
-                'quarters of all rows, "pca-classes" three quarters of the rows in the tree\'s bag that are of some '
-                "classes, drawn for each set."
+                'The components of each set are computed on a sample of the rows (Rodriguez 2006). "pca" samples '
+                'three quarters of all rows. "pca-classes" samples three quarters of the rows in the tree\'s bag that '
+                "belong to a random subset of the classes, drawn for each set."
             ),
         ),
     ] = "random"
@@ -422,8 +426,8 @@ class TrainOptions:
             max=MAX_AXIS_FEATURES,
             families=("rotation",),
             unset="3",
-            help="Number of features in each set with principal components of its own.",
-            more="The last set of a tree may be smaller. Of 1, the features stay as they are.",
+            help="Number of features in each set of principal components.",
+            more="The last set of a tree may be smaller. With 1, the features stay as they are.",
         ),
     ] = None
     axes_from: Annotated[
@@ -433,11 +437,11 @@ class TrainOptions:
             metavar="COL|auto",
             unset="all features",
             accepts="str | Sequence[str]",
-            help="Feature that axes are made from, or auto to choose them; each other feature is an axis of its own.",
+            help="Feature to build axes from, or auto to select them; every other feature is an axis of its own.",
             more=(
-                "Columns that mean nothing spoil every axis they are part of. auto ranks the features by what splits "
-                "on them gain out of bag, and takes the leading ones of which small forests err least out of bag, or "
-                "all."
+                "Irrelevant columns degrade every axis that contains them. auto ranks the features by the out-of-bag "
+                "gain of their splits. It uses the leading ones for which small forests have the lowest out-of-bag "
+                "error, or all features."
             ),
         ),
     ] = ()
@@ -449,8 +453,8 @@ class TrainOptions:
             families=SUBSPACE_FAMILIES,
             metavar="INT|INT,INT",
             text="several such numbers separated by commas, such as 50,100,200",
-            unset="100, and at most half of all",
-            help="Number of features in a subspace; trees take several sizes in turn.",
+            unset="100, but at most half of all",
+            help="Number of features in a subspace; if there are several sizes, trees use them in turn.",
         ),
     ] = None
     subspace_per: Annotated[
@@ -458,7 +462,7 @@ class TrainOptions:
         Option(
             families=SUBSPACE_FAMILIES,
             help="Draw a different subspace for each tree, or one for each node.",
-            more="A node looks at all features where those of its own subspace cannot split it.",
+            more="With node, a node uses all features if those of its subspace cannot split it.",
         ),
     ] = "tree"
     steps: Annotated[
@@ -467,7 +471,7 @@ class TrainOptions:
             min=2,
             max=MAX_STEPS,
             families=SUBSPACE_FAMILIES,
-            help="Steps between two class means at which cuts are tried.",
+            help="Number of steps between two class means at which splits are tried.",
         ),
     ] = 50
     max_epochs: Annotated[
@@ -476,7 +480,7 @@ class TrainOptions:
             min=1,
             max=MAX_EPOCHS,
             families=("subspace-perceptron",),
-            help="Most passes of a perceptron over the rows of a node.",
+            help="Maximum number of passes of a perceptron over the rows of a node.",
         ),
     ] = 100
     ties: Annotated[
@@ -484,8 +488,8 @@ class TrainOptions:
         Option(
             families=SUBSPACE_FAMILIES,
             unset="reject",
-            help="Prediction where classes have equal votes: the lowest, none (reject), or a random one.",
-            more="Unless a prediction asks for another.",
+            help="Prediction if classes have equal votes: the lowest class, none (reject), or a random one.",
+            more="Can be changed in prediction.",
         ),
     ] = None
 

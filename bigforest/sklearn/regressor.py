@@ -37,43 +37,42 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         of them, or all where that is better out of bag, and all in tree. A feature that is constant in the node does
         not use up a draw: see `constants`.
     feature_fraction : float or None, default=None
-        Chance of each feature to be considered in a node, instead of `max_features`. A draw of no feature is repeated.
-        Only of the families axis, tree and rotation.
+        Probability that a feature is considered in a node. Alternative to `max_features`. If no feature is drawn, the
+        draw is repeated. Only for the families axis, tree and rotation.
     splitter : {"best", "random"}, default="best"
-        Take the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
-        2006). Only of the families axis and tree.
+        Use the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
+        2006). Only for the families axis and tree.
     max_depth : int or None, default=None
-        Deepest level of a leaf; the root has level 0. None: unlimited.
+        Maximum depth of a tree; the root has depth 0. None means unlimited.
     max_bins : {"exact"} or int, default="exact"
-        Candidate thresholds per feature: at all values, or at no more than INT of them, by quantiles.
+        Candidate thresholds per feature: all values, or at most INT bins by quantiles.
     ranks : bool, default=False
-        Split on the ranks of the values in the training table instead of the values. Equal values have the mean of
-        their ranks.
+        Split on ranks in the training table instead of values. Equal values get their mean rank.
     constants : {"redraw", "count"}, default="redraw"
-        Whether a feature that is constant in the node uses up a draw (count) or not (redraw). Only of the families
+        Whether a feature that is constant in the node uses up a draw (count) or not (redraw). Only for the families
         axis, tree and rotation.
     shrink : {"auto", "off"} or float, default="auto"
-        Shrink leaves towards the nodes above them, by a lambda chosen out of bag or by LAMBDA rows. Hierarchical
-        shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
-        above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error for regression, among
-        0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as
-        where no row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes.
-        Off unless given with `sampling` arc-x4 and adaboost, and never chosen there.
+        Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or with LAMBDA rows. Hierarchical
+        shrinkage (Agarwal et al. 2022): a step below a node of n rows is multiplied by n / (n + lambda). "auto" selects
+        lambda from 0, 0.1, 1, 3, 10 and 50 by the out-of-bag log loss (mean squared error for regression). It uses 0
+        unless the loss decreases by more than the standard error of the difference. It also uses 0 without out-of-bag
+        rows, with hard votes, with more than 64 classes, or if rows times classes exceed 4,194,304. With `sampling`
+        arc-x4 and adaboost leaves are shrunk only by a given lambda.
     stop_oob : float or None, default=None
-        Stop when 20 more trees lower the out-of-bag error by no more than this share of it. That is: once the mean
-        error after each of the last 20 trees is not lower by more than this share of the mean error after each of the
-        20 before. Looked at after every 10 trees, from 40 on. None: grow all trees.
+        Stop when 20 more trees reduce the out-of-bag error by at most this fraction. After every 10 trees, from 40 on,
+        the mean of the error curve over its last 20 points is compared with the mean over the 20 points before. `trees`
+        is the maximum. None means grow all trees.
     replace : bool, default=True
         Draw a bag with replacement.
     calibration : float or None, default=None
-        Share of the rows held out of all bags, on which certainty is calibrated. Which rows these are does not depend
-        on the seed. With `group`, whole groups are in no bag. None: none.
+        Share of the rows held out of all bags, to calibrate prediction intervals and sets. The rows held out do not
+        depend on the seed. With `group`, whole groups are held out. None means none.
     min_level : int, default=5
-        Levels of a category with fewer bag rows in a node are split as one level; 1: none are. The heaviest levels of a
-        node may be split off although they have fewer: as many as the number of its rows has binary digits, 10 for
-        1,000. Only of the families axis and tree.
+        Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off. The largest levels
+        of a node are always split separately: as many as the number of its rows has binary digits, 10 for 1,000. Only
+        for the families axis and tree.
     keep_targets : bool, default=False
-        Keep the training targets of every leaf of a regression, for quantiles.
+        Keep the training targets of every leaf, for quantiles (regression).
     keep_votes : bool, default=False
         Keep the leaf of every out-of-bag row in each tree, as a table.
     min_samples_split : int or float, default=2
