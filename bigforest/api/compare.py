@@ -37,32 +37,32 @@ def compare(
     listener: Listener | None = None,
     scheduler: Any = None,
 ) -> Comparison:
-    """Compare configurations by their out-of-bag rows, and keep the forest of the best.
+    """Compare configurations by their out-of-bag loss, and keep the best forest.
 
-    All candidates grow on one presorted table, with the same bags, 25 trees at a time. From 50 trees on, one that is
-    behind the best by more than three standard errors of the difference, paired by row, retires. Of those that are left
-    at the end, the first in the list within one standard error of the best wins. Its forest is that of `train` with the
-    same options, and is not grown again.
+    All candidates grow on one presorted table, with the same bags, 25 trees at a time. From 50 trees on, a candidate is
+    retired if its loss exceeds that of the best by more than three standard errors of the difference, paired by row. At
+    the end, the winner is the first in the list whose loss is within one standard error of the best. Its forest is the
+    one that `train` grows with the same options; it is not trained again.
 
     Parameters
     ----------
     data : path or table
         The table or store, as for `train`.
     target : str or ArrayLike or None, default=None
-        The column to learn, as for `train`.
+        The target column, as for `train`.
     candidates : mapping, path, int or None, default=None
         Options of `train` by the name of the candidate, the simplest first; or a TOML file with a table for each; or
-        the number of default candidates to take; None for all of these.
+        the number of default candidates to use. None for all default candidates.
     metric : {"log_loss", "error", "auc", "mse"} or None, default=None
-        What is compared. None: log_loss of classes, mse of numbers.
+        Loss to compare. None for log_loss (classification) or mse (regression).
     budget : str or float or None, default=None
-        Time after which no more trees are grown, such as "10m". It is looked at between rounds, and decides nothing
-        else. None: until all have `trees`.
+        Time after which no more trees are grown, such as "10m". It is checked between rounds only and affects nothing
+        else. None to grow `trees` trees for all candidates.
     out : path or None, default=None
-        The folder of the comparison. A comparison that was interrupted goes on when it is repeated. None: a temporary
-        folder, kept as long as the result.
+        Folder of the comparison. Repeating an interrupted comparison continues it. None for a temporary folder, which
+        exists as long as the result.
     options : mapping or None, default=None
-        Options of `train` that all candidates have, such as {"trees": 200, "group": "patient"}.
+        Options of `train` that apply to all candidates, such as {"trees": 200, "group": "patient"}.
     exclude, overwrite, threads, scratch, memory, listener, scheduler
         As for `train`.
 
@@ -73,12 +73,12 @@ def compare(
     Raises
     ------
     ConfigError, DataError, FormatError, OutputExistsError
-        As `train`; also for candidates without out-of-bag rows.
+        As for `train`; also for candidates without out-of-bag rows.
 
     Notes
     -----
-    Candidates that leave out other shares of the rows (`sample_fraction`) are judged by other numbers of trees for each
-    row: with few trees that is in favour of those that leave out more.
+    Candidates with different out-of-bag fractions (`sample_fraction`) are evaluated with different numbers of trees per
+    row. With few trees this favours candidates that leave out more rows.
     """
     given = dict(options or {})
     for name in given:

@@ -25,12 +25,12 @@ def export_forest(
     keep: str | list[str] | tuple[str, ...] = (),
     overwrite: bool = False,
 ) -> Path:
-    """Write a forest into a file that another engine reads: see `Forest.to_onnx` and its like.
+    """Export a forest to a file for another engine: see `Forest.to_onnx` and the other `to_` methods.
 
     Parameters
     ----------
     forest : Forest, str or Path
-        The forest, or the path of one.
+        A Forest, or its path.
     out : str or Path
         The file: .onnx, .treelite (`treelite.Model.deserialize`), .joblib (`joblib.load`) or .sql.
     to : {"onnx", "treelite", "sklearn", "sql"}
@@ -38,11 +38,11 @@ def export_forest(
     dtype : {"float32", "float64"}, default="float32"
         Type of the rows of an ONNX model.
     table : str, default="rows"
-        Name of the table that a query reads.
+        Name of the table that an SQL query reads.
     keep : sequence of str, default=()
-        Columns of it that a query copies.
+        Columns of the table that an SQL query copies.
     overwrite : bool, default=False
-        Replace a file that is already there.
+        Replace an existing file.
 
     Returns
     -------
@@ -52,11 +52,11 @@ def export_forest(
     Raises
     ------
     ConfigError
-        For what the format cannot say, a library that is not installed, and a name that ends otherwise.
+        If the format does not support the forest, a library is not installed, or the ending of the name does not match.
     FormatError
         For a damaged forest.
     OutputExistsError
-        When `out` is taken.
+        If `out` exists.
     """
     if to not in SUFFIXES:
         raise ConfigError(f"to must be one of {', '.join(SUFFIXES)}, not {to!r}")

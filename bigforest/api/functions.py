@@ -97,53 +97,57 @@ def train(
     scheduler: Any = None,
     listener: Listener | None = None,
 ) -> Forest:
-    """Grow a forest on a table.
+    """Train a forest on a table.
 
-    The options, which are the fields of `TrainConfig`, and the table decide the forest. Where and how fast it is grown
-    changes no bit of it.
+    The options, which are the fields of `TrainConfig`, and the table determine the forest. The arguments that say where
+    and how fast it is trained do not change a bit of it.
 
     Parameters
     ----------
     data : path, table or store
         A path, glob or folder (Parquet, Arrow, CSV, NDJSON), a Polars, pandas or pyarrow table, a numpy array or a list
-        of rows, a mapping of columns, or a store made by `encode_store`. A sparse matrix of scipy is streamed into
-        `scratch`, for which it is held once more as CSR, and 64 MB. A pair (X, y) is `data` and `target`.
+        of rows, a mapping of columns, or a store made by `encode_store`. A scipy sparse matrix is streamed to
+        `scratch`; this needs memory for one copy of it as CSR and 64 MB. A pair (X, y) is the same as `data` and
+        `target`.
     target : str or array-like, optional
-        The column to learn, or its values, [rows] or [rows, 1]; None for the first of target, label, class and y that
-        there is.
+        The target column, or its values, of shape [rows] or [rows, 1]. None for the first of the columns target, label,
+        class and y that exists.
     exclude : sequence of str, default=()
-        Columns to leave out.
+        Columns to ignore.
     out : path, optional
-        Folder the forest is written to; None keeps it in a temporary folder as long as the Forest lives (`Forest.write`
-        keeps it for good). A run that is interrupted leaves the folder `out`.unfinished, from which `resume` goes on.
+        Folder to write the forest to. None for a temporary folder, which exists as long as the Forest object;
+        `Forest.write` makes a permanent copy. An interrupted run leaves the folder `out`.unfinished, which `resume`
+        continues.
     overwrite : bool, default=False
-        Replace a forest that is already at `out`.
+        Replace an existing forest at `out`.
     resume : path, optional
-        An `out` to go on with, to the same forest that an undisturbed run gives; or a finished forest, to which trees
-        are added up to the number `trees`. Of the other arguments, only those that say how to run, and `trees` for a
-        finished forest, may differ from before; data is needed again when it was a table in memory, and may be given
-        when it has moved.
+        The `out` of an interrupted run, to continue it; the result is the same as without the interruption. Or a
+        finished forest, to add trees up to the number `trees`. Other arguments must be the same as before, except those
+        that say how to run, and `trees` for a finished forest. Pass `data` again if it was a table in memory or has
+        moved.
     validate : path or table, optional
-        Another table with the target: `forest.validation` is the error on its rows after each tree, by the forest's own
-        rules for votes and ties. Give it again with `resume`.
+        Another table with the target. `forest.validation` is the error on its rows by number of trees, under the
+        forest's own rules for votes and ties. Pass it again with `resume`.
     tune : int or str, optional
-        First compare this number of configurations, the options given being common to all, or as many as there are in a
-        time such as "10m", and train the one that is best on out-of-bag rows: see `compare`.
-        `forest.tuning` is the table of the candidates.
+        First compare this number of configurations, or as many as fit in a time such as "10m", and train the one with
+        the lowest out-of-bag loss: see `compare`. The given options apply to all of them. `forest.tuning` is the table
+        of the candidates.
     memory : str or int, optional
-        Most memory of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes; None for no limit.
+        Memory budget of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes. None for no limit.
     threads : int, optional
-        Worker threads; None for all processors.
+        Worker threads. None for all processors.
     scratch : path, optional
-        Folder for the presorted table and temporary files; None for the system's, or, with `out`, for one beside it.
+        Folder for the presorted table and temporary files. None for a folder next to `out` if it is given, otherwise
+        the system's temporary folder.
     scheduler : Client, str or None, default=None
-        Who does the work: None for the active `distributed.Client` and without one the threads of this process; a
-        Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are of each
-        worker, and table, out and scratch on disks that all of them share.
+        Where to run. None for the active `distributed.Client`, or the threads of this process if there is none; a
+        Client; the address of a scheduler, tcp:// or tls://; or "threads". On a cluster, `threads` and `memory` apply
+        to each worker, and the table, `out` and `scratch` must be on disks that all workers share.
     listener : callable, optional
-        Is called with every event of the run (`bigforest.common.events`). Unless given, work of more than two seconds
-        shows bars on a terminal and in a notebook that has ipywidgets; elsewhere each stage is a line of the logger
-        "bigforest", as information. Compiling kernels, once per machine, is a warning of that logger.
+        Function that is called with every event of the run (`bigforest.common.events`). By default, work that takes
+        more than two seconds shows progress bars on a terminal and in a notebook with ipywidgets; elsewhere each stage
+        is logged by the logger "bigforest" at level INFO. The compilation of kernels, once per machine, is logged as a
+        warning.
     trees : int, default=100
         Number of trees. With `stop_oob`, the maximum. Default for tree: 1.
     seed : int, default=0
@@ -369,18 +373,18 @@ def encode_store(
 ) -> Store:
     """Presort a table into the store `out`, to train on it many times.
 
-    Arguments that are not described here, and the errors, are those of `train`.
+    Arguments that are not described here, and the errors, are the same as for `train`.
 
     Parameters
     ----------
     data : path or table
         The table, as for `train`.
     out : path
-        The store, a folder.
+        Folder of the store.
     target : str or ArrayLike
-        The column to predict, or a value for each row.
+        The target column, or one value per row.
     overwrite : bool, default=False
-        Replace a store that is already at `out`.
+        Replace an existing store at `out`.
     max_bins : {"exact"} or int, default="exact"
         Candidate thresholds per feature: all values, or at most INT bins by quantiles.
     group : str or ArrayLike or None, default=None
@@ -446,16 +450,18 @@ def predict_file(
     listener: Listener | None = None,
     scheduler: Any = None,
 ) -> FilePrediction:
-    """Predict every row of a table of any size into the file `out`, in order and in bounded memory.
+    """Predict every row of a table of any size and write the predictions to the file `out`, in order and in bounded
+    memory.
 
     Parameters
     ----------
     forest : Forest, str or Path
-        A Forest or the path of one.
+        A Forest, or its path.
     data : table or path
         A table as for `train`.
     out : str or Path
-        The file of predictions. One that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
+        File for the predictions. The names .csv, .tsv, .ndjson and .jsonl select these formats; any other name is
+        Parquet.
     proba : bool, default=False
         Also write one column p_<class> per class.
     keep : sequence of str, default=()
@@ -463,34 +469,34 @@ def predict_file(
     vote : str or None, default=None
         "soft", "hard" or "stochastic"; None as in training.
     ties : str or None, default=None
-        Among equal classes "lowest", "reject" (null) or "random"; None as in training: "lowest", or "reject" for
-        forests in subspaces.
+        Prediction if classes have equal votes: "lowest", "reject" (null) or "random". None as in training: "lowest", or
+        "reject" for the subspace families.
     unseen : str, default="larger"
-        A level of a category that was not there in training goes with the "larger" child of a node, counts as
-        "missing", or is an "error".
+        A level that did not occur in training goes to the "larger" child of a node, counts as "missing", or is an
+        "error".
     quantiles : sequence of float, default=()
-        For regression, shares from 0 to 1, each a column such as q0.1: see `Forest.predict`.
+        For regression: shares from 0 to 1, each written as a column such as q0.1. See `Forest.predict`.
     coverage : float or None, default=None
-        Also write intervals of numbers, columns low and high, or sets of classes, column set, that have the true
-        value with about this probability: see `Forest.predict`.
+        Also write prediction intervals (regression; columns low and high) or prediction sets (classification; column
+        set) that contain the true value with approximately this probability. See `Forest.predict`.
     reject_above : float or None, default=None
-        Of classes: null for rows of which more than this share would be wrong, see `Forest.predict`.
+        For classification: null for rows whose estimated error is above this limit. See `Forest.predict`.
     coverage_by : str, Series or None, default=None
-        With coverage, a column of categories, which are calibrated apart: see `Forest.predict`.
+        With `coverage`, a column of categories that are calibrated separately. See `Forest.predict`.
     jackknife : bool, default=False
-        With coverage, intervals by the jackknife+ after bootstrap: see `Forest.predict`.
+        With `coverage`, intervals by the jackknife+ after bootstrap. See `Forest.predict`.
     memory : int, str or None, default=None
-        Most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a group
-        at a time. Never changes an answer.
+        Memory budget of the whole process, such as "4GB". None for no limit. If the trees do not fit, they are loaded
+        in groups. Does not change the predictions.
     overwrite : bool, default=False
-        Replace a file of predictions that is already at `out`.
+        Replace an existing file at `out`.
     threads, scratch, listener, scheduler
         As for `train`.
 
     Returns
     -------
     FilePrediction
-        How well the table's own labels were met, if it has any.
+        The scores, if the table has the target.
 
     Raises
     ------
@@ -589,22 +595,22 @@ def plan_training(
     workers: int | None = None,
     link: str | None = None,
 ) -> bigforest.Plan:
-    """What `train` with the same arguments will take, and whether it fits: see `Plan`.
+    """Estimate what `train` with the same arguments needs, and whether it fits: see `Plan`.
 
-    Reads metadata only where it can: the target is read when nothing else bounds its classes, and tables other than
-    Parquet, stores and those in memory are streamed once into `scratch`.
+    Reads only metadata if possible. The target is read if nothing else bounds the number of classes. Tables other than
+    Parquet, stores and tables in memory are streamed once to `scratch`.
 
     Parameters
     ----------
     data : path or table
         The table, as for `train`.
     target : str or ArrayLike
-        The column to predict, or a value for each row.
+        The target column, or one value per row.
     workers : int or None, default=None
-        Of a cluster, for a projection of what training would take there, `Plan.cluster`: each with `threads` threads
-        and a budget of `memory`. None for no projection.
+        Number of workers of a cluster, to estimate training there (`Plan.cluster`). Each has `threads` threads and the
+        memory budget `memory`. None for no estimate.
     link : str or None, default=None
-        Of the workers' network, "10Gbit" unless given.
+        Bandwidth of the workers' network, "10Gbit" by default.
     **options
         As for `train`.
 
@@ -633,9 +639,9 @@ def plan_training(
 
 
 def default_output(data: str | Path, suffix: str) -> Path:
-    """Name of the output, in the current folder, for a table or store: flights.csv gives flights<suffix>.
+    """Default name of the output, in the current folder: flights.csv gives flights<suffix>.
 
-    Raises DataError when there is nothing at `data`.
+    Raises DataError if nothing exists at `data`.
     """
     place = as_path(data)
     name = place.resolve().name.removesuffix(".store") if is_store(place) else find_files(data)[0]

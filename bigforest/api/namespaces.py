@@ -247,40 +247,42 @@ class FrameNamespace:
             Prediction if classes have equal votes: the lowest class, none (reject), or a random one. Can be changed in
             prediction. None means reject. Only for the families subspace-cap and subspace-perceptron.
         exclude : sequence of str, default=()
-            Columns to leave out.
+            Columns to ignore.
         out : path, optional
-            Folder the forest is written to; None keeps it in a temporary folder as long as the Forest lives
-            (`Forest.write` keeps it for good). A run that is interrupted leaves the folder `out`.unfinished, from which
-            `resume` goes on.
+            Folder to write the forest to. None for a temporary folder, which exists as long as the Forest object;
+            `Forest.write` makes a permanent copy. An interrupted run leaves the folder `out`.unfinished, which `resume`
+            continues.
         overwrite : bool, default=False
-            Replace a forest that is already at `out`.
+            Replace an existing forest at `out`.
         resume : path, optional
-            An `out` to go on with, to the same forest that an undisturbed run gives; or a finished forest, to which
-            trees are added up to the number `trees`. Of the other arguments, only those that say how to run, and
-            `trees` for a finished forest, may differ from before; data is needed again when it was a table in memory,
-            and may be given when it has moved.
+            The `out` of an interrupted run, to continue it; the result is the same as without the interruption. Or a
+            finished forest, to add trees up to the number `trees`. Other arguments must be the same as before, except
+            those that say how to run, and `trees` for a finished forest. Pass `data` again if it was a table in memory
+            or has moved.
         validate : path or table, optional
-            Another table with the target: `forest.validation` is the error on its rows after each tree, by the forest's
-            own rules for votes and ties. Give it again with `resume`.
+            Another table with the target. `forest.validation` is the error on its rows by number of trees, under the
+            forest's own rules for votes and ties. Pass it again with `resume`.
         tune : int or str, optional
-            First compare this number of configurations, the options given being common to all, or as many as there are
-            in a time such as "10m", and train the one that is best on out-of-bag rows: see `compare`. `forest.tuning`
-            is the table of the candidates.
+            First compare this number of configurations, or as many as fit in a time such as "10m", and train the one
+            with the lowest out-of-bag loss: see `compare`. The given options apply to all of them. `forest.tuning` is
+            the table of the candidates.
         memory : str or int, optional
-            Most memory of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes; None for no limit.
+            Memory budget of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes. None for no
+            limit.
         threads : int, optional
-            Worker threads; None for all processors.
+            Worker threads. None for all processors.
         scratch : path, optional
-            Folder for the presorted table and temporary files; None for the system's, or, with `out`, for one beside
-            it.
+            Folder for the presorted table and temporary files. None for a folder next to `out` if it is given,
+            otherwise the system's temporary folder.
         scheduler : Client, str or None, default=None
-            Who does the work: None for the active `distributed.Client` and without one the threads of this process; a
-            Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are of
-            each worker, and table, out and scratch on disks that all of them share.
+            Where to run. None for the active `distributed.Client`, or the threads of this process if there is none; a
+            Client; the address of a scheduler, tcp:// or tls://; or "threads". On a cluster, `threads` and `memory`
+            apply to each worker, and the table, `out` and `scratch` must be on disks that all workers share.
         listener : callable, optional
-            Is called with every event of the run (`bigforest.common.events`). Unless given, work of more than two
-            seconds shows bars on a terminal and in a notebook that has ipywidgets; elsewhere each stage is a line of
-            the logger "bigforest", as information. Compiling kernels, once per machine, is a warning of that logger.
+            Function that is called with every event of the run (`bigforest.common.events`). By default, work that takes
+            more than two seconds shows progress bars on a terminal and in a notebook with ipywidgets; elsewhere each
+            stage is logged by the logger "bigforest" at level INFO. The compilation of kernels, once per machine, is
+            logged as a warning.
 
         Returns
         -------

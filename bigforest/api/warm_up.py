@@ -64,23 +64,23 @@ def warm_up(
     scheduler: Any = None,
     listener: Listener | None = None,
 ) -> list[str]:
-    """Compile the kernels of some kinds of forests, so that training them starts at once.
+    """Compile the kernels for some kinds of forests in advance.
 
-    Kernels are kept for all processes of this machine, and what is there already is not compiled again. Several kinds
-    are compiled by as many processes as there are processors.
+    Kernels are cached for all processes of this machine, and cached ones are not compiled again. Several kinds are
+    compiled in parallel, by as many processes as there are processors.
 
     Parameters
     ----------
     kinds : str or sequence of str, default=("classes",)
-        Some of "classes", "categories" (and missing values), "numbers" to predict, "categories-numbers", these with
-        "random" splits ("random", "random-categories" and so on), "sparse-oblique", "rotation", "subspace-cap" and
-        "subspace-perceptron"; "all" for all of these.
+        Any of "classes", "categories" (classification with categories and missing values), "numbers" (regression),
+        "categories-numbers", the same with random splits ("random", "random-categories" and so on), "sparse-oblique",
+        "rotation", "subspace-cap" and "subspace-perceptron"; "all" for all of these.
     passes : bool, default=False
-        Also those for tables that are larger than memory, which are grown by passes.
+        Also compile the kernels for tables larger than memory, which are grown by passes.
     scheduler : object, default=None
-        As in `train`: on a cluster, they are compiled once on each machine.
+        As for `train`. On a cluster, kernels are compiled once on each machine.
     listener : Listener or None, default=None
-        Told of every event (common/events.py).
+        Function that is called with every event (common/events.py).
 
     Returns
     -------
@@ -145,8 +145,9 @@ def warm_here(kind: str, passes: bool = False) -> None:
 
 
 def small_table(mixed: bool, classes: int, rows: int) -> pl.DataFrame:
-    """Numbers, a category with a missing level where `mixed`, weights, groups, and a target: of numbers without
-    classes."""
+    """A small table with numeric features, a category with a missing level if `mixed`, weights, groups, and a
+    target: numeric without classes.
+    """
     draw = np.random.default_rng(0)
     number = np.arange(rows) % 16 / 2.0
     table = pl.DataFrame({name: draw.permutation(number) for name in "abcd"})

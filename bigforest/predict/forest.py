@@ -34,22 +34,22 @@ RUN_FILE = "run.parquet"
 
 
 def is_forest(path: Path) -> bool:
-    """Whether `path` is the directory of a forest, of whatever version and in whatever state."""
+    """Whether `path` is the folder of a forest, of any version and in any state."""
     return file_kind(path / RUN_FILE) == "run"
 
 
 def read_forest(path: str | Path, *, holding: object = None) -> Forest:
-    """Open the forest in the directory `path`.
+    """Open the forest in the folder `path`.
 
-    Metadata and columns of all files are checked here, the nodes before they are first used for prediction
-    (or by `Forest.check`), the rows of the other files when they are requested.
+    Metadata and columns of all files are checked here, nodes before they are first used for prediction (or by
+    `Forest.check`), and the rows of the other files when they are read.
 
     Parameters
     ----------
     path : str or Path
         Folder of the forest, local or s3://.
     holding : object, default=None
-        An object to keep as long as the forest or a LazyFrame of its files is in use.
+        An object to keep alive as long as the forest or a LazyFrame of its files is in use.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     Raises
     ------
     FormatError
-        When it is not a forest, is incomplete, damaged, put together from different forests, or of a newer version.
+        If it is not a forest, is incomplete or damaged, contains files of different forests, or has a newer version.
     """
     directory = as_path(path)
     paths = part_paths(directory)
@@ -85,7 +85,7 @@ def grown_forest(directory: Path, shrinkage: Shrinkage) -> Forest:
 
 
 class Forest(GrownForest):
-    """A grown forest, from `bigforest.train` or `bigforest.read_forest`. May be used from several threads."""
+    """A trained forest, from `bigforest.train` or `bigforest.read_forest`. Can be used from several threads."""
 
     # What other modules of the package call is not for users.
     _INTERNAL = frozenset({"calibration", "passes", "predictor", "reader", "rule", "take", "tree_votes"})
@@ -147,74 +147,75 @@ class Forest(GrownForest):
         coverage_by: Any = None,
         jackknife: bool = False,
     ) -> Any:
-        """The class of every row, in order, or the number that the trees predict on average.
+        """Predict the class of every row, or the mean target for regression, in order.
 
-        Random draws are keyed by the number of the row in `data`. Threads and memory never change an answer.
+        Random draws are keyed by the number of the row in `data`. Threads and memory do not change the predictions.
 
         Parameters
         ----------
         data : DataFrame, LazyFrame, table or ndarray
-            A frame of Polars or pandas or a pyarrow Table that has the training features by name; or a numpy array
-            [rows, features] with the features in the order of training, an array of objects if some are categories, or
-            a sparse matrix of scipy, of which about 64 MB of cells are dense at a time. Null and NaN are missing.
+            A Polars or pandas frame or a pyarrow Table that has the training features by name; or a numpy array [rows,
+            features] with the features in the order of training, an array of objects if some are categories; or a scipy
+            sparse matrix, of which about 64 MB of cells are dense at a time. Null and NaN are missing.
         vote : {"soft", "hard", "stochastic"} or None, default=None
-            See forest/load/vote_rule.py VoteRule; None as in training.
+            "soft" averages class probabilities, "hard" counts one vote per tree, "stochastic" draws a class with its
+            soft probability (forest/load/vote_rule.py VoteRule). None as in training.
         ties : {"lowest", "reject", "random"} or None, default=None
-            Which of the classes with most votes it is; "reject" gives null. None as in training: "lowest", or "reject"
-            for forests in subspaces.
+            Prediction if classes have equal votes; "reject" gives null. None as in training: "lowest", or "reject" for
+            the subspace families.
         keep : sequence of str, default=()
-            Columns of a table to hand through.
+            Columns of the table to copy to the result.
         threads : int or None, default=None
-            Worker threads, None for all processors; a LazyFrame is run by Polars' own.
+            Worker threads. None for all processors. A LazyFrame uses the threads of Polars.
         memory : int, str or None, default=None
-            Most memory of the whole process, `data` included, such as "4GB"; None for no limit. Trees that do not fit
-            are loaded a group at a time, except for a LazyFrame, which needs all of them.
+            Memory budget of the whole process including `data`, such as "4GB". None for no limit. If the trees do not
+            fit, they are loaded in groups, except for a LazyFrame, which needs all of them in memory.
         unseen : {"larger", "missing", "error"}, default="larger"
-            A level of a category that was not there in training goes with the larger child of a node, counts as
-            missing, or is an error.
+            A level that did not occur in training goes to the larger child of a node, counts as missing, or is an
+            error.
         quantiles : sequence of float, default=()
-            Of the regression targets: shares from 0 to 1. A forest that was trained with keep_targets gives each row
-            the distribution of the targets in the leaves it ends in, trees alike and in a leaf by weight (Meinshausen
-            2006); a quantile is the smallest target whose share, with all below it, reaches that.
+            For regression with `keep_targets`: shares from 0 to 1. The distribution of a row is the mean over the trees
+            of the weighted targets in its leaf (Meinshausen 2006). A quantile is the smallest target at which the
+            cumulative share reaches the requested one.
         trees : iterable of int or None, default=None
-            Numbers of the trees that answer, such as range(50); None for all.
+            Numbers of the trees to use, such as range(50). None for all.
         coverage : float or None, default=None
-            Also say, for each row, in which interval the number is with about this probability, or in which set of
-            classes the class: conformal prediction from the out-of-bag rows (metrics/conformal.py; Johansson 2014). Of
-            numbers by bins of the prediction, of classes by class.
+            Also return a prediction interval (regression) or a prediction set (classification) for each row that
+            contains the true value with approximately this probability. The method is conformal prediction on
+            out-of-bag rows (metrics/conformal.py; Johansson 2014), by bins of the prediction for regression and by
+            class for classification.
         reject_above : float or None, default=None
-            Of classes: no prediction (null) for rows of which more than this share would be wrong. That is the error
-            of out-of-bag rows whose predicted class has as many of the votes.
+            For classification: null for rows whose estimated error is above this limit. The estimate is the error of
+            out-of-bag rows with the same vote share for their predicted class.
         coverage_by : str, Series or None, default=None
-            With coverage, a column of categories (text, booleans, whole numbers, dates), which `data` has too:
-            rows of each are calibrated apart, so that the coverage is that of each (Mondrian; metrics/categories.py).
-            Its name, where the table that the forest was trained on can be read again; or that table's column, as a
-            Series with its name.
+            With `coverage`, a column of categories (text, booleans, integers, dates) that `data` has too. Rows of each
+            category are calibrated separately, so the coverage holds for each (Mondrian; metrics/categories.py). Pass
+            its name if the training table can be read again, otherwise the column of that table as a named Series.
         jackknife : bool, default=False
-            With coverage, for regression: intervals by the jackknife+ after bootstrap (metrics/jackknife.py; Kim, Xu
-            and Barber 2020), which have the number with a probability of 1 - 2 (1 - coverage) or more, whatever the
-            data, where rows are exchangeable, the number of trees was drawn at random, and no option was chosen by the
-            rows. All trees are held in memory.
+            With `coverage`, for regression: intervals by the jackknife+ after bootstrap (metrics/jackknife.py; Kim, Xu
+            and Barber 2020). They contain the target with a probability of at least 1 - 2 (1 - coverage), for any data,
+            if rows are exchangeable, the number of trees was drawn at random, and no option was selected on the rows.
+            All trees are held in memory.
 
         Returns
         -------
         DataFrame, LazyFrame, table or ndarray
-            The same kind of table with the columns `keep` and `prediction`, in the type of the target (float64 for
-            numbers), those of the quantiles, `q0.1` and so on, and with coverage `low` and `high`, or `set`, a list of
-            classes. Of an array [rows], where a rejected row is nan or None; with quantiles or coverage
-            [rows, quantiles, low and high] of these, of classes bool [rows, classes]. A LazyFrame stays lazy and
-            streams.
+            The same kind of table as `data`, with the columns `keep` and `prediction`, in the type of the target
+            (float64 for regression). With quantiles it also has columns such as `q0.1`; with coverage it has `low` and
+            `high`, or `set`, a list of classes. For an array the result has shape [rows], with nan or None for rejected
+            rows. With quantiles or coverage it is [rows, quantiles, low and high], or for classification bool [rows,
+            classes]. A LazyFrame stays lazy and streams.
 
         Raises
         ------
         ConfigError
-            For an unusable option or too little memory.
+            For an invalid option or too little memory.
         DataError
-            For a feature that is not there or of another kind, a missing value where trees split on projections, or an
-            unseen level that is an error; for the values of a LazyFrame when it is collected, where some versions of
-            Polars make a ComputeError of it.
+            For a feature that is missing or of another kind, a missing value if trees split on projections, or an
+            unseen level if that is an error. For the values of a LazyFrame it is raised when it is collected; some
+            versions of Polars convert it to a ComputeError.
         FormatError
-            For a forest that is damaged.
+            For a damaged forest.
         """
         from bigforest.predict.in_memory import predict
 
@@ -231,27 +232,24 @@ class Forest(GrownForest):
         unseen: str = "larger",
         trees: Iterable[int] | None = None,
     ) -> Any:
-        """The share of each class in the votes of every row, in order: columns `keep` and p_<class>.
-
-        vote "soft": mean posterior; "hard": share of trees; None as in training. The rest is as in `predict`;
-        numpy gives float64 [rows, classes]. A forest that predicts numbers refuses, with ConfigError.
+        """Predict class probabilities of every row, in order: columns `keep` and p_<class>.
 
         Parameters
         ----------
         data, keep, threads, memory, unseen, trees
             As for `predict`.
         vote : str or None, default=None
-            "soft": mean posterior; "hard": share of trees; None as in training.
+            "soft": mean class probabilities of the trees; "hard": share of trees. None as in training.
 
         Returns
         -------
         DataFrame, table or ndarray
-            As of `predict`: the columns `keep` and p_<class>; float64 of shape (rows, classes) for an array.
+            As for `predict`: the columns `keep` and p_<class>, or float64 of shape (rows, classes) for an array.
 
         Raises
         ------
         ConfigError, DataError, FormatError
-            As `predict`; ConfigError also for a forest that predicts numbers.
+            As for `predict`; ConfigError also for a regression forest.
         """
         from bigforest.predict.in_memory import predict
 
@@ -259,16 +257,16 @@ class Forest(GrownForest):
         return predict(self, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
 
     def score(self, data: Any, y: Any = None, **options: Any) -> float:
-        """How well the rows of a table are predicted: the share of right classes, or R2 of numbers.
+        """Return the accuracy on the rows of a table, or R2 for regression.
 
-        Rows without a true value do not count; a rejected row, and one of an unknown class, is wrong.
+        Rows without a true value are ignored. A rejected row, or one of an unknown class, counts as wrong.
 
         Parameters
         ----------
         data : table or path
             A table in memory as for `predict`, with the target unless `y` is given; or a pair (X, y).
         y : object, default=None
-            The true classes or numbers: an array, a list or a Series, [rows] or [rows, 1].
+            The true classes or targets: an array, a list or a Series, of shape [rows] or [rows, 1].
         **options
             As for `predict`: vote, ties, trees and so on.
 
@@ -279,7 +277,7 @@ class Forest(GrownForest):
         Raises
         ------
         ConfigError, DataError, FormatError
-            As `predict`.
+            As for `predict`.
         """
         from bigforest.predict.score import score
 
@@ -290,7 +288,7 @@ class Forest(GrownForest):
     def apply(
         self, data: Any, unseen: str = "larger", trees: Iterable[int] | None = None, threads: int | None = None
     ) -> NDArray[np.uint32]:
-        """Number of the leaf, among the nodes of its tree, in which each row ends in each tree.
+        """Return the leaf of each row in each tree, as the number of the node in its tree.
 
         Parameters
         ----------
@@ -306,24 +304,25 @@ class Forest(GrownForest):
         Raises
         ------
         ConfigError, DataError, FormatError
-            As `predict`.
+            As for `predict`.
         """
         from bigforest.predict.in_memory import apply_forest
 
         return apply_forest(self, data, self.rule(unseen=unseen, trees=trees), threads)
 
     def inbag(self, trees: Iterable[int] | None = None, group: Any = None) -> pl.DataFrame:
-        """How often each training row is in the bag of each tree: the column row, and a column 0, 1, ... per tree.
+        """Return how often each training row is in the bag of each tree: the column row, and a column 0, 1, ... per
+        tree.
 
-        row is the number of the row in the training table. Bags are not kept but drawn again, so this takes time, and
-        two bytes for each row and tree.
+        `row` is the number of the row in the training table. Bags are not stored but recomputed, which takes time, and
+        two bytes per row and tree.
 
         Parameters
         ----------
         trees : iterable of int or None, default=None
             Numbers of the trees; None for all.
         group : object, default=None
-            Of a forest whose bags are drawn by groups: that column of the training table, an array or a Series.
+            If bags are drawn by groups: that column of the training table, as an array or a Series.
 
         Returns
         -------
@@ -332,26 +331,26 @@ class Forest(GrownForest):
         Raises
         ------
         ConfigError
-            Where the forest does not know enough of its table: rows were left out or drawn by class, and it has no
-            out-of-bag report, as those that were merged.
+            If the forest lacks information about its table: rows were left out or drawn by class, and it has no
+            out-of-bag report, as for merged forests.
         DataError
-            For groups that are not those of training.
+            For groups that differ from those of training.
         """
         from bigforest.forest.inbag import bags_of
 
         return bags_of(self, self._numbers(trees) or range(self.trees), group)
 
     def explain(self, data: Any = None, out: str | Path | None = None, **options: Any) -> bigforest.Explanation:
-        """Why the forest answers as it does, as tables.
+        """Explain the predictions of the forest, as tables.
 
         Parameters
         ----------
         data : table or path, default=None
-            Rows to explain by, as for `bigforest.explain_forest`.
+            Rows to explain, as for `bigforest.explain_forest`.
         out : str, Path or None, default=None
-            Folder of the tables; None for a temporary one, which lives as long as the Explanation.
+            Folder of the tables. None for a temporary one, which exists as long as the Explanation.
         **options
-            Of `bigforest.explain_forest`, which raises the same errors.
+            Options of `bigforest.explain_forest`, which raises the same errors.
 
         Returns
         -------
@@ -361,20 +360,20 @@ class Forest(GrownForest):
 
     @property
     def plot(self) -> bigforest.Pictures:
-        """Pictures of the forest, as Altair charts: `forest.plot.error()` and so on; needs the extra `plot`."""
+        """Plots of the forest as Altair charts: `forest.plot.error()` and so on. Needs the extra `plot`."""
         return bigforest.Pictures(self)
 
     def report(self, data: Any = None, out: str | Path = "report.html", **options: Any) -> Path:
-        """One HTML file about the forest.
+        """Write a report about the forest as one HTML file.
 
         Parameters
         ----------
         data : table or path, default=None
-            The table the forest was grown on, for what only rows can tell.
+            The training table, for the parts of the report that need rows.
         out : str or Path, default="report.html"
             The file.
         **options
-            Of `bigforest.report_forest`, which raises the same errors.
+            Options of `bigforest.report_forest`, which raises the same errors.
 
         Returns
         -------
@@ -384,8 +383,9 @@ class Forest(GrownForest):
 
     @property
     def feature_importances(self) -> NDArray[np.float64]:
-        """Share of each feature in all decrease of impurity, in the order of `features` (forest/format/schema.py
-        FEATURES)."""
+        """Share of each feature in the total decrease of impurity, in the order of `features`
+        (forest/format/schema.py FEATURES).
+        """
         return self.features["importance"].to_numpy()
 
     def expr(
@@ -400,19 +400,20 @@ class Forest(GrownForest):
         coverage_by: Any = None,
         jackknife: bool = False,
     ) -> pl.Expr:
-        """A Polars expression for the prediction of each row, named "prediction", in any frame with the features.
+        """Return a Polars expression for the prediction of each row, named "prediction", for any frame with the
+        features.
 
-        Elementwise, so that lazy queries stream; reads only features that some tree splits on.
+        It is elementwise, so lazy queries stream. It reads only features that some tree splits on.
 
         Parameters
         ----------
         proba : bool, default=False
-            A struct of p_<class> instead, named "probabilities".
+            Return a struct of p_<class> instead, named "probabilities".
         coverage : float or None, default=None
-            A struct of prediction, low and high, or set, instead, named "answer".
+            Return a struct of prediction and low and high, or set, instead, named "answer".
         row : str or None, default=None
-            Name of an integer column with the number of the row, from 0; needed for a stochastic vote and random
-            ties, because an expression sees pieces of the table in no fixed order.
+            Name of an integer column with the number of the row, from 0. Needed for a stochastic vote and random ties,
+            because an expression sees parts of the table in no fixed order.
         vote, ties, unseen, reject_above, coverage_by, jackknife
             As for `predict`.
 
@@ -423,9 +424,9 @@ class Forest(GrownForest):
         Raises
         ------
         ConfigError
-            For an unusable option.
+            For an invalid option.
         DataError
-            When it runs; some versions of Polars make a ComputeError of it.
+            When the query runs; some versions of Polars convert it to a ComputeError.
         """
         from bigforest.predict.lazy import expression
 
@@ -441,15 +442,16 @@ class Forest(GrownForest):
         return expression(self, rule, proba=proba, row=row)
 
     def to_onnx(self, dtype: str = "float32") -> Any:
-        """The forest as a model of ONNX, for the families axis and tree without categories.
+        """Convert the forest to an ONNX model, for the families axis and tree without categories.
 
-        Its input X is [rows, features], in the order of `features`, NaN for missing values; its outputs are the label
-        and the probabilities (float32), or the prediction. Booleans are labelled 0 and 1.
+        The input X is [rows, features], in the order of `features`, with NaN for missing values. The outputs are the
+        label and the probabilities (float32), or the prediction. Booleans are labelled 0 and 1.
 
         Parameters
         ----------
         dtype : {"float32", "float64"}, default="float32"
-            Type of the input. With float32 thresholds are rounded down to it, so that no float32 row changes sides.
+            Type of the input. With float32, thresholds are rounded down to it, so that every float32 row goes to the
+            same side.
 
         Returns
         -------
@@ -458,17 +460,17 @@ class Forest(GrownForest):
         Raises
         ------
         ConfigError
-            For what ONNX cannot say, and where onnx is not installed (the extra `onnx`).
+            If ONNX does not support the forest, or onnx is not installed (the extra `onnx`).
         """
         from bigforest.export.onnx import to_onnx
 
         return to_onnx(self, dtype)
 
     def to_treelite(self) -> Any:
-        """The forest as a model of treelite, for the families axis and tree; categories too.
+        """Convert the forest to a treelite model, for the families axis and tree, including categories.
 
-        It takes rows as `to_matrix` gives them, in float64, and averages the votes: shares of the classes, in their
-        order, or the number predicted.
+        The input is that of `to_matrix`, in float64. The output is the mean over the trees: class probabilities, in the
+        order of the classes, or the regression prediction.
 
         Returns
         -------
@@ -477,16 +479,17 @@ class Forest(GrownForest):
         Raises
         ------
         ConfigError
-            For what treelite cannot say, and where it is not installed (the extra `treelite`).
+            If treelite does not support the forest, or is not installed (the extra `treelite`).
         """
         from bigforest.export.treelite import to_treelite
 
         return to_treelite(self)
 
     def to_sklearn(self) -> Any:
-        """The forest as scikit-learn's, with its trees, for the families axis and tree without categories.
+        """Convert the forest to a scikit-learn forest with the same trees, for the families axis and tree without
+        categories.
 
-        scikit-learn takes rows as float32: of these it gives the same answers. Infinite values it refuses.
+        scikit-learn converts rows to float32; for these the predictions are the same. It refuses infinite values.
 
         Returns
         -------
@@ -495,17 +498,17 @@ class Forest(GrownForest):
         Raises
         ------
         ConfigError
-            For what scikit-learn cannot say, and where it is not installed (the extra `sklearn`).
+            If scikit-learn does not support the forest, or is not installed (the extra `sklearn`).
         """
         from bigforest.export.sklearn import to_sklearn
 
         return to_sklearn(self)
 
     def to_sql(self, table: str = "rows", keep: Sequence[str] = ()) -> str:
-        """The forest as a query in SQL that predicts every row of a table, for the families axis and tree.
+        """Convert the forest to an SQL query that predicts every row of a table, for the families axis and tree.
 
-        NULL is missing; NaN must be NULL. The result has the columns `keep`, then `prediction` and, of classes, a
-        column p_<class> for each.
+        NULL is missing; NaN must be converted to NULL. The result has the columns `keep`, then `prediction` and, for
+        classification, one column p_<class> per class.
 
         Parameters
         ----------
@@ -521,17 +524,17 @@ class Forest(GrownForest):
         Raises
         ------
         ConfigError
-            For what SQL cannot say: dates and times, nested columns, splits at infinities.
+            If SQL does not support the forest: dates and times, nested columns, splits at infinities.
         """
         from bigforest.export.sql import to_sql
 
         return to_sql(self, table, keep)
 
     def to_matrix(self, data: Any) -> NDArray[np.float64]:
-        """A table as the array that exported models read: float64 [rows, features], in the order of `features`.
+        """Convert a table to the array that exported models read: float64 [rows, features], in the order of `features`.
 
-        Dates and times are the numbers behind them, a category is the place of its level among the levels of training
-        (as in levels.parquet, from 0; their number where it was not there), NaN is missing.
+        Dates and times become numbers. A category becomes the index of its level among the levels of training (as in
+        levels.parquet, from 0; the number of levels if it did not occur there). NaN is missing.
 
         Parameters
         ----------
@@ -541,23 +544,22 @@ class Forest(GrownForest):
         Raises
         ------
         DataError
-            For a feature that is not there or of another kind.
+            For a feature that is missing or of another kind.
         """
         from bigforest.predict.in_memory import feature_matrix
 
         return feature_matrix(self, data)
 
     def shrink(self, amount: float) -> Forest:
-        """The same trees with the values of their leaves shrunk by another lambda (Agarwal et al. 2022).
+        """Return the same trees with leaf values shrunk by another lambda (Agarwal et al. 2022).
 
-        Shares the files of this forest; `write` makes a forest of it. There is no out-of-bag report, as that is of
-        another lambda.
+        The result shares the files of this forest; `write` saves it as a forest. It has no out-of-bag report, because
+        the existing one is for another lambda.
 
         Parameters
         ----------
         amount : float
-            Lambda, in rows: a node of n rows keeps n / (n + lambda) of what sets it apart from the node above. 0
-            leaves values as they were grown.
+            Lambda, in rows: a step below a node of n rows is multiplied by n / (n + lambda). 0 means no shrinkage.
 
         Returns
         -------
@@ -566,26 +568,26 @@ class Forest(GrownForest):
         Raises
         ------
         ConfigError
-            Unless it is a finite number, 0 or more.
+            If it is not a finite number of at least 0.
         """
         check_amount(amount)
         found = Shrinkage(float(amount))
         return Forest(self.directory, self._header, self._parts, found, self._holding, shrunk=True)
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
-        """Copy the forest to the directory `path`.
+        """Copy the forest to the folder `path`.
 
         Parameters
         ----------
         path : str or Path
-            The folder to make.
+            The folder to create.
         overwrite : bool, default=False
-            Replace a forest that is already there.
+            Replace an existing forest.
 
         Raises
         ------
         OutputExistsError
-            If something is there already.
+            If something exists at `path`.
         FormatError
             For files that are damaged or links.
         """
@@ -640,7 +642,7 @@ class Tree:
 
     @cached_property
     def nodes(self) -> pl.DataFrame:
-        """One row per node, in the order of their numbers; columns as in forest/format/schema.py NODES."""
+        """One row per node, in the order of their numbers, with the columns of forest/format/schema.py NODES."""
         return self.forest.nodes.filter(pl.col("tree") == self.number).collect()
 
     @property
@@ -650,19 +652,19 @@ class Tree:
 
     @property
     def depth(self) -> int:
-        """Level of the deepest leaf, the root having 0."""
+        """Depth of the deepest leaf; the root has depth 0."""
         return int(self.nodes["depth"].to_numpy().max())
 
     def predict(self, data: Any, **options: Any) -> Any:
-        """`Forest.predict` by this tree alone."""
+        """`Forest.predict` with this tree only."""
         return self.forest.predict(data, trees=[self.number], **options)
 
     def predict_proba(self, data: Any, **options: Any) -> Any:
-        """`Forest.predict_proba` by this tree alone."""
+        """`Forest.predict_proba` with this tree only."""
         return self.forest.predict_proba(data, trees=[self.number], **options)
 
     def apply(self, data: Any, threads: int | None = None) -> Any:
-        """Number of the leaf that each row of `data` ends in, uint32 [rows]."""
+        """Number of the leaf of each row of `data`, uint32 [rows]."""
         return self.forest.apply(data, trees=[self.number], threads=threads)[:, 0]
 
 
