@@ -129,7 +129,7 @@ def test_files__are_described_by_their_schemas() -> None:
 
 
 def test_column_table__has_the_meanings_and_types_of_the_schema() -> None:
-    assert "| `threshold` | float64 | a row goes left where" in column_table("trees/part-NNNNNNN.parquet")
+    assert "| `threshold` | float64 | a row goes left if" in column_table("trees/part-NNNNNNN.parquet")
     assert "| `truth` | as the target | class of the rows |" in column_table("oob/confusion.parquet")
     with pytest.raises(ValueError, match=r"trees.parquet is not a file of a forest"):
         column_table("trees.parquet")
