@@ -24,7 +24,7 @@ class BigForestError(Exception):
 
 
 class ConfigError(BigForestError, ValueError):
-    """An option has a value that cannot be used, alone or together with the others."""
+    """An option has an invalid value, or contradicts other options."""
 
 
 class DataError(BigForestError, ValueError):
@@ -32,27 +32,27 @@ class DataError(BigForestError, ValueError):
 
 
 class FormatError(BigForestError):
-    """A forest or a store on disk is damaged, is something else, or was written by a newer version."""
+    """A forest or a store on disk is damaged, has another format, or was written by a newer version."""
 
 
 class OutputExistsError(BigForestError):
-    """The output is already there and overwriting it was not requested."""
+    """The output exists and overwriting was not requested."""
 
 
 class DiskFullError(BigForestError):
-    """A disk has no room for what a run writes. What it has finished is kept."""
+    """The disk is full. The finished parts of the run are kept."""
 
 
 class BusyError(BigForestError):
-    """Another run, which is still going on, is writing the output."""
+    """Another run is writing the output."""
 
 
 class ClusterError(BigForestError):
-    """A scheduler or its workers cannot be used, or were lost, or a task failed there again and again."""
+    """A scheduler or its workers cannot be used, were lost, or a task failed repeatedly."""
 
 
 class StorageError(BigForestError):
-    """An object store does not answer, refuses, or has no such bucket."""
+    """An object store does not respond, denies access, or has no such bucket."""
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

@@ -56,39 +56,41 @@ def explain_forest(
     Parameters
     ----------
     forest : Forest, str or Path
-        A Forest or the path of one.
+        A Forest, or its path.
     data : table or path, default=None
-        Rows to explain, a table as for `train`. Parts that are out of bag (unbiased, permutation, local, strength,
-        proximities, filling) need the training table, with the target.
+        Rows to explain, a table as for `train`. Parts that use out-of-bag rows (unbiased, permutation, local, strength,
+        proximities, filling) need the training table with the target.
     out : str, Path or None, default=None
-        Folder of the tables, each a Parquet file that appears when it is complete. A table of the same forest, data
-        and options that exists already is kept, so an interrupted run can be repeated. None keeps the tables in a
-        temporary folder for the lifetime of the Explanation.
+        Folder of the tables, each a Parquet file that appears when it is complete. An existing table of the same
+        forest, data and options is kept, so repeating an interrupted run continues it. None for a temporary folder,
+        which exists as long as the Explanation.
     parts : iterable of str, str or None, default=None
-        Parts of the explanation, MAKERS of bigforest/explain/plan.py; None for those that take little time.
+        Parts of the explanation, MAKERS of bigforest/explain/plan.py. None for the fast ones.
     loss : str or None, default=None
-        Loss that permuting raises: "error" or "log_loss", "mse" for regression.
+        Loss for permutation importance: "error" or "log_loss", "mse" for regression.
     groups : mapping or None, default=None
-        Features to permute together, besides each alone: lists of names, by the name of the group.
+        Features to permute together, in addition to each feature alone: lists of names, by the name of the group.
     new_rows : bool, default=False
-        The rows are not those of training: all are out of bag.
+        The rows are not training rows: all of them are out of bag.
     classes : sequence or None, default=None
-        Classes to explain in contributions and dependence; None for all, or for the second of two.
+        Classes to explain in contributions and dependence. None for all, or for the second of two.
     features : sequence or None, default=None
-        Features for dependence and effects: names, and pairs of names; None for the 10 that decrease impurity most.
+        Features for dependence and effects: names, and pairs of names. None for the 10 with the largest decrease of
+        impurity.
     grid : int, default=20
-        Most values of a feature at which dependence is evaluated; for a category all levels of the rows.
+        Maximum number of values of a feature at which dependence is evaluated. For a category, all levels in the rows
+        are used.
     individual : int, default=0
         Rows of the sample whose individual curves are kept.
     sample : int or None, default=None
-        Rows to draw for the mean of dependence, and for local, interactions, proximities and filling; None for 1,000,
-        1,000, 100, 10,000 and all that lack a value.
+        Number of rows to sample for the mean of dependence, and for local, interactions, proximities and filling. None
+        for 1,000, 1,000, 100, 10,000 and all rows with a missing value.
     rows : sequence of int, default=()
         Rows that local, interactions, proximities and filling explain, instead of a sample.
     neighbors : int, default=10
-        Rows of largest proximity to keep for each row.
+        Number of rows with the largest proximity to keep for each row.
     rules : int, default=20
-        Leaves to show as rules in text, the most informative ones.
+        Number of leaves to show as rules, the most informative ones.
     seed : int, default=0
         Seed of permutations and samples.
     overwrite, threads, scratch, memory, listener, scheduler

@@ -91,22 +91,22 @@ def plan_explanation(
     memory: str | int | None = None,
     **options: Any,
 ) -> ExplanationPlan:
-    """Memory, scratch and time that each part of `explain_forest` needs. Rows are only counted, not read.
+    """Estimate the memory, scratch and time of each part of `explain_forest`. Rows are only counted, not read.
 
-    Times are estimates, within a factor of two or three.
+    Times are estimates, accurate within a factor of two or three.
 
     Parameters
     ----------
     forest, data, parts, threads, scratch, memory
         As for `explain_forest`.
     **options
-        Other options of `explain_forest` that decide what to explain: loss, groups, new_rows, classes, features, grid,
+        Other options of `explain_forest` that define what to explain: loss, groups, new_rows, classes, features, grid,
         individual, sample, rows, neighbors, rules, seed.
 
     Returns
     -------
     ExplanationPlan
-        Its `fits` says whether memory and scratch suffice, `seconds` the estimated time in all, `stages` the same
+        `fits` says whether memory and scratch suffice, `seconds` is the estimated total time, and `stages` has the same
         for each part.
 
     Raises

@@ -133,13 +133,13 @@ class Explanation:
 
     @property
     def tables(self) -> list[str]:
-        """Names of the tables that are there."""
+        """Names of the available tables."""
         files = [file.stem for file in self.path.glob("*.parquet")]
         folders = [folder.name for folder in self.path.iterdir() if any(folder.glob("part-*.parquet"))]
         return sorted([*files, *folders])
 
     def scan(self, name: str) -> pl.LazyFrame:
-        """A table, lazily.
+        """Return a table as a LazyFrame.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Explanation:
         Raises
         ------
         ConfigError
-            When there is no table of this name.
+            If there is no table of this name.
         """
         if name not in self.tables:
             raise ConfigError(f"there is no table {name!r}; there are {', '.join(self.tables) or 'none'}")

@@ -33,44 +33,44 @@ def images_to_features(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> ImageFeatures:
-    """Write the features of images to the Parquet file `out`, ready for `train`, in bounded memory.
+    """Convert images to a table of features, the Parquet file `out`, in bounded memory.
 
-    The columns are the features (`feature_names` in images/features.py), bool with a threshold, else uint8, and last
-    the label as `target`.
+    The columns are the features (`feature_names` in images/features.py), bool with a threshold, otherwise uint8. The
+    last column is the label, `target`.
 
     Parameters
     ----------
     source : object
-        An IDX file of images (gzip or not); a folder with a subfolder of PNG, JPEG or TIFF files per class, or with
-        such files alone; a table as for `train` with a column of images; or a numpy array [images, rows, columns],
-        alone or in a pair with its labels.
+        An IDX file of images (gzip or not); a folder with one subfolder of PNG, JPEG or TIFF files per class, or a
+        folder of such files; a table as for `train` with an image column; or a numpy array [images, rows, columns],
+        optionally in a pair with labels.
     out : str or Path
         The Parquet file.
     features : str, default="pixels"
-        "pixels", or "neighbours": these and the directional neighbours of Ho 1995.
+        "pixels", or "neighbours": pixels and the directional neighbours of Ho 1995.
     size : str, (int, int) or None, default=None
-        Rows x columns, such as "20x20" or (20, 20), in whose middle every image is put; one that is larger is
-        scaled down. None for the images' own, which then must be one.
+        Rows x columns of the canvas, such as "20x20" or (20, 20). Images are centred on it; larger ones are scaled
+        down. None for the size of the images, which must then be the same for all.
     crop : bool, default=False
-        Put only the box around the ink there.
+        Crop images to the bounding box of the ink.
     ink : int or None, default=None
-        The least grey value that is ink for `crop`; None for the threshold, or 1 if there is none.
+        Lowest grey value that counts as ink for `crop`. None for the threshold, or 1 if there is none.
     invert : bool, default=False
-        Turn dark on light into light on dark, the way ink is looked for.
+        Convert dark ink on light paper to light on dark.
     threshold : int or None, default=None
-        Pixels are true from this grey value on; None keeps grey values, or is 128 for neighbours.
+        Pixels are true from this grey value on. None keeps grey values, but is 128 for neighbours.
     stride : str, default="paper"
-        Places of the neighbour features: "paper" takes 452 of them for 20 x 20 pixels, "full" all 1,062.
+        Positions of the neighbour features: "paper" uses 452 of them for 20 x 20 pixels, "full" all 1,062.
     labels : str, Path or None, default=None
-        The IDX file of labels; None for the one beside the images by its name, if there is one.
+        The IDX file of labels. None for the one next to the images by its name, if it exists.
     column : str or None, default=None
-        The column of images in a table; None for the only one.
+        The image column of a table. None for the only one.
     target : str or None, default=None
-        The column of labels in a table; None for the one with a usual name, if there is one.
+        The label column of a table. None for the one with a usual name, if there is one.
     names : bool, default=False
-        Begin with a column `image`: the file's path below the folder, or the number of the image.
+        Also write a first column `image`: the file's path below the folder, or the number of the image.
     on_corrupt : str, default="skip"
-        "skip" leaves damaged images out and names them in notices, "refuse" stops at the first.
+        "skip" leaves damaged images out and reports them in notices, "refuse" raises an error at the first.
     scratch, overwrite, listener
         As for `train`.
 

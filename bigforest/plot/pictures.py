@@ -41,12 +41,12 @@ _MAP_ROWS, _MAP_NEIGHBORS = 500, 2000
 
 @dataclass(frozen=True)
 class Pictures:
-    """The pictures of a forest: `forest.plot.error()` and so on give Altair charts, which notebooks show.
+    """Plots of a forest: `forest.plot.error()` and so on return Altair charts, which notebooks show.
 
     forest  whose pictures they are.
     how     options of `bigforest.explain_forest` that say how to run: threads, memory, scratch, listener, scheduler.
 
-    All raise ConfigError where the extra `plot` is not installed or the forest lacks what is to be drawn.
+    All raise ConfigError if the extra `plot` is not installed or the forest lacks the data for the plot.
     """
 
     forest: Forest
@@ -64,17 +64,17 @@ class Pictures:
         return error_chart(self.forest)
 
     def confusion(self) -> Any:
-        """Rows out of bag by true and voted class."""
+        """Out-of-bag rows by true and predicted class."""
         self._heard(classes=True)
         return confusion_chart(self.forest)
 
     def reliability(self) -> Any:
-        """Probabilities out of bag against the shares of rows that are of the class."""
+        """Out-of-bag probabilities against the shares of rows of the class."""
         self._heard(classes=True)
         return reliability_chart(self.forest)
 
     def roc(self) -> Any:
-        """ROC curve of the out-of-bag rows: of two classes the second, of several each against the rest."""
+        """ROC curve of the out-of-bag rows: the second of two classes, or each of several against the rest."""
         self._heard(classes=True)
         return roc_chart(self.forest)
 
@@ -84,7 +84,7 @@ class Pictures:
         return precision_recall_chart(self.forest)
 
     def rejection(self) -> Any:
-        """Error of the out-of-bag rows that are answered, against their share, where the least sure have no answer."""
+        """Error of the predicted out-of-bag rows against their share, with the least certain rejected."""
         self._heard(classes=True)
         if not has_rejection(self.forest):
             raise ConfigError("the forest is boosted, so its out-of-bag rows cannot calibrate certainty")
@@ -100,7 +100,7 @@ class Pictures:
         Parameters
         ----------
         data : table or path
-            The table the forest was grown on, as for `bigforest.explain_forest`.
+            The training table, as for `bigforest.explain_forest`.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class Pictures:
         Parameters
         ----------
         data : table or path
-            The table the forest was grown on, as for `bigforest.explain_forest`.
+            The training table, as for `bigforest.explain_forest`.
 
         Returns
         -------
@@ -130,7 +130,7 @@ class Pictures:
         data : table or path
             Rows with the features of the forest.
         features : sequence of str or None, default=None
-            Names of features; None for the most important.
+            Names of features. None for the most important.
 
         Returns
         -------
@@ -144,7 +144,7 @@ class Pictures:
         return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
 
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
-        """What features add to the answer on a row.
+        """Contributions of features to the prediction of a row.
 
         Parameters
         ----------
@@ -153,7 +153,7 @@ class Pictures:
         row : int, default=0
             Number of the row.
         label : object, default=None
-            Class whose probability is explained; None for the second of two, and of several the one of most rows.
+            Class whose probability is explained. None for the second of two, otherwise the most frequent one.
 
         Returns
         -------
@@ -167,14 +167,14 @@ class Pictures:
         return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row)
 
     def swarm(self, data: Any, label: Any = None) -> Any:
-        """What features add to the answers on rows, 1,000 of them drawn where there are more.
+        """Contributions of features to the predictions of rows, at most 1,000 of them.
 
         Parameters
         ----------
         data : table or path
             Rows with the features of the forest.
         label : object, default=None
-            Class whose probability is explained; None for the second of two, and of several the one of most rows.
+            Class whose probability is explained. None for the second of two, otherwise the most frequent one.
 
         Returns
         -------
@@ -189,18 +189,18 @@ class Pictures:
         return depth_chart(self.forest)
 
     def leaves(self) -> Any:
-        """Leaves by the rows they hold."""
+        """Leaves by their number of rows."""
         return leaves_chart(self.forest)
 
     def tree(self, number: int = 0, depth: int = DEPTH) -> Any:
-        """A tree down to a level: conditions, classes and rows.
+        """The upper levels of a tree: conditions, classes and rows.
 
         Parameters
         ----------
         number : int, default=0
             Of the tree.
         depth : int, default=3
-            Levels below the root that are drawn.
+            Levels below the root to draw.
 
         Returns
         -------
@@ -217,16 +217,16 @@ class Pictures:
         return time_chart(self.forest)
 
     def surface(self, data: Any, features: Sequence[str] | None = None, label: Any = None) -> Any:
-        """Mean answers over the values of two features, and a sample of the rows.
+        """Mean prediction over the values of two features, and a sample of the rows.
 
         Parameters
         ----------
         data : table or path
             Rows with the features of the forest.
         features : sequence of two str or None, default=None
-            Names of features; None for the two that decrease impurity most.
+            Names of features. None for the two with the largest decrease of impurity.
         label : object, default=None
-            Class whose probability is explained; None for the second of two, and of several the one of most rows.
+            Class whose probability is explained. None for the second of two, otherwise the most frequent one.
 
         Returns
         -------
@@ -256,7 +256,7 @@ class Pictures:
         return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
 
     def interactions(self, data: Any, label: Any = None) -> Any:
-        """How much pairs of features add beyond each alone, over 100 rows at most.
+        """Interactions of pairs of features, over at most 100 rows.
 
         Exact, and so slow for large forests: `plan_explanation` with the part `interactions` says how long it takes.
 
@@ -265,7 +265,7 @@ class Pictures:
         data : table or path
             Rows with the features of the forest.
         label : object, default=None
-            Class whose probability is explained; None for the second of two, and of several the one of most rows.
+            Class whose probability is explained. None for the second of two, otherwise the most frequent one.
 
         Returns
         -------
@@ -278,12 +278,12 @@ class Pictures:
         return interactions_chart(found["interaction-pairs"], rows.height)
 
     def map(self, data: Any) -> Any:
-        """Rows as points, near each other where they are alike by RF-GAP proximities.
+        """Rows as points; rows with large RF-GAP proximities are close to each other.
 
         Parameters
         ----------
         data : table or path
-            The table the forest was grown on, as for `bigforest.explain_forest`.
+            The training table, as for `bigforest.explain_forest`.
 
         Returns
         -------

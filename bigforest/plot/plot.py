@@ -79,35 +79,35 @@ def plot_forest(
     memory: str | int | None = None,
     listener: Listener = silent,
 ) -> list[Path]:
-    """Draw pictures of a forest into the folder `out`, each a file NAME.svg, .png or .html.
+    """Write plots of a forest to the folder `out`, each a file NAME.svg, .png or .html.
 
     Parameters
     ----------
     forest : Forest, str or Path
-        The forest, or the path of one.
+        A Forest, or its path.
     data : path or table, optional
-        Rows: for dependence, waterfall, swarm, surface and interactions any with the features of the forest, for
-        unbiased, permutation and map the table the forest was grown on, with the target.
+        Rows. For dependence, waterfall, swarm, surface and interactions any rows with the features of the forest; for
+        unbiased, permutation and map the training table with the target.
     out : str or Path
-        The folder; made if it is not there.
+        Output folder, created if it does not exist.
     what : sequence of str or str, optional
-        Names of pictures, some of `PICTURES`; None for all that the forest and the rows allow, except for `surface`,
-        which draws two features, and `interactions`, which takes long.
+        Names of plots, some of `PICTURES`. None for all that the forest and the rows allow, except `surface`, which
+        draws two features, and `interactions`, which is slow.
     format : {"svg", "png", "html"}, default="svg"
-        HTML shows values under the pointer, and needs no network.
+        HTML shows values on hover, and needs no network.
     row : int, default=0
         Number of the row of the waterfall, from 0.
     tree : int, default=0
-        Number of the tree that is drawn, from 0.
+        Number of the tree to draw, from 0.
     depth : int, default=3
-        Levels of it below the root that are drawn, at most 8.
+        Levels of the tree below the root to draw, at most 8.
     features : sequence of str, optional
-        Features of dependence, and two of surface; None for those that decrease impurity most.
+        Features of dependence, and two of surface. None for those with the largest decrease of impurity.
     label : optional
-        Class of waterfall, swarm, surface and interactions; None for the second of two, of several the one of most
-        rows.
+        Class of waterfall, swarm, surface and interactions. None for the second of two, otherwise the most frequent
+        one.
     overwrite : bool, default=False
-        Replace files that are already there.
+        Replace existing files.
     threads, scratch, memory, listener : optional
         As for `explain_forest`.
 
@@ -119,13 +119,13 @@ def plot_forest(
     Raises
     ------
     ConfigError
-        For a picture that cannot be drawn, and where the extra `plot` is not installed.
+        For a plot that cannot be drawn, or if the extra `plot` is not installed.
     DataError
         For rows that do not fit.
     FormatError
         For a damaged forest.
     OutputExistsError
-        When a file is there already.
+        If a file exists.
     """
     if format not in FORMATS:
         raise ConfigError(f"format must be one of {', '.join(FORMATS)}, not {shown(format)}")

@@ -47,12 +47,12 @@ class Comparison:
 
     @property
     def forest(self) -> Forest:
-        """The forest of the winner. Raises FormatError."""
+        """The winning forest. Raises FormatError."""
         return read_forest(self.path / WINNER, holding=self._holding)
 
     @property
     def loss(self) -> float:
-        """The loss of the winner, on the rows that chose it."""
+        """The loss of the winner, on the rows that selected it."""
         return float(self.candidates.filter("winner")["loss"].item())
 
     def __repr__(self) -> str:
@@ -75,7 +75,7 @@ class Comparison:
         }
 
     def plot(self) -> Any:
-        """The losses against the number of trees, as an Altair chart; needs the extra `plot`."""
+        """Plot the losses against the number of trees, as an Altair chart. Needs the extra `plot`."""
         alt = altair()
         best = pl.col("candidate") == self.winner
         table = self.curve.with_columns(
@@ -126,7 +126,7 @@ def curve_table(state: RaceState) -> pl.DataFrame:
 
 
 def read_comparison(path: str | Path) -> Comparison:
-    """Read a finished comparison.
+    """Load a finished comparison.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def read_comparison(path: str | Path) -> Comparison:
     ConfigError
         For a comparison that is not finished.
     FormatError
-        For one that is damaged.
+        For a damaged comparison.
     """
     if not Path(path).is_dir():
         raise FormatError(f"{path} is not a comparison: there is no such folder")

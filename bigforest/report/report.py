@@ -39,24 +39,24 @@ def report_forest(
     memory: str | int | None = None,
     listener: Listener = silent,
 ) -> Path:
-    """Write a report about a forest: one HTML file without scripts from elsewhere, for screens, phones and print.
+    """Write a report about a forest: one self-contained HTML file for screens, phones and print.
 
-    It says what was trained on what, how good it is and how sure of that, where it is wrong, what matters, how answers
-    depend on it, what trees look like, and how to make it again.
+    It covers the data and options, the accuracy with its uncertainty, the errors, the important features, the
+    dependence of predictions on them, example trees, and how to reproduce the forest.
 
     Parameters
     ----------
     forest : Forest, str or Path
-        The forest, or the path of one.
+        A Forest, or its path.
     data : path or table, optional
-        The table the forest was grown on, for slices, importance by permutation, dependence and contributions. For a
-        forest without an out-of-bag report any rows with its features, for the last two.
+        The training table, for slices, permutation importance, dependence and contributions. For a forest without an
+        out-of-bag report, any rows with its features, for the last two.
     out : str or Path, default="report.html"
-        The file, which ends in .html.
+        Output file; its name ends in .html.
     trees : int, default=3
-        Trees that are drawn, the first ones.
+        Number of trees to draw, the first ones.
     overwrite : bool, default=False
-        Replace a file that is already there.
+        Replace an existing file.
     threads, scratch, memory, listener : optional
         As for `explain_forest`.
 
@@ -68,13 +68,13 @@ def report_forest(
     Raises
     ------
     ConfigError
-        For unusable options, and where the extra `plot` is not installed.
+        For invalid options, or if the extra `plot` is not installed.
     DataError
-        For rows that do not fit: of a forest with an out-of-bag report, those of another table.
+        For rows that do not fit, or, for a forest with an out-of-bag report, rows of another table.
     FormatError
         For a damaged forest.
     OutputExistsError
-        When `out` is taken.
+        If `out` exists.
     """
     if isinstance(trees, bool) or not isinstance(trees, int) or trees < 0:
         raise ConfigError(f"trees must be a number of trees, 0 or more, not {shown(trees)}")

@@ -35,21 +35,19 @@ def calibrate_forest(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> Forest:
-    """Estimate the posteriors of the leaves from the rows of `data` that end in them, and write the forest `out`.
+    """Re-estimate the class probabilities of the leaves from the rows of `data`, and write the forest `out`.
 
-    A leaf that no row reaches is kept as it is. All rows have the same weight, also if training had weights. The whole
-    forest is in memory.
-
-    The calibrated forest has no out-of-bag report.
+    A leaf that no row reaches is not changed. All rows have the same weight, even if training used weights. The whole
+    forest is held in memory. The calibrated forest has no out-of-bag report.
 
     Parameters
     ----------
     forest : Forest, str or Path
-        A Forest or the path of one.
+        A Forest, or its path.
     data : table or path
-        A table as for `train`, with the target, of rows the forest was not grown on.
+        A table as for `train`, with the target, of rows the forest was not trained on.
     out : str or Path
-        Folder of the forest that is made.
+        Folder of the new forest.
     threads, scratch, overwrite, listener
         As for `train`.
 

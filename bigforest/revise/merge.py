@@ -32,19 +32,19 @@ from bigforest.storage.atomic import staged
 
 
 def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
-    """Merge forests into the forest `out`, trees in the order of the forests.
+    """Merge forests into the forest `out`, with trees in the order of the forests.
 
-    They must have the same dataspec and the same options except for trees and seed; if they are shrunk by different
-    lambdas, the merged one is shrunk by their mean, weighted by the numbers of trees. Memory: a row group of nodes.
+    They must have the same dataspec and the same options except for trees and seed. If they are shrunk by different
+    lambdas, the merged forest is shrunk by their mean, weighted by the numbers of trees. Memory: a row group of nodes.
 
     Parameters
     ----------
     paths : sequence of Forest, str or Path
         The forests, at least two.
     out : str or Path
-        Folder of the forest that is made.
+        Folder of the new forest.
     overwrite : bool, default=False
-        Replace a forest that is already there.
+        Replace an existing forest.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
     Raises
     ------
     ConfigError
-        When they do not match, or would have trees in common.
+        If the forests do not match, or have trees in common.
     FormatError
         For a damaged forest.
     OutputExistsError

@@ -36,20 +36,21 @@ def prune_forest(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> Forest:
-    """Prune every tree of a forest on a tuning set, and write the forest `out`. The whole forest is in memory.
+    """Prune every tree of a forest on a tuning set, and write the forest `out`. The whole forest is held in memory.
 
     The pruned forest has no out-of-bag report.
 
     Parameters
     ----------
     forest : Forest, str or Path
-        A Forest or the path of one.
+        A Forest, or its path.
     data : table or path
-        A table as for `train`, with the target; preferably of rows the forest was not grown on.
+        A table as for `train`, with the target; preferably of rows the forest was not trained on.
     out : str or Path
-        Folder of the forest that is made.
+        Folder of the new forest.
     on_ties : str, default="keep"
-        A subtree that is right on as many tuning rows as the leaf in its place: "keep" it, or "prune" it.
+        What to do with a subtree that is correct on as many tuning rows as the leaf that would replace it: "keep" or
+        "prune".
     threads, scratch, overwrite, listener
         As for `train`.
 

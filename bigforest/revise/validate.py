@@ -49,15 +49,15 @@ def validate_forest(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> pl.DataFrame:
-    """The error of a forest on a validation set, after each of its trees.
+    """Compute the error of a forest on a validation set by number of trees.
 
     Parameters
     ----------
     forest : Forest, str or Path
-        A Forest or the path of one.
+        A Forest, or its path.
     data : table or path
-        A table as for `train`, with the target. Rows without a label are not counted; all others
-        have the same weight, also if training had weights.
+        A table as for `train`, with the target. Rows without a label are ignored. All others have the same weight, even
+        if training used weights.
     out : str, Path or None, default=None
         Also write the curve to this Parquet file.
     vote, ties

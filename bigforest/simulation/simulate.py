@@ -96,7 +96,7 @@ class SimulationConfig:
 
 @dataclass(frozen=True, slots=True)
 class BayesError:
-    """The error of the best rule there is.
+    """The Bayes error: the lowest error of any classifier.
 
     error           a probability; of the rows without outliers.
     standard_error  0 in closed form.
@@ -141,36 +141,35 @@ def simulate(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> pl.DataFrame | pl.LazyFrame:
-    """Draw a table from a known distribution (see simulation/families.py for each).
+    """Draw a table from a known distribution (see simulation/families.py).
 
-    The same arguments give the same table; its last bits may differ between versions of numpy and, where it is rotated
-    or multimodal, between processors.
+    The same arguments give the same table. Its last bits may differ between versions of numpy and, if it is rotated or
+    multimodal, between processors.
 
     Parameters
     ----------
     kind : str
         One of trunk, parity, multimodal, modified-trunk, orthant, sparse-parity or shapes.
     rows : int
-        Rows to draw; the first rows of a larger table are those of a smaller one.
+        Rows to draw. A smaller table is the beginning of a larger one.
     dims : int or None, default=None
-        Columns; None is 2, for shapes only.
+        Number of columns. None for 2, only for shapes.
     rotate : bool, default=False
-        Turn all rows by one random rotation.
+        Rotate all rows by one random rotation.
     scale : bool, default=False
-        Stretch every column by a random factor from 0 to 10.
+        Multiply every column by a random factor from 0 to 10.
     affine : bool, default=False
         Both, the rotation first.
     outliers : int, default=0
-        Rows appended at the end: from the same means with four times the covariance.
+        Rows appended at the end, from the same means with four times the covariance.
     noise : float or None, default=None
-        Share of the labels of shapes that are wrong; None for 0.1.
+        Share of wrong labels in shapes. None for 0.1.
     truth : bool, default=False
-        Also a column `truth`, the label without noise; not to be trained on.
+        Also return a column `truth`, the label without noise. Do not train on it.
     sample : int, default=0
-        Another number draws other rows from the same distribution, so with the same means, rotation and factors: a
-        test set.
+        Another number draws other rows from the same distribution (same means, rotation and factors), for a test set.
     seed : int, default=0
-        Decides everything else that is random.
+        Seed of all other random numbers.
     out : str, Path or None, default=None
         A Parquet file, written in bounded memory; None returns the table.
     overwrite, listener
@@ -179,8 +178,8 @@ def simulate(
     Returns
     -------
     DataFrame or LazyFrame
-        The columns x0, x1, ... (float64), perhaps truth, and target (uint8, uint16 from 257 classes on): as a frame, or
-        as a scan of `out`.
+        The columns x0, x1, ... (float64), optionally truth, and target (uint8, or uint16 from 257 classes on): as a
+        frame, or as a scan of `out`.
 
     Raises
     ------
@@ -215,15 +214,15 @@ def bayes_error(
     seed: int = 0,
     draws: int | None = None,
 ) -> BayesError | None:
-    """The Bayes error of a simulation, whatever its rotation and scales.
+    """Compute the Bayes error of a simulation. It does not depend on rotation and scales.
 
     Parameters
     ----------
     kind, dims, noise, seed
         As for `simulate`.
     draws : int or None, default=None
-        Rows to sample for multimodal, which has no closed form; None samples 100,000 of at most 64 dims, and above
-        gives None.
+        Rows to sample for multimodal, which has no closed form. None samples 100,000 rows up to 64 dims, and returns
+        None above.
 
     Returns
     -------

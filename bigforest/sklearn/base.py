@@ -76,7 +76,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
-        """Share of each column of X in all decrease of impurity, float64 [features]."""
+        """Share of each column of X in the total decrease of impurity, float64 [features]."""
         check_is_fitted(self)
         shares = np.zeros(self.n_features_in_)
         place = {name: number for number, name in enumerate(self._names)}
@@ -92,7 +92,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     @property
     def estimators_samples_(self) -> list[NDArray[np.int32]]:
-        """Numbers of the rows in the bag of each tree, ascending, repeated as in the bag. Drawn again at every call."""
+        """Numbers of the rows in the bag of each tree, ascending, repeated as in the bag. Recomputed at every call."""
         check_is_fitted(self)
         found = []
         for tree in range(len(self)):
@@ -101,7 +101,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return found
 
     def apply(self, X: Any) -> NDArray[np.int64]:
-        """Number of the leaf in which each row ends in each tree.
+        """Return the leaf of each row in each tree.
 
         Parameters
         ----------
@@ -117,7 +117,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return self.forest_.apply(self._read(X), threads=threads_of(self.n_jobs)).astype(np.int64)
 
     def decision_path(self, X: Any) -> tuple[Any, NDArray[np.int64]]:
-        """The nodes that each row passes.
+        """Return the nodes on the path of each row.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         indicator : sparse matrix in CSR format of shape (n_samples, n_nodes)
-            1 where a row passes a node, its leaf included.
+            1 if a node is on the path of a row, including its leaf.
         n_nodes_ptr : ndarray of int64 of shape (n_estimators + 1,)
             The nodes of tree i are the columns from n_nodes_ptr[i] to before n_nodes_ptr[i + 1].
         """

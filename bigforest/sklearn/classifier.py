@@ -20,16 +20,16 @@ from bigforest.sklearn.tables import classes_of
 
 
 class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
-    """A forest that predicts classes, exact and the same on any number of threads.
+    """A random forest classifier, exact and reproducible for any number of threads.
 
-    Parameters are called as in scikit-learn where they mean the same, else as the options of `bigforest.train`.
+    Parameters have scikit-learn's names where they mean the same, otherwise the names of `bigforest.train`.
 
     Parameters
     ----------
     n_estimators : int, default=100
-        Number of trees; at most this many with `stop_oob`. 1 in the family tree.
+        Number of trees, or the maximum with `stop_oob`. 1 for the family tree.
     criterion : {"gini", "entropy", "log_loss", "error"}, default="gini"
-        Impurity; "log_loss" is "entropy", "error" the share of rows that are not of the largest class.
+        Impurity; "log_loss" is "entropy", and "error" is the share of rows outside the most frequent class.
     family : {"axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"}, default="axis"
         Family of trees: what a node splits on. tree is a single CART tree on all rows. "axis": one feature.
         "sparse-oblique": a weighted sum of a few features (Randomer forests). "rotation": an axis of the table, rotated
@@ -132,91 +132,92 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     max_epochs : int, default=100
         Maximum number of passes of a perceptron over the rows of a node. Only for the family subspace-perceptron.
     max_features : "auto", "sqrt", "log2", None, int or float, default="auto"
-        Features drawn in each node: a count, or a fraction of them; None and 1.0 are all. "auto" is the
-        family's own: "sqrt", and all in tree and rotation. A feature that is constant in the node does not use
-        up a draw: see `constants`.
+        Number of features drawn per node: a count, or a fraction. None and 1.0 are all. "auto" is the default of the
+        family: "sqrt", but all for tree and rotation. A feature that is constant in the node does not use up a draw:
+        see `constants`.
     min_samples_split : int or float, default=2
-        A node with fewer bag rows is a leaf. A float is a fraction of the rows. Where rows have weights, rows
-        beyond 2 count as their mean weight.
+        Minimum number of bag rows in a node that is split. A float is a fraction of the rows. With weights, the part
+        above 2 is in units of the mean row weight.
     min_samples_leaf : int or float, default=1
-        No child has fewer bag rows. A float is a fraction of the rows. Of rows with weights as
+        Minimum number of bag rows in a leaf. A float is a fraction of the rows. Weights count as for
         `min_samples_split`.
     min_weight_fraction_leaf : float, default=0.0
-        No child has less than this share of the weight of all rows; without weights, of their number.
+        Minimum share of the total weight in a leaf; without weights, of the number of rows.
     bootstrap : bool or "auto", default="auto"
-        Whether each tree is grown on a random bag of rows, or on all. "auto" is the family's own: True, but
-        False in tree and in subspaces, and with `rotation` "pca" and "pca-classes".
+        Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
+        True, but False for tree and the subspace families, and with `rotation` "pca" and "pca-classes".
     max_samples : int or float, default=None
-        Size of a bag: a number of rows, or a fraction of them; None is all.
+        Size of a bag: a number of rows, or a fraction of them. None for all.
     class_weight : dict or "balanced", default=None
-        Weights of the classes, by which those of their rows are multiplied, 1 where not given; "balanced" is
-        n_samples / (n_classes * rows of the class).
+        Class weights. The weight of a row is multiplied by that of its class, which is 1 for classes that are not
+        named. "balanced" is n_samples / (n_classes * rows of the class).
     oob_score : bool or callable, default=False
-        Whether to keep `oob_score_` and what it is of; a callable is the score, `oob_score(truth, prediction)`.
+        Whether to compute `oob_score_` and the out-of-bag predictions. A callable is the score, `oob_score(truth,
+        prediction)`.
     warm_start : bool, default=False
-        Whether `fit` adds trees to the forest that is there, up to `n_estimators`. Table, weights and all other
-        parameters must be the same; the forest is that of one fit with all trees.
+        Whether `fit` adds trees to the existing forest, up to `n_estimators`. Table, weights and all other parameters
+        must be the same. The result is the same as that of one fit with all trees.
     random_state : int, RandomState or None, default=0
-        Seed of all random draws. With 0, bigforest's default, every fit gives the same forest; None draws
-        another seed for each.
+        Random seed. With 0, the default, every fit gives the same forest. None draws another seed for each fit.
     n_jobs : int, default=None
-        Threads. None is all processors, or, in worker processes of joblib, the share of them that joblib
-        allows. The forest does not depend on it.
+        Number of threads. None for all processors, or, in worker processes of joblib, the share that joblib allows. The
+        forest does not depend on it.
     verbose : int, default=0
-        1 prints the stages of a fit and their seconds, 2 also their progress.
+        1 prints the stages of a fit with their times, 2 also their progress.
     categories : sequence of str or int, default=None
-        Names, or places, of columns of whole numbers or booleans that are categories. Columns of text,
-        categoricals and enums are so anyway.
+        Names or positions of columns of integers or booleans to treat as categories. Text, categorical and enum columns
+        are always categories.
     memory : int or str, default=None
-        Most memory of the whole process while fitting, such as "4GB"; None is unlimited. The forest does not
-        depend on it.
+        Memory budget of the whole process while fitting, such as "4GB". None for no limit. The forest does not depend
+        on it.
     scratch : path, default=None
-        Folder for temporary files; None is the system's.
+        Folder for temporary files. None for the system's temporary folder.
     monotonic_cst : None, default=None
-        Not there, and refused: splits are chosen by the decrease of impurity alone.
+        Not supported: splits are selected by decrease of impurity only.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes_,)
         The classes, ascending.
     n_classes_ : int
-        Their number.
+        Number of classes.
     forest_ : bigforest.Forest
-        The forest itself: a table, the out-of-bag report, lazy prediction and more.
+        The forest as a bigforest object: its tables, the out-of-bag report, lazy prediction and more.
     n_features_in_ : int
-        Columns of X.
+        Number of columns of X.
     feature_names_in_ : ndarray of str of shape (n_features_in_,)
-        Their names, where X was a table with names.
+        Names of the columns, if X is a table with names.
     n_outputs_ : int
         1.
     feature_importances_ : ndarray of float64 of shape (n_features_in_,)
-        Share of each column in all decrease of impurity, over all trees.
+        Share of each column in the total decrease of impurity, over all trees.
     estimators_ : list of FittedTree
-        The trees, which predict by themselves, and have their nodes as `tree_`.
+        The trees, each with its own `predict` and its nodes as `tree_`.
     estimators_samples_ : list of ndarray of int32
-        Rows in the bag of each tree, drawn again when requested.
+        Rows in the bag of each tree, recomputed when requested.
     oob_score_ : float
-        With `oob_score`: score of the rows, each by the trees that it is out of bag for, where there are any.
+        With `oob_score`: the score of the out-of-bag predictions.
     oob_decision_function_ : ndarray of float64 of shape (n_samples, n_classes_)
-        With `oob_score`: shares of the votes of the trees that have not seen a row; NaN where all have.
+        With `oob_score`: class probabilities by the out-of-bag trees of each row; NaN if there are none.
 
     See Also
     --------
-    BigForestRegressor : A forest that predicts numbers.
+    BigForestRegressor : A random forest regressor.
 
     Notes
     -----
-    Built on `bigforest.train`, whose defaults are also the defaults here: in particular `random_state=0`, all
-    processors, and a feature that is constant in a node does not use up a draw. Of scikit-learn's forests these
-    parameters are not there: `max_leaf_nodes` (trees are grown depth first), `min_impurity_decrease`, `ccp_alpha`
-    (prune with `bigforest.prune_forest`) and `monotonic_cst`; nor are the criteria "absolute_error" and "poisson", and
-    `class_weight="balanced_subsample"`. Sparse matrices and several outputs are refused.
+    The defaults are those of `bigforest.train`: in particular `random_state=0`, all processors, and a feature that is
+    constant in a node does not use up a draw. These parameters of scikit-learn's forests are not supported:
+    `max_leaf_nodes` (trees are grown depth first), `min_impurity_decrease`, `ccp_alpha` (prune with
+    `bigforest.prune_forest`), `monotonic_cst`, the criteria "absolute_error" and "poisson", and
+    `class_weight="balanced_subsample"`. A target with several outputs is refused.
 
-    Tables of Polars, pandas and pyarrow are read as they are, with categories, dates and missing values; arrays as
-    numbers, where NaN is missing. Weights are kept to a thousandth of the largest, and rows of weight 0 are left out.
+    Polars, pandas and pyarrow tables are supported, with categories, dates and missing values. Arrays are read as
+    numbers, where NaN is missing. Sparse matrices are converted to dense in chunks. Row weights are used as in
+    `bigforest.train`, and rows of weight 0 are left out.
 
     A fitted estimator is pickled with the Parquet files of its forest. Like every pickle it can run code when it is
-    read: open only what you trust, and keep forests with `forest_.write` where others are to read them.
+    loaded: open only pickles that you trust, and use `forest_.write` to share forests.
 
     Examples
     --------
@@ -288,18 +289,18 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         keep_parameters(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> BigForestClassifier:
-        """Grow the forest.
+        """Train the forest.
 
         Parameters
         ----------
         X : array-like or table of shape (n_samples, n_features)
-            The training rows.
+            Training rows.
         y : array-like of shape (n_samples,)
-            Their classes.
+            Classes of the rows.
         sample_weight : array-like of shape (n_samples,), default=None
-            Their weights, from 0 on; None is 1 for all.
+            Row weights of at least 0. None for 1 for all rows.
         groups : array-like of shape (n_samples,), default=None
-            Names of groups, such as patients: the rows of a group are in a bag together, or out of it.
+            Group of each row, such as a patient: all rows of a group are in a bag, or out of it.
 
         Returns
         -------
@@ -317,7 +318,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """The class of each row: that with the most votes, the lowest among ties.
+        """Predict the class of each row: the one with the most votes, the lowest among ties.
 
         Parameters
         ----------
@@ -331,7 +332,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return self._predict(X)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The share of each class in the votes on each row.
+        """Predict class probabilities: the share of each class in the votes on each row.
 
         Parameters
         ----------
@@ -346,7 +347,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return self._shares(X)
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
-        """The logarithms of `predict_proba`; minus infinity for a class without votes.
+        """Logarithms of `predict_proba`; minus infinity for a class without votes.
 
         Parameters
         ----------

@@ -19,23 +19,23 @@ from bigforest.sklearn.tables import numbers_of
 
 
 class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
-    """A forest that predicts numbers, exact and the same on any number of threads.
+    """A random forest regressor, exact and reproducible for any number of threads.
 
-    Parameters are called as in scikit-learn where they mean the same, else as the options of `bigforest.train`.
+    Parameters have scikit-learn's names where they mean the same, otherwise the names of `bigforest.train`.
 
     Parameters
     ----------
     n_estimators : int, default=100
-        Number of trees; at most this many with `stop_oob`. 1 in the family tree.
+        Number of trees, or the maximum with `stop_oob`. 1 for the family tree.
     criterion : {"squared_error"}, default="squared_error"
         Impurity: the variance.
     family : {"axis", "tree"}, default="axis"
-        A forest that splits on features, or a single tree on all rows. The families that BigForestClassifier
-        has besides tell classes apart.
+        A forest that splits on features, or a single tree on all rows. The other families of BigForestClassifier
+        support classification only.
     max_features : "auto", "sqrt", "log2", None, int or float, default="auto"
-        Features drawn in each node: a count, or a fraction of them; None and 1.0 are all. "auto" is half
-        of them, or all where that is better out of bag, and all in tree. A feature that is constant in the node does
-        not use up a draw: see `constants`.
+        Number of features drawn per node: a count, or a fraction. None and 1.0 are all. "auto" is half of them, or all
+        if that has a lower out-of-bag error, and all for tree. A feature that is constant in the node does not use up a
+        draw: see `constants`.
     feature_fraction : float or None, default=None
         Probability that a feature is considered in a node. Alternative to `max_features`. If no feature is drawn, the
         draw is repeated. Only for the families axis, tree and rotation.
@@ -76,80 +76,81 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     keep_votes : bool, default=False
         Keep the leaf of every out-of-bag row in each tree, as a table.
     min_samples_split : int or float, default=2
-        A node with fewer bag rows is a leaf. A float is a fraction of the rows. Where rows have weights, rows
-        beyond 2 count as their mean weight.
+        Minimum number of bag rows in a node that is split. A float is a fraction of the rows. With weights, the part
+        above 2 is in units of the mean row weight.
     min_samples_leaf : "auto", int or float, default="auto"
-        No child has fewer bag rows. A float is a fraction of the rows. "auto" is 2, or 1 where all features are
-        drawn because that is better out of bag (see `max_features`). Of rows with weights as `min_samples_split`.
+        Minimum number of bag rows in a leaf. A float is a fraction of the rows. "auto" is 2, or 1 if all features are
+        drawn because of a lower out-of-bag error (see `max_features`). Weights count as for `min_samples_split`.
     min_weight_fraction_leaf : float, default=0.0
-        No child has less than this share of the weight of all rows; without weights, of their number.
+        Minimum share of the total weight in a leaf; without weights, of the number of rows.
     bootstrap : bool or "auto", default="auto"
-        Whether each tree is grown on a random bag of rows, or on all. "auto" is the family's own: True, but
-        False in tree.
+        Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
+        True, but False for tree.
     max_samples : int or float, default=None
-        Size of a bag: a number of rows, or a fraction of them; None is all.
+        Size of a bag: a number of rows, or a fraction of them. None for all.
     oob_score : bool or callable, default=False
-        Whether to keep `oob_score_` and what it is of; a callable is the score, `oob_score(truth, prediction)`.
+        Whether to compute `oob_score_` and the out-of-bag predictions. A callable is the score, `oob_score(truth,
+        prediction)`.
     warm_start : bool, default=False
-        Whether `fit` adds trees to the forest that is there, up to `n_estimators`. Table, weights and all other
-        parameters must be the same; the forest is that of one fit with all trees.
+        Whether `fit` adds trees to the existing forest, up to `n_estimators`. Table, weights and all other parameters
+        must be the same. The result is the same as that of one fit with all trees.
     random_state : int, RandomState or None, default=0
-        Seed of all random draws. With 0, bigforest's default, every fit gives the same forest; None draws
-        another seed for each.
+        Random seed. With 0, the default, every fit gives the same forest. None draws another seed for each fit.
     n_jobs : int, default=None
-        Threads. None is all processors, or, in worker processes of joblib, the share of them that joblib
-        allows. The forest does not depend on it.
+        Number of threads. None for all processors, or, in worker processes of joblib, the share that joblib allows. The
+        forest does not depend on it.
     verbose : int, default=0
-        1 prints the stages of a fit and their seconds, 2 also their progress.
+        1 prints the stages of a fit with their times, 2 also their progress.
     categories : sequence of str or int, default=None
-        Names, or places, of columns of whole numbers or booleans that are categories. Columns of text,
-        categoricals and enums are so anyway.
+        Names or positions of columns of integers or booleans to treat as categories. Text, categorical and enum columns
+        are always categories.
     memory : int or str, default=None
-        Most memory of the whole process while fitting, such as "4GB"; None is unlimited. The forest does not
-        depend on it.
+        Memory budget of the whole process while fitting, such as "4GB". None for no limit. The forest does not depend
+        on it.
     scratch : path, default=None
-        Folder for temporary files; None is the system's.
+        Folder for temporary files. None for the system's temporary folder.
     monotonic_cst : None, default=None
-        Not there, and refused: splits are chosen by the decrease of impurity alone.
+        Not supported: splits are selected by decrease of impurity only.
 
     Attributes
     ----------
     forest_ : bigforest.Forest
-        The forest itself: a table, the out-of-bag report, lazy prediction and more.
+        The forest as a bigforest object: its tables, the out-of-bag report, lazy prediction and more.
     n_features_in_ : int
-        Columns of X.
+        Number of columns of X.
     feature_names_in_ : ndarray of str of shape (n_features_in_,)
-        Their names, where X was a table with names.
+        Names of the columns, if X is a table with names.
     n_outputs_ : int
         1.
     feature_importances_ : ndarray of float64 of shape (n_features_in_,)
-        Share of each column in all decrease of impurity, over all trees.
+        Share of each column in the total decrease of impurity, over all trees.
     estimators_ : list of FittedTree
-        The trees, which predict by themselves, and have their nodes as `tree_`.
+        The trees, each with its own `predict` and its nodes as `tree_`.
     estimators_samples_ : list of ndarray of int32
-        Rows in the bag of each tree, drawn again when requested.
+        Rows in the bag of each tree, recomputed when requested.
     oob_score_ : float
-        With `oob_score`: score of the rows, each by the trees that it is out of bag for, where there are any.
+        With `oob_score`: the score of the out-of-bag predictions.
     oob_prediction_ : ndarray of float64 of shape (n_samples,)
-        With `oob_score`: mean of the trees that have not seen a row; NaN where all have.
+        With `oob_score`: mean prediction by the out-of-bag trees of each row; NaN if there are none.
 
     See Also
     --------
-    BigForestClassifier : A forest that predicts classes.
+    BigForestClassifier : A random forest classifier.
 
     Notes
     -----
-    Built on `bigforest.train`, whose defaults are also the defaults here: in particular `random_state=0`, all
-    processors, and a feature that is constant in a node does not use up a draw. Of scikit-learn's forests these
-    parameters are not there: `max_leaf_nodes` (trees are grown depth first), `min_impurity_decrease`, `ccp_alpha`
-    (prune with `bigforest.prune_forest`) and `monotonic_cst`; nor are the criteria "absolute_error" and "poisson", and
-    `class_weight="balanced_subsample"`. Sparse matrices and several outputs are refused.
+    The defaults are those of `bigforest.train`: in particular `random_state=0`, all processors, and a feature that is
+    constant in a node does not use up a draw. These parameters of scikit-learn's forests are not supported:
+    `max_leaf_nodes` (trees are grown depth first), `min_impurity_decrease`, `ccp_alpha` (prune with
+    `bigforest.prune_forest`), `monotonic_cst`, the criteria "absolute_error" and "poisson", and
+    `class_weight="balanced_subsample"`. A target with several outputs is refused.
 
-    Tables of Polars, pandas and pyarrow are read as they are, with categories, dates and missing values; arrays as
-    numbers, where NaN is missing. Weights are kept to a thousandth of the largest, and rows of weight 0 are left out.
+    Polars, pandas and pyarrow tables are supported, with categories, dates and missing values. Arrays are read as
+    numbers, where NaN is missing. Sparse matrices are converted to dense in chunks. Row weights are used as in
+    `bigforest.train`, and rows of weight 0 are left out.
 
     A fitted estimator is pickled with the Parquet files of its forest. Like every pickle it can run code when it is
-    read: open only what you trust, and keep forests with `forest_.write` where others are to read them.
+    loaded: open only pickles that you trust, and use `forest_.write` to share forests.
 
     Examples
     --------
@@ -202,18 +203,18 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         keep_parameters(self, locals())
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> BigForestRegressor:
-        """Grow the forest.
+        """Train the forest.
 
         Parameters
         ----------
         X : array-like or table of shape (n_samples, n_features)
-            The training rows.
+            Training rows.
         y : array-like of shape (n_samples,)
-            Their numbers.
+            Targets of the rows.
         sample_weight : array-like of shape (n_samples,), default=None
-            Their weights, from 0 on; None is 1 for all.
+            Row weights of at least 0. None for 1 for all rows.
         groups : array-like of shape (n_samples,), default=None
-            Names of groups, such as patients: the rows of a group are in a bag together, or out of it.
+            Group of each row, such as a patient: all rows of a group are in a bag, or out of it.
 
         Returns
         -------
@@ -229,7 +230,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any, quantiles: Sequence[float] = ()) -> NDArray[np.float64]:
-        """The number that the trees predict on average, or quantiles of what they saw.
+        """Predict the mean target of each row, or quantiles of it.
 
         Parameters
         ----------

@@ -33,22 +33,22 @@ def shrink_forest(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> Forest:
-    """Write the forest, its leaves shrunk by another lambda (Agarwal et al. 2022), to `out`.
+    """Shrink the leaves of a forest by another lambda (Agarwal et al. 2022), and write it to `out`.
 
-    The trees stay as they are, byte for byte. See `Forest.shrink`, which writes nothing, for what a lambda does.
+    The trees do not change, byte for byte. `Forest.shrink` does the same without writing, and explains lambda.
 
     Parameters
     ----------
     forest : Forest, str or Path
-        A Forest or the path of one.
+        A Forest, or its path.
     out : str or Path
-        Folder of the forest that is made.
+        Folder of the new forest.
     amount : float or None, default=None
-        Lambda, in rows; the forest then has no out-of-bag report. None for the one with the least out-of-bag log
-        loss, or mean squared error of numbers, as `train` chooses with shrink="auto"; the table is then read again,
-        and a new report is made.
+        Lambda, in rows; the new forest then has no out-of-bag report. None to select the lambda with the lowest
+        out-of-bag log loss (mean squared error for regression), as `train` does with shrink="auto"; the table is then
+        read again, and a new report is made.
     data : table or path, default=None
-        The table the forest was grown on, or a store of it; None if it is still in the same place.
+        The training table, or a store of it. None if it is still in the same place.
     threads, scratch, memory, overwrite, listener
         As for `train`.
 
