@@ -228,10 +228,16 @@ def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
     if not known.any():
         raise DataError("no row has a true value, so there is nothing to score")
     if not forest.is_regression:
+        kinds = {found.dtype, truth.dtype}
+        if pl.Boolean in kinds and any(kind.is_numeric() for kind in kinds):
+            raise DataError(f"the true classes are {truth.dtype}, and those of the forest {found.dtype}; convert them")
         right = equal_labels(found, truth)
         return float(right.filter(known).cast(pl.Float64).to_numpy().mean())
+    numbers = truth.filter(known).cast(pl.Float64).to_numpy()
+    if not (np.abs(numbers) <= LARGEST).all():
+        raise DataError(f"a true value is infinite, or of a size above {LARGEST:g}; drop these rows")
     sums = NumberSums(forest.spec.target.offset)
-    sums.add(truth.filter(known).cast(pl.Float64).to_numpy(), found.filter(known).to_numpy())
+    sums.add(numbers, found.filter(known).to_numpy())
     r2 = sums.result().r2
     return float("nan") if r2 is None else r2
 

@@ -129,7 +129,8 @@ def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | No
 
 def equal_labels(found: pl.Series, truth: pl.Series) -> pl.Series:
     """Whether a prediction is the true label, row by row; False where one is null."""
-    if not found.dtype.is_temporal() and found.dtype != pl.Decimal:
+    decimals = found.dtype == pl.Decimal or (found.dtype.is_numeric() and truth.dtype == pl.Decimal)
+    if not found.dtype.is_temporal() and not decimals:
         return (level_text(found) == level_text(truth)).fill_null(False)
     try:
         if _comparable(truth.dtype, found.dtype):

@@ -211,6 +211,25 @@ def test_score__of_missing_and_unknown_labels() -> None:
         forest.score(CLASSES.drop("late"))
 
 
+@pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
+def test_score__refuses_true_values_whose_squares_are_not_finite(value: float) -> None:
+    matrix = np.random.default_rng(0).normal(size=(50, 2))
+    forest = bf.train((matrix, matrix[:, 0]), trees=2)
+    truth = matrix[:, 0].copy()
+    truth[3] = value
+    with pytest.raises(DataError, match="a true value is infinite, or of a size above 1e"):
+        forest.score(matrix, truth)
+
+
+def test_score__of_decimals_and_booleans() -> None:
+    matrix = np.random.default_rng(0).normal(size=(50, 2))
+    label = pl.Series((matrix[:, 0] > 0).astype(np.int64))
+    forest = bf.train((matrix, label.to_numpy()), trees=5, task="classification")
+    assert forest.score(matrix, label.cast(pl.Decimal(10, 2))) == forest.score(matrix, label) > 0.9
+    with pytest.raises(DataError, match="the true classes are Boolean, and those of the forest Int64"):
+        forest.score(matrix, label.cast(pl.Boolean))
+
+
 def test_score__whole_numbers_are_classes_of_any_width() -> None:
     kinds = CLASSES.with_columns(late=(pl.col("late") == "no").cast(pl.Int8))
     forest = bf.train(kinds, "late", trees=5)
