@@ -40,15 +40,12 @@ def presort(
     keys: Keys,
     scale: Scale,
     bins: Bins,
-    rows_before: int = 0,
-    ranks_before: int = 0,
     bucket_rows: int = BUCKET_ROWS,
 ) -> NDArray[np.uint64]:
     """Replace the keys by their ranks, from 0, and return the distinct offsets, ascending: offset[rank].
 
     keys          [rows], at least one and at most MOST_ROWS, contiguous; changed.
     bins          told of every distinct value (`note_run` in kernels/presort/ranking.py).
-    rows_before   rows and ranks of the column with smaller keys than these, of which only `bins` is told.
     bucket_rows   rows that are sorted at a time.
 
     Anonymous memory besides the keys: `sort_bytes`. About 15 ns per row. Oracle: numpy.unique.
@@ -58,8 +55,7 @@ def presort(
         counts = np.zeros(1 << scale.bits, np.uint32)
         count_offset_cells(keys, low, shift, counts)
         offsets = np.empty(np.count_nonzero(counts), np.uint64)
-        before = np.array([rows_before, ranks_before], np.uint64)
-        rank_cells(counts, bins, before, offsets)
+        rank_cells(counts, bins, np.zeros(2, np.uint64), offsets)
         look_up_ranks(keys, low, shift, counts)
         return offsets
     cell_bits = min(scale.bits, CELL_BITS, max(8, len(keys).bit_length()))
@@ -73,7 +69,7 @@ def presort(
     buckets = group_cells(counts, cell_shift, np.uint64(bucket_rows), cells)
     items = np.empty(len(keys), np.uint64)
     spread_rows(keys, low, shift, cell_shift, cells, items)
-    before = np.array([rows_before, ranks_before], np.uint64)
+    before = np.zeros(2, np.uint64)  # rows and ranks of smaller keys: these are all of the column
     ranks = rank_items(
         keys, low, shift, np.uint64(buckets), cells, items, before, bins, sort_scratch(min(bucket_rows, len(keys)))
     )

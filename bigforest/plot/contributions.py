@@ -78,7 +78,7 @@ def _answer(row: dict[str, Any]) -> str:
     return "answer" if row.get("class") is None else "probability"
 
 
-def swarm_table(found: pl.DataFrame, rows: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
+def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Columns feature (a text), change, offset (of points beside each other) and level, of the features that add most.
 
     level  of numbers and dates the share of the rows with a smaller value, the mean of ties; null of others and where
@@ -87,7 +87,7 @@ def swarm_table(found: pl.DataFrame, rows: pl.DataFrame, most: int = _FEATURES) 
     """
     names = [name for name in found.columns if name.startswith(_PREFIX)]
     sizes = {name: float(np.abs(found[name].to_numpy()).mean()) for name in names}
-    ranked = sorted(names, key=lambda name: -sizes[name])[:most]
+    ranked = sorted(names, key=lambda name: -sizes[name])[:_FEATURES]
     texts = labels_of([name.removeprefix(_PREFIX) for name in ranked])
     largest = max((float(np.abs(found[name].to_numpy()).max()) for name in ranked), default=0.0) or 1.0
     pieces = []

@@ -17,7 +17,7 @@ TITLES = {
 }
 
 
-def importance_table(found: pl.DataFrame, most: int = MOST_FEATURES) -> pl.DataFrame:
+def importance_table(found: pl.DataFrame) -> pl.DataFrame:
     """The largest rows of a table of importance: feature (text), importance, lower and upper, by two standard errors.
 
     found  columns feature, importance and standard_error, which is null or nan of one tree alone.
@@ -27,7 +27,7 @@ def importance_table(found: pl.DataFrame, most: int = MOST_FEATURES) -> pl.DataF
     return (
         found.with_columns(names, pl.col("importance").fill_nan(None).fill_null(0.0))
         .sort("importance", descending=True, maintain_order=True)
-        .head(most)
+        .head(MOST_FEATURES)
         .select("feature", "importance", lower=pl.col("importance") - error, upper=pl.col("importance") + error)
     )
 

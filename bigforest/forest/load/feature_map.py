@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
 import polars as pl
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import DataError, listed
 from bigforest.forest.load.row_batch import MAX_NARROW_INTEGER
 from bigforest.schema.columns import Leaf, is_feature_type, is_text_type, kind_of, locate_columns
 from bigforest.schema.dataspec import DataSpec
@@ -55,7 +55,9 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         if missing[0] in schema:  # nested, as it was not in training
             hint = f"; its {missing[0]!r} is {schema[missing[0]]}"
-        raise DataError(f"the data lacks {_listed(missing)}, which the forest was trained on{hint}")
+        noun = "feature" if len(missing) == 1 else "features"
+        names = listed(list(map(repr, missing)), 5)
+        raise DataError(f"the data lacks {noun} {names}, which the forest was trained on{hint}")
     leaves = {place: leaf for place, leaf in zip(places, found, strict=True) if leaf is not None}
     # Wide tables have few pairs of types, so that each is looked at once.
     pairs = {(leaf.dtype, spec.features[place].kind, spec.features[place].dtype) for place, leaf in leaves.items()}
@@ -78,9 +80,3 @@ def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
         return False
     # Booleans are no levels of whole numbers, nor these of booleans.
     return kind == "numeric" or (dtype == pl.Boolean) == (trained == "Boolean")
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    noun = "feature" if len(names) == 1 else "features"
-    return f"{noun} {', '.join(map(repr, names[:most]))}{rest}"

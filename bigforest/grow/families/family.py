@@ -108,9 +108,3 @@ class Family(ABC):
         self, store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
     ) -> TableView:
         """The table for passes; `folder` is scratch while it is used."""
-
-
-def some_names(names: tuple[str, ...], most: int = 10) -> str:
-    """The first of some columns, for a message."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + rest

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, listed
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.axis.passes import FeatureTable
 from bigforest.grow.families.axis.random_search import OWN_VALUE, dictionary_of
-from bigforest.grow.families.family import Family, TreeCall, some_names
+from bigforest.grow.families.family import Family, TreeCall
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
@@ -52,7 +52,7 @@ class AxisFamily(Family):
         """See Family."""
         if config.ranks and shape.extras.odd:
             raise ConfigError(
-                f"ranks need numbers without missing values, unlike {some_names(shape.extras.odd)}: "
+                f"ranks need numbers without missing values, unlike {listed(list(map(repr, shape.extras.odd)))}: "
                 "exclude these columns, fill or convert them, or train without ranks"
             )
 

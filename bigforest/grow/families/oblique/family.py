@@ -7,12 +7,12 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, listed
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.schema import GROUP_ENTRIES
-from bigforest.grow.families.family import Family, TreeCall, some_names
+from bigforest.grow.families.family import Family, TreeCall
 from bigforest.grow.families.oblique.passes import ProjectionTable
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, decode_table
 from bigforest.grow.out_of_core.levels import block_ranges
@@ -41,7 +41,8 @@ class ProjectionFamily(Family):
         if extras.odd:
             raise ConfigError(
                 f"the family {self.name} projects numbers, and there are categories or missing values in "
-                f"{some_names(extras.odd)}: exclude these columns, fill or convert them, or choose the family axis"
+                f"{listed(list(map(repr, extras.odd)))}: exclude these columns, fill or convert them, or choose the "
+                "family axis"
             )
         if extras.regression:
             raise ConfigError(f"the family {self.name} is for classes; use the family axis for regression")
