@@ -32,6 +32,9 @@ KINDS = {
 # What separates values in files that are called CSV.
 _SEPARATORS = (",", ";", "\t", "|")
 
+# Files that are compressed as a whole.
+_PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
+
 # What Hive calls the folder of rows without a value.
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -146,8 +149,10 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         ours = known_folder(place)
         if ours is not None:
             raise DataError(f"{path} is {ours}, not a table; {_MEANT[ours]}")
-        inside = sorted(file for file in place.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
-        files = [file for file in inside if not file.name.startswith((".", "_"))] or _partitioned(place)
+        files, partitions = _tables_in(place), _partitioned(place)
+        if files and partitions:
+            raise DataError(f"{path}: there are tables in it and in {partitions[0].parent}; give the one or the other")
+        files = files or partitions
         if not files:
             raise DataError(f"{path}: the folder has no table files ({known}); check the path")
         return place.resolve().name, files
@@ -168,10 +173,24 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
 def _partitioned(folder: Path) -> list[Path]:
     """The files in the folders that Hive names by a column and its value, such as `year=2024`, to any depth."""
     found: list[Path] = []
-    for inner in sorted(one for one in folder.iterdir() if one.is_dir() and "=" in one.name):
-        files = sorted(file for file in inner.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
-        found += [file for file in files if not file.name.startswith((".", "_"))] or _partitioned(inner)
+    for inner in sorted(one for one in folder.iterdir() if "=" in one.name and one.is_dir()):
+        files = _tables_in(inner) or _partitioned(inner)
+        folders = [] if files else sorted(one for one in inner.iterdir() if one.name[:1] not in "._" and one.is_dir())
+        if folders:
+            raise DataError(
+                f"{folders[0]}: the folder is not named by a column and its value; give a glob of the files"
+            )
+        found += files
     return found
+
+
+def _tables_in(folder: Path) -> list[Path]:
+    """The files of tables in a folder, sorted by name. Raises DataError where one is compressed as a whole."""
+    files = sorted(file for file in folder.iterdir() if file.name[:1] not in "._" and file.is_file())
+    packed = [file for file in files if file.suffix.lower() in _PACKED and Path(file.stem).suffix.lower() in KINDS]
+    if packed:
+        raise DataError(f"{packed[0]}: the file is compressed; unpack it, or move it out of the folder")
+    return [file for file in files if file.suffix.lower() in KINDS]
 
 
 def _plain_parent(pattern: Path) -> str:
