@@ -32,6 +32,7 @@ def calibrate(
     A leaf gets the class shares of the rows that end in it; one that no row reaches keeps its own.
 
     DATA has the target; take rows the forest was not grown on.
+
     Example: bigforest calibrate digits.forest more.parquet --out calibrated.forest
     """
     import bigforest

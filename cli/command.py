@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
+import shutil
 import traceback
 from collections.abc import Callable, Mapping
 from functools import wraps
@@ -12,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from .config_file import FROM_FILE
 from .flags import in_flags
 from .groups import Choice
 from .options import COLUMNS, PANELS, RUN
@@ -24,6 +27,16 @@ EXIT_INTERRUPTED = 130
 _TABLES = ("data", "validate")
 # A tab is hard to type.
 _MARKS = {"tab": "\t", "\\t": "\t"}
+# A hyphen at which the help breaks no line; a terminal would show it, but not take it back.
+_WHOLE_HYPHEN = "\N{NON-BREAKING HYPHEN}"
+# What a library says of the type of a value, and what it is here.
+_TYPES = {
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "text",
+    "list": "a list",
+}
 
 
 def _mark(text: str | None) -> str | None:
@@ -102,29 +115,50 @@ class GuardedCommand(TyperCommand):
     With --json they are printed as an object on stdout, too.
     """
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words of the usage: arguments by their names, in brackets where they may be left out."""
+        names = [(_metavar(argument), argument.required) for argument in self._arguments(ctx)]
+        return ["[OPTIONS]", *(name if required else f"[{name}]" for name, required in names)]
+
+    def _arguments(self, ctx: Any) -> list[Any]:
+        return [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, in which no option and no name is broken at a hyphen."""
+        formatter.width = min(formatter.width, shutil.get_terminal_size().columns - 2)  # click stops at 50
+        text, self.help = self.help, _unbroken(self.help or "")
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self.help = text
+        formatter.buffer = [line.replace(_WHOLE_HYPHEN, "-") for line in formatter.buffer]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments, and the options panel by panel."""
         panels: dict[str, list[tuple[str, str]]] = {name: [] for name in PANELS}
+        panels["arguments"] = [(_metavar(argument), argument.help) for argument in self._arguments(ctx)]
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if parameter.param_type_name == "argument":
-                panel = "arguments"
-            else:
+            if parameter.param_type_name != "argument" and (record := parameter.get_help_record(ctx)) is not None:
                 own = RUN if parameter.name == "help" else "options"
-                panel = getattr(parameter, "rich_help_panel", None) or own
-            panels[panel] += [record] if record is not None else []
+                panels[getattr(parameter, "rich_help_panel", None) or own].append(record)
         for panel, records in panels.items():
             if records:
                 with formatter.section(panel.capitalize()):
-                    formatter.write_dl(records)
+                    whole = [(name, _unbroken(text)) for name, text in records]
+                    formatter.write_dl(whole, col_max=min(30, formatter.width // 3))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; wrong ones show the usage."""
-        wants_json = "--json" in args  # which are used up
+        given = list(args)  # which are used up
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:
-            if wants_json and hasattr(error, "format_message"):
+        except typer.Exit:
+            raise
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            if not hasattr(error, "format_message"):  # standard input could not be read, or while it was
+                raise self._refused(ctx, error, wants_json="--json" in given) from error
+            _say_type(error, ctx, given)
+            if "--json" in given:
                 _print_object(error.format_message(), "UsageError")
             raise
 
@@ -138,16 +172,44 @@ class GuardedCommand(TyperCommand):
         except (BrokenPipeError, typer.BadParameter, typer.Exit):
             raise  # the reader of our output went away, and typer ends quietly; it shows the usage; a command has ended
         except (Exception, KeyboardInterrupt, SystemExit) as error:
-            message, code = _explain(error)
-            # A note says how to continue with an interrupted run.
-            message = "; ".join([message, *getattr(error, "__notes__", [])])
-            message = in_flags(message, ctx.command)
-            if ctx.find_root().params.get("debug"):
-                traceback.print_exception(error)
-            _print_error(message)
-            if ctx.params.get("json"):
-                _print_object(message, type(error).__name__)
-            raise typer.Exit(code) from error
+            raise self._refused(ctx, error, wants_json=ctx.params.get("json", False)) from error
+
+    def _refused(self, ctx: Any, error: BaseException, *, wants_json: bool) -> typer.Exit:
+        """Say what an error is; returns the end of the program, with the exit code."""
+        message, code = _explain(error)
+        # A note says how to continue with an interrupted run.
+        message = "; ".join([message, *getattr(error, "__notes__", [])])
+        message = in_flags(message, ctx.command)
+        if ctx.find_root().params.get("debug"):
+            traceback.print_exception(error)
+        _print_error(message)
+        if wants_json:
+            _print_object(message, type(error).__name__)
+        return typer.Exit(code)
+
+
+def _metavar(argument: Any) -> str:
+    """How the help calls an argument."""
+    return f"{argument.metavar or argument.name.upper()}{'...' if argument.nargs == -1 else ''}"
+
+
+def _unbroken(text: str) -> str:
+    return re.sub(r"(?<=[\w-])-(?=\w)|(?<!\S)-(?=-)", _WHOLE_HYPHEN, text)
+
+
+def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
+    """Say of a value that has the wrong type what it is, and of one in a file of options in which file."""
+    found = getattr(error.__cause__, "errors", None)
+    if found is None or not hasattr(error, "message"):
+        return
+    fault = found()[0]
+    expected = re.search(r"Input should be a valid (\w+)", fault["msg"])
+    if expected is not None and expected[1] in _TYPES:
+        error.message = f"{fault['input']!r} is not {_TYPES[expected[1]]}"
+    option = error.param
+    typed = any(arg.partition("=")[0] in (*option.opts, *option.secondary_opts) for arg in args)
+    if ctx.meta.get(FROM_FILE) and not typed and option.name in (ctx.default_map or {}):
+        error.message += f", in {ctx.meta[FROM_FILE]}"
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

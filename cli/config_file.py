@@ -14,6 +14,8 @@ import typer
 from .options import RUN
 
 DEFAULT = Path("bigforest.toml")
+# The file that a command took options from, in the `meta` of its context.
+FROM_FILE = "bigforest.config_file"
 
 
 def _read(context: typer.Context, file: str | None) -> str | None:
@@ -25,7 +27,9 @@ def _read(context: typer.Context, file: str | None) -> str | None:
         given = tomllib.loads(Path(place).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise typer.BadParameter(f"{place}: there is no such file; check the path") from error
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise typer.BadParameter(f"{place} cannot be read: {error.strerror}; give a TOML file") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise typer.BadParameter(f"{place} cannot be read as TOML: {error}") from error
     known = {parameter.name for parameter in context.command.params} - {"config_file", "help", "data"}
     found = {}
@@ -37,6 +41,7 @@ def _read(context: typer.Context, file: str | None) -> str | None:
             raise typer.BadParameter(f"{place}: {context.command.name} has no option {name!r}{hint}")
         found[option] = json.dumps(value) if isinstance(value, dict) else value
     context.default_map = found
+    context.meta[FROM_FILE] = place
     return file
 
 

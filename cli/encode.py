@@ -40,7 +40,7 @@ def encode(
 ) -> None:
     """Presort a table into a store, to train on it many times.
 
-    Example: bigforest encode flights.parquet --out flights.store, then bigforest train flights.store
+    Example: bigforest encode flights.parquet --out flights.store
     """
     del config_file  # its options have become those of the command
     import bigforest

@@ -59,7 +59,7 @@ def explain(
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DATA]",
+            metavar="DATA",
             show_default=False,
             help="Rows to explain. Parts that are out of bag need the training table.",
         ),

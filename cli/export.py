@@ -36,6 +36,7 @@ def export(
     """Write a forest into a file for another engine.
 
     For forests of the families axis and tree; categories go to treelite and sql.
+
     Example: bigforest export flights.forest --to sql --table flights
     """
     import bigforest

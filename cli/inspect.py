@@ -31,7 +31,10 @@ def inspect(
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Show the options, training table and size of a forest."""
+    """Show the options, training table and size of a forest.
+
+    Example: bigforest inspect flights.forest --features
+    """
     import bigforest
 
     from .facts import inspection_facts

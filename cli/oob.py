@@ -18,7 +18,10 @@ METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
 
 def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
-    """Show the out-of-bag report: error, metrics, confusion, curve."""
+    """Show the out-of-bag report: error, metrics, confusion, curve.
+
+    Example: bigforest oob flights.forest
+    """
     import bigforest
 
     from .facts import oob_facts

@@ -23,7 +23,7 @@ def plot(
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DATA]",
+            metavar="DATA",
             show_default=False,
             help="Rows for dependence, waterfall, swarm, surface, interactions; the table of training for unbiased, "
             "permutation, map.",
@@ -63,6 +63,7 @@ def plot(
     """Draw pictures of a forest into a folder; needs bigforest[plot].
 
     Without --what, all that the forest and DATA allow.
+
     Example: bigforest plot flights.forest flights.parquet --what error,roc,swarm --out pictures
     """
     import bigforest

@@ -97,6 +97,7 @@ def predict(
 
     If the table has the target, accuracy, log loss and other metrics are shown; rows are weighted if it has the column
     of weights of training.
+
     Example: bigforest predict flights.forest new.parquet --proba --keep id
     """
     import bigforest

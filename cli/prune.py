@@ -38,6 +38,7 @@ def prune(
     A subtree becomes a leaf where the leaf is right on more of these rows.
 
     DATA has the target; take rows the forest was not grown on.
+
     Example: bigforest prune flights.forest tuning.parquet --out pruned.forest
     """
     import bigforest

@@ -23,7 +23,7 @@ def report(
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="[DATA]",
+            metavar="DATA",
             show_default=False,
             help="The training table; adds where the forest is wrong and how predictions depend on features.",
         ),
@@ -40,6 +40,7 @@ def report(
     """Write a report on a forest into one HTML file.
 
     Needs bigforest[plot]. The file loads nothing from elsewhere, can be printed, and has a light and a dark theme.
+
     Example: bigforest report flights.forest flights.parquet --out report.html
     """
     import bigforest

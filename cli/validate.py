@@ -35,6 +35,7 @@ def validate(
     """Evaluate a forest on labelled rows, tree by tree.
 
     All rows have the same weight.
+
     Example: bigforest validate flights.forest test.parquet --out curve.parquet
     """
     import bigforest
