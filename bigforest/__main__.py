@@ -1,5 +1,5 @@
 """python -m bigforest"""
 
-from bigforest_cli.app import main
+from bigforest_cli.start import main
 
 main()

@@ -126,12 +126,15 @@ def main() -> None:
         if not isinstance(end.__context__, BrokenPipeError) and _flushed():
             raise
     # Whoever read our output went away. Nothing is said, and the exit code is the shell's for that.
+    assert sys.stdout is not None
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(_EXIT_CLOSED_PIPE)
 
 
 def _flushed() -> bool:
     """Whether all that was printed has been read, or waits in a pipe to be."""
+    if sys.stdout is None:  # closed from the start
+        return True
     try:
         sys.stdout.flush()
     except BrokenPipeError:

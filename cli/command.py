@@ -18,6 +18,7 @@ from .config_file import FROM_FILE
 from .flags import in_flags
 from .groups import Choice
 from .options import COLUMNS, PANELS, RUN
+from .streams import STANDARD_INPUT
 from .text import plain
 
 EXIT_UNEXPECTED = 1
@@ -155,6 +156,7 @@ class GuardedCommand(TyperCommand):
         except typer.Exit:
             raise
         except (Exception, KeyboardInterrupt, SystemExit) as error:
+            ctx.close()  # removes what standard input was copied to
             if not hasattr(error, "format_message"):  # standard input could not be read, or while it was
                 raise self._refused(ctx, error, wants_json="--json" in given) from error
             _say_type(error, ctx, given)
@@ -180,6 +182,7 @@ class GuardedCommand(TyperCommand):
         # A note says how to continue with an interrupted run.
         message = "; ".join([message, *getattr(error, "__notes__", [])])
         message = in_flags(message, ctx.command)
+        message = message.replace(ctx.meta.get(STANDARD_INPUT) or STANDARD_INPUT, STANDARD_INPUT)
         if ctx.find_root().params.get("debug"):
             traceback.print_exception(error)
         _print_error(message)

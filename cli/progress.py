@@ -16,7 +16,7 @@ def showing_progress(*, quiet: bool) -> Iterator[Listener]:
     if quiet:
         yield silent
         return
-    bars = Bars(enabled=sys.stderr.isatty())
+    bars = Bars(enabled=sys.stderr is not None and sys.stderr.isatty())
     try:
         yield bars
     finally:

@@ -12,6 +12,8 @@ from pathlib import Path
 import typer
 
 STREAM = "-"
+# What messages call the file that standard input was copied to; its path is in the `meta` of the context by this name.
+STANDARD_INPUT = "standard input"
 # What files begin with, and how their names end; any other is CSV.
 _KINDS = ((b"PAR1", ".parquet"), (b"ARROW1", ".arrow"), (b"{", ".ndjson"))
 
@@ -20,12 +22,17 @@ def table_of(context: typer.Context, data: str | None) -> str | None:
     """The path of a table: `data` itself, or, for "-", a temporary file with what comes by standard input."""
     if data != STREAM or context.resilient_parsing:
         return data
+    from bigforest.storage.atomic import naming_full_disk
+
+    if sys.stdin is None:
+        raise typer.BadParameter("standard input is closed; give a file, or send a table to it")
     folder = tempfile.TemporaryDirectory(prefix="bigforest-")
     context.call_on_close(folder.cleanup)
     begin = sys.stdin.buffer.read(8)
     suffix = next((suffix for mark, suffix in _KINDS if begin.startswith(mark)), ".csv")
     path = Path(folder.name) / f"stdin{suffix}"
-    with path.open("wb") as file:
+    context.meta[STANDARD_INPUT] = str(path)
+    with naming_full_disk(path.parent), path.open("wb") as file:
         file.write(begin)
         shutil.copyfileobj(sys.stdin.buffer, file)
     return str(path)

@@ -70,7 +70,7 @@ def export_forest(
         if to == "onnx":
             made.write_bytes(forest.to_onnx(dtype).SerializeToString())
         elif to == "treelite":
-            forest.to_treelite().serialize(str(made))
+            made.write_bytes(forest.to_treelite().serialize_bytes())  # its own writing names no full disk
         elif to == "sklearn":
             library("joblib", "sklearn").dump(forest.to_sklearn(), made)
         else:

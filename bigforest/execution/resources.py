@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.limits import USUAL, Limits
 from bigforest.common.sizes import parse_bytes
-from bigforest.storage.paths import is_folder
+from bigforest.storage.paths import can_write, is_folder
 
 if TYPE_CHECKING:
     from bigforest.execution.cluster import Cluster
@@ -51,6 +51,8 @@ class Resources:
             raise ConfigError(f"threads must be a whole number from 1 to {MAX_THREADS}, not {shown(threads)}")
         if self.scratch is not None and not is_folder(self.scratch):
             raise ConfigError(f"scratch folder {self.scratch} does not exist; create it or name another")
+        if self.scratch is not None and not can_write(self.scratch):
+            raise ConfigError(f"scratch folder {self.scratch} cannot be written to; name another")
         if self.memory is not None:
             parse_bytes(self.memory)  # is checked
 

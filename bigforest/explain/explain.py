@@ -18,7 +18,7 @@ from bigforest.explain.plan import MAKERS, asked_parts, plan_parts
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import Source, open_source
-from bigforest.storage.atomic import TemporaryFolder
+from bigforest.storage.atomic import TemporaryFolder, naming_full_disk
 
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
@@ -142,6 +142,7 @@ def _explained(
     with (
         crew_of(scheduler, resources, Path(place), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
+        naming_full_disk(Path(place)),
     ):
         source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
         folder = ExplanationFolder(place, *_made_of(forest, source), overwrite=overwrite)

@@ -18,7 +18,15 @@ from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import METADATA_KEY
 from bigforest.storage.arrow import FAULTS
 from bigforest.storage.atomic import write_durably
-from bigforest.storage.paths import as_path, is_folder, is_remote, readable, remove_half_made_as
+from bigforest.storage.paths import (
+    as_path,
+    can_write,
+    is_folder,
+    is_remote,
+    known_folder,
+    readable,
+    remove_half_made_as,
+)
 
 KIND = "explanation"
 VERSION = 1
@@ -52,9 +60,26 @@ class ExplanationFolder:
             raise OutputExistsError(f"{path} is a file; an explanation is a folder: choose another output")
         if not is_remote(self.path) and not is_folder(self.path.resolve().parent):
             raise ConfigError(f"the folder {self.path.parent} of the output {self.path.name} does not exist; create it")
+        self._check_ours()
         self._made = not is_remote(self.path) and not self.path.exists()
         if self._made:
-            self.path.mkdir(exist_ok=True)
+            try:
+                self.path.mkdir(exist_ok=True)
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot write to {self.path.parent}: {error.strerror}; choose another output"
+                ) from error
+        elif not can_write(self.path):
+            raise ConfigError(f"cannot write to {path}; choose another output")
+
+    def _check_ours(self) -> None:
+        """Raise OutputExistsError for a folder that holds other tables, of which those here would become a part."""
+        kind = known_folder(self.path)
+        foreign = next((file for file in self.path.glob("*.parquet") if not _is_ours(file)), None)
+        if kind is None and foreign is None:
+            return
+        what = f"is {kind}" if kind else f"holds {foreign.name if foreign else ''}"
+        raise OutputExistsError(f"{self.path} {what}, which is no table of an explanation; choose another output")
 
     def discard_if_empty(self) -> None:
         """Remove the folder if it was made here and nothing has been written."""
@@ -115,6 +140,15 @@ def _mark_of(path: Path) -> Any:
         return json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])
     except FAULTS:
         return None
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether a file is a table of an explanation."""
+    try:
+        header = (pq.read_schema(readable(path)).metadata or {}).get(METADATA_KEY)
+        return header is not None and json.loads(header).get("kind") == KIND
+    except FAULTS:
+        return False
 
 
 class Explanation:

@@ -6,14 +6,14 @@ import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError, shown
+from bigforest.common.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, shown
 from bigforest.common.events import Listener, Notice
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.execution.resources import Resources
@@ -25,7 +25,7 @@ from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_l
 from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
 from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
 from bigforest.schema.config import TrainConfig
-from bigforest.storage.atomic import remove, sync_all, write_durably
+from bigforest.storage.atomic import remove, set_aside, sync_all, write_durably
 from bigforest.storage.paths import UNFINISHED, is_folder, is_remote, remove_half_made
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
@@ -83,18 +83,9 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
     Raises ConfigError, DataError, FormatError and OutputExistsError.
     """
     begin = time.monotonic()
-    _check_place(out, overwrite=overwrite)
-    made = not out.exists()
-    out.mkdir(exist_ok=True)
-    remove_half_made(out)
-    if not is_comparison(out):
-        announce(out)
-    try:
-        store, state = _begin(race, out, resources, listener)
-    except BaseException:
-        if made and not has_begun(out):
-            remove(out)
-        raise
+    _check_place(out)
+    with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
+        store, state = _entered(race, out, resources, listener)
     if state.winner is not None and is_forest(out / WINNER):
         return Comparison(out)
     rows = _rows_of(store, state, resources)
@@ -113,16 +104,33 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
     return Comparison(out)
 
 
-def _check_place(out: Path, *, overwrite: bool) -> None:
-    """Raise ConfigError and OutputExistsError for an unusable folder; remove what may be replaced."""
+def _entered(race: Race, out: Path, resources: Resources, listener: Listener) -> tuple[Store, RaceState]:
+    """What `_begin` says, in a folder that is made if need be, and removed if it was and the race cannot begin."""
+    made = not out.exists()
+    try:
+        out.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write to {out.parent}: {error.strerror}; choose another output") from error
+    remove_half_made(out)
+    if not is_comparison(out):
+        announce(out)
+    try:
+        return _begin(race, out, resources, listener)
+    except BaseException:
+        if made and not has_begun(out):
+            remove(out)
+        raise
+
+
+def _check_place(out: Path) -> None:
+    """Raise ConfigError and OutputExistsError for an unusable folder."""
     if is_remote(out):
         raise ConfigError(f"{out}: a comparison is written to a local folder; choose one")
     if not is_folder(out.resolve().parent):
         raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
-    if out.is_dir() and is_comparison(out):
-        if overwrite:
-            remove(out)
-    elif out.exists() and not (out.is_dir() and all(path.name.startswith(f".{FILE}.") for path in out.iterdir())):
+    if is_comparison(out):
+        return
+    if out.exists() and not (out.is_dir() and all(path.name.startswith(f".{FILE}.") for path in out.iterdir())):
         raise OutputExistsError(f"{out} exists and is not a comparison; choose another output")
 
 
@@ -170,8 +178,8 @@ def _settings(race: Race, store: Store) -> RaceState:
         config = TrainConfig.of(**{**base, **candidate.options})
         if not config.bootstrap:
             raise ConfigError(
-                f"the candidate {candidate.name} grows on all rows, so no row is out of bag to evaluate it; give "
-                "bootstrap, or drop it"
+                f"the candidate {candidate.name} grows on all rows, so no row is out of bag to evaluate it; drop "
+                "it, or set bootstrap"
             )
         if config.boosts:
             raise ConfigError(
@@ -351,7 +359,11 @@ def _how_to_go_on(out: Path) -> Iterator[None]:
     """Add to errors that interrupt a race how to continue it."""
     try:
         yield
+    except DiskFullError as error:
+        what = str(error).partition("; make room")[0]
+        raise DiskFullError(f"{what}; make room and repeat the comparison into {out}, and it goes on") from error
     except BaseException as error:
         if not isinstance(error, BigForestError):
-            error.add_note(f"what is finished is kept: repeat the comparison into {out}, and it goes on")
+            # Instead of how the run of one candidate is resumed.
+            error.__notes__ = [f"what is finished is kept: repeat the comparison into {out}, and it goes on"]
         raise

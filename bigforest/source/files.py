@@ -46,6 +46,7 @@ _MEANT = {
     "a forest": "give the rows to learn from or to predict for; resuming the forest adds trees to it",
     "a store": "it is for training only, so give the table it was made of",
     "an unfinished run": "resume it, or give a table",
+    "a comparison": "give the table whose candidates it compares",
 }
 
 Schema = dict[str, pl.DataType]

@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, OutputExistsError, StorageError, reason
+from bigforest.common.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, reason
 from bigforest.storage.owned_folders import Held, hold, remove_tree, sweep
 from bigforest.storage.paths import (
     as_path,
@@ -38,6 +38,9 @@ _REPLACED = "replaced"
 # What the names of temporary folders begin with.
 _PREFIX = "bigforest-"
 
+# What the message about a full disk begins with.
+_NO_SPACE = "no space left on the disk of"
+
 # The temporary folders of this process.
 _temporary: set[Path] = set()
 
@@ -56,7 +59,7 @@ def staged(
     Nothing stays behind when the block fails. `kind` names the output in messages ("forest"); `is_ours` says
     whether what is already there is one and so may be overwritten; `may_end` are endings of other kinds of files
     that it may have. All checks happen before the block.
-    Raises OutputExistsError or ConfigError when `out` cannot be used.
+    Raises OutputExistsError or ConfigError when `out` cannot be used or a disk is full.
     """
     place = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours, may_end=may_end)
     if is_remote(place):
@@ -71,11 +74,12 @@ def staged(
         raise ConfigError(f"cannot write to {Path(out).parent}: {error.strerror}; choose another output") from error
     try:
         made = workspace.path / "new" / place.name
-        made.parent.mkdir()
-        yield made
-        _check_free(out, place, overwrite=overwrite)
-        sync_all(made)
-        install(made, place, workspace.path / _REPLACED)
+        with naming_full_disk(place.parent):
+            made.parent.mkdir()
+            yield made
+            _check_free(out, place, overwrite=overwrite)
+            sync_all(made)
+            install(made, place, workspace.path / _REPLACED)
     finally:
         workspace.remove()
 
@@ -144,16 +148,17 @@ def check_output(
 def naming_full_disk(*folders: Path) -> Iterator[None]:
     """Raise ConfigError instead of the system's error where the block finds a disk full.
 
-    `folders` are those the block writes to; the one with least space is named. Causes of
-    errors count too: libraries wrap the system's.
+    `folders` are those the block writes to, besides the temporary ones of this process; the one with least space is
+    named. Causes of errors count too: libraries wrap the system's.
     """
     try:
         yield
     except Exception as error:
-        if not disk_full(error):
-            raise
-        full = min((folder.resolve() for folder in folders), key=free_bytes)
-        raise ConfigError(f"no space left on the disk of {full}; free some, or choose another folder") from error
+        if isinstance(error, DiskFullError) or str(error).startswith(_NO_SPACE) or not disk_full(error):
+            raise  # it is named already, or is another
+        places = [folder.resolve() for folder in (*folders, *_temporary) if not is_remote(folder) and folder.exists()]
+        where = f" {min(places, key=free_bytes)}" if places else ""
+        raise ConfigError(f"{_NO_SPACE}{where}; free some, or choose another folder") from error
 
 
 class TemporaryFolder:
@@ -194,6 +199,26 @@ def remove(path: Path) -> None:
             remove_folder(path)
     else:
         remove_tree(path)
+
+
+@contextmanager
+def set_aside(place: Path) -> Iterator[None]:
+    """Keep what is at a place in a hidden folder next to it while the block makes another there.
+
+    It is put back when the block fails, and else removed.
+    """
+    workspace = hold(place.parent, _hidden(place))
+    aside = workspace.path / _REPLACED
+    try:
+        place.rename(aside)
+        try:
+            yield
+        except BaseException:
+            remove_tree(place)
+            aside.rename(place)
+            raise
+    finally:
+        workspace.remove()
 
 
 def install(made: Path, place: Path, aside: Path) -> None:

@@ -40,6 +40,7 @@ _INSIDE = {
     "a forest": ("run.parquet", "trees"),
     "a store": ("manifest.json", "checksums.bin"),
     "an unfinished run": ("state.json", "forest"),
+    "a comparison": ("race.json", "table.store"),
 }
 
 
@@ -67,6 +68,11 @@ def is_remote(path: Path | None) -> bool:
 def is_folder(path: Path) -> bool:
     """Whether files may be put into the folder: on this machine it is there, in an object store its bucket is."""
     return ObjectPath(SCHEME + path.key.split("/")[0]).is_dir() if isinstance(path, ObjectPath) else path.is_dir()
+
+
+def can_write(folder: Path) -> bool:
+    """Whether this user may put files into a folder; of one in an object store, the store says so when it is tried."""
+    return is_remote(folder) or os.access(folder, os.W_OK | os.X_OK)
 
 
 def known_folder(folder: Path) -> str | None:

@@ -249,8 +249,9 @@ def _kept(run: ResumableRun) -> Iterator[None]:
 
 
 def _full_folder(run: ResumableRun, error: BaseException) -> str:
-    full = min({as_path(run.state.work), run.folder}, key=free_bytes)
-    return f"the disk of {full} has no room ({error})"
+    if isinstance(error, DiskFullError):  # of a worker
+        return str(error)
+    return f"no space left on the disk of {min({as_path(run.state.work), run.folder}, key=free_bytes)}"
 
 
 def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clock) -> FlatTrees | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
+from bigforest.storage import atomic
 from cli.app import app
 from tests.commands import Run, contents, folder, frame, run
 
@@ -64,6 +66,10 @@ def an_unfinished_run() -> list[str]:
     return folder_with("a.forest.unfinished", "state.json", "lock", "forest/run.parquet")
 
 
+def a_comparison() -> list[str]:
+    return folder_with("a.comparison", "race.json", "table.store/manifest.json", "winner.forest/run.parquet")
+
+
 def an_existing_forest() -> list[str]:
     with pytest.raises(SystemExit):
         app(["train", "things.parquet", "--trees", "1", "--quiet"])
@@ -101,6 +107,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "bad seed": (lambda: ["things.parquet", "--seed", "-1"], "seed must be"),
     "a forest": (a_forest, "a.forest is a forest, not a table; give the rows"),
     "an unfinished run": (an_unfinished_run, "a.forest.unfinished is an unfinished run, not a table; resume it"),
+    "a comparison": (a_comparison, "a.comparison is a comparison, not a table; give the table whose candidates"),
     "no path": (lambda: [""], "a path was expected, not ''"),
     "no user": (lambda: ["~nobody-of-this-name/x.parquet"], "no such file"),
     "target excluded": (lambda: ["things.parquet", "--exclude", "target"], "'target' is the target and cannot be"),
@@ -218,6 +225,10 @@ WRONG_PREDICT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         lambda _: [an_unfinished_run()[0].removesuffix(".unfinished"), "things.parquet"],
         "a.forest is not a forest: there is no such folder; its run is unfinished, resume it first",
     ),
+    "a comparison for a forest": (
+        lambda _: [*a_comparison(), "things.parquet"],
+        "it is a comparison; give the folder winner.forest in it",
+    ),
     "a store for a table": (lambda forest: [str(forest), *a_store()], "a.store is a store, not a table"),
     "no forest": (lambda _: ["nowhere.forest", "things.parquet"], "not a forest"),
     "not a forest": (lambda _: ["scratch", "things.parquet"], "not a forest"),
@@ -280,3 +291,60 @@ def test_encode__wrong_input_is_one_clear_line(run: Run, folder: Path) -> None:
     ):
         run("encode", *args)
         assert_refused(run, before, folder, message)
+
+
+def test_compare__overwrites_only_when_the_new_one_can_begin(run: Run, folder: Path) -> None:
+    options = ["--candidates", "2", "--trees", "2", "--out", "c"]
+    assert run("compare", "things.parquet", *options).code == 0
+    before = contents(folder)
+    for wrong in (["nowhere.parquet"], ["things.parquet", "--metric", "mse"], ["things.parquet", "--target", "targe"]):
+        run("compare", *wrong, *options, "--overwrite")
+        assert (run.code, run.err.count("\n")) == (2, 1)
+        assert contents(folder) == before, wrong
+    assert run("compare", "things.parquet", *options, "--seed", "1", "--overwrite").code == 0
+    assert contents(folder).keys() == before.keys()
+    assert contents(folder) != before
+
+
+def test_explain__into_a_folder_of_other_tables(run: Run, folder: Path, grown: Path) -> None:
+    Path("tables").mkdir()
+    frame().write_parquet("tables/importance.parquet")
+    shutil.copytree(grown, "copy.forest")
+    before = contents(folder)
+    for out, message in (("tables", "holds importance.parquet"), ("copy.forest", "is a forest"), (".", "holds things")):
+        run("explain", grown, "--out", out, "--overwrite")
+        assert_refused(run, before, folder, message)
+
+
+def test_scratch__that_cannot_be_written(run: Run, folder: Path, grown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: "scratch" not in str(path))
+    before = contents(folder)
+    run("predict", grown, "things.parquet", "--scratch", "scratch")
+    assert_refused(run, before, folder, "scratch folder scratch cannot be written to; name another")
+
+
+def test_forest__that_may_not_be_read(run: Run, folder: Path, grown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: "trees" not in str(path))
+    before = contents(folder)
+    run("oob", grown)
+    assert_refused(run, before, folder, "may not be read by this user; check its permissions")
+
+
+@pytest.mark.parametrize("command", ["predict", "merge", "export", "simulate"])
+def test_output__on_a_full_disk(
+    run: Run, folder: Path, grown: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    run("train", "things.parquet", "--trees", "2", "--seed", "1", "--out", "b.forest")
+    before = contents(folder)
+    monkeypatch.setattr(atomic, "sync_all", full)
+    arguments = {
+        "predict": [grown, "things.parquet", "--out", "p.csv"],
+        "merge": [grown, "b.forest", "--out", "m.forest"],
+        "export": [grown, "--to", "sql", "--out", "a.sql"],
+        "simulate": ["shapes", "--rows", "10"],
+    }
+    run(command, *arguments[command])
+    assert_refused(run, before, folder, f"no space left on the disk of {folder}; free some, or choose another folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,13 +18,14 @@ from bigforest.forest.format.levels import read_forest_levels
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.schema.options import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
-from bigforest.storage.paths import UNFINISHED, known_folder
+from bigforest.storage.paths import UNFINISHED, is_remote, known_folder
 
 _PART = re.compile(rf"part-(\d{{7,{len(str(MAX_TREES))}}})\.parquet")
 # What to do with another folder of bigforest that is given as a forest.
 _INSTEAD: dict[str | None, str] = {
     "a store": "it is a store; train one on it first",
     "an unfinished run": "it is an unfinished run; resume it first",
+    "a comparison": "it is a comparison; give the folder winner.forest in it",
 }
 
 # Bytes of decoded nodes held at a time (not in Limits, as a forest is opened without resources), of one of them besides
@@ -48,7 +50,10 @@ def part_paths(directory: Path) -> list[Path]:
         begun = known_folder(directory.with_name(directory.name + UNFINISHED)) is not None
         hint = "its run is unfinished, resume it first" if begun else "give the folder that training wrote"
         raise FormatError(f"{directory} is not a forest: {what}; {hint}")
-    found = numbered_parts(directory / "trees")
+    trees = directory / "trees"
+    if not is_remote(directory) and trees.is_dir() and not os.access(trees, os.R_OK | os.X_OK):
+        raise FormatError(f"{trees} may not be read by this user; check its permissions")
+    found = numbered_parts(trees)
     if not found:
         what = _INSTEAD.get(known_folder(directory), "it has no trees/part-*.parquet; check the path")
         raise FormatError(f"{directory} is not a forest: {what}")

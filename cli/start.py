@@ -1,0 +1,17 @@
+"""The program `bigforest`: loads the commands and runs them, and ends on Ctrl-C in a line also while it loads them."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        from .app import main as run
+
+        run()
+    except KeyboardInterrupt:  # before a command has begun, which says itself what is left
+        if sys.stderr is not None:
+            print("error: interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,88 @@
+"""Standard input, output and error that are closed, full or end early, and Ctrl-C before a command has begun."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from cli import start
+from tests.commands import Run, contents, folder, run
+
+__all__ = ["folder", "run"]  # fixtures
+
+
+class Interrupted(ModuleType):
+    """A module during whose import Ctrl-C comes."""
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyboardInterrupt
+
+
+def test_start__ctrl_c_while_commands_are_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "cli.app", Interrupted("cli.app"))
+    with pytest.raises(SystemExit) as end:
+        start.main()
+    assert end.value.code == 130
+    assert capsys.readouterr() == ("", "error: interrupted\n")
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr", "stdin"])
+def test_main__without_a_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, closed: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["bigforest", "train", "things.parquet", "--trees", "2"])
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(sys, closed, None)
+    with pytest.raises(SystemExit) as end:
+        start.main()
+    assert not end.value.code
+    assert Path("things.forest").is_dir()
+
+
+def test_stdin__closed(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run("train", "-").code == 2
+    assert "standard input is closed; give a file" in run.err
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_stdin__what_is_wrong_with_it(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, json: bool) -> None:
+    before = contents(folder)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
+    run("train", "-", *(["--json"] if json else []))
+    assert (run.code, run.err) == (
+        2,
+        "error: standard input: the file is empty; check that it was written to the end\n",
+    )
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_stdin__on_a_full_disk(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch, json: bool) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,target\n")))
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    before = contents(folder)
+    run("train", "-", *(["--json"] if json else []))
+    assert run.code == 2
+    assert run.err.startswith("error: no space left on the disk of ")
+    assert (run.err.count("\n"), run.out.count("\n")) == (1, int(json))
+    assert contents(folder) == before
+
+
+def test_stdin__ctrl_c_while_it_is_read(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,target\n")))
+    monkeypatch.setattr(shutil, "copyfileobj", interrupt)
+    before = contents(folder)
+    assert (run("train", "-").code, run.err) == (130, "error: interrupted\n")
+    assert contents(folder) == before
