@@ -1,5 +1,5 @@
 """python -m bigforest"""
 
-from bigforest_cli.start import main
+from bigforest_cli.start import start
 
-main()
+start()

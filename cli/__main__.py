@@ -1,5 +1,5 @@
 """python -m bigforest_cli"""
 
-from .start import main
+from .start import start
 
-main()
+start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 
-def main() -> None:
+def start() -> None:
     """Run the command line."""
     try:
         from .app import main as run

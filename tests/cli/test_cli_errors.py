@@ -340,7 +340,7 @@ def test_output__on_a_full_disk(
     run("train", "things.parquet", "--trees", "2", "--seed", "1", "--out", "b.forest")
     before = contents(folder)
     monkeypatch.setattr(atomic, "sync_all", full)
-    arguments = {
+    arguments: dict[str, list[str | Path]] = {
         "predict": [grown, "things.parquet", "--out", "p.csv"],
         "merge": [grown, "b.forest", "--out", "m.forest"],
         "export": [grown, "--to", "sql", "--out", "a.sql"],

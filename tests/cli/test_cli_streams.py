@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from cli import start
+from cli.start import start
 from tests.commands import Run, contents, folder, run
 
 __all__ = ["folder", "run"]  # fixtures
@@ -28,7 +28,7 @@ def test_start__ctrl_c_while_commands_are_loaded(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cli.app", Interrupted("cli.app"))
     with pytest.raises(SystemExit) as end:
-        start.main()
+        start()
     assert end.value.code == 130
     assert capsys.readouterr() == ("", "error: interrupted\n")
 
@@ -39,7 +39,7 @@ def test_main__without_a_stream(folder: Path, monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     monkeypatch.setattr(sys, closed, None)
     with pytest.raises(SystemExit) as end:
-        start.main()
+        start()
     assert not end.value.code
     assert Path("things.forest").is_dir()
 
