@@ -127,6 +127,8 @@ def check_output(
         raise ConfigError(f"{what}; drop {out.suffix}{instead}")
     try:
         place = out.resolve()
+        if place.is_symlink():  # from Python 3.13 on, resolving takes links in a circle for a path
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         _sweep_beside(place)
         taken = place.exists()
     except (OSError, RuntimeError) as error:  # a name too long, a folder we may not enter, links in a circle

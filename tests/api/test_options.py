@@ -38,10 +38,11 @@ def test_signature__has_every_option_with_its_default(function: Any) -> None:
 
 @pytest.mark.parametrize("function", [train, FrameNamespace.train])
 def test_docstring__has_a_line_for_every_parameter(function: Any) -> None:
+    text = inspect.getdoc(function) or ""
     for name in inspect.signature(function).parameters:
-        assert name == "self" or f" {name} : " in function.__doc__
+        assert name == "self" or f"\n{name} : " in text
     for one in OPTIONS.values():
-        assert one.option.help.split()[0] in function.__doc__
+        assert one.option.help.split()[0] in text
 
 
 def test_signature__types_can_be_had() -> None:

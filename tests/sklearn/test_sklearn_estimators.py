@@ -94,7 +94,7 @@ def test_defaults__are_those_of_train(kind: type[BaseBigForest]) -> None:
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_docstring__describes_every_parameter_with_its_default(kind: type[BaseBigForest]) -> None:
     parameters = {name: value.default for name, value in inspect.signature(kind).parameters.items()}
-    described = dict(re.findall(r"^    (\w+) : .*, default=(.+)$", kind.__doc__ or "", re.MULTILINE))
+    described = dict(re.findall(r"^(\w+) : .*, default=(.+)$", inspect.getdoc(kind) or "", re.MULTILINE))
     assert list(described) == list(parameters)
     assert {name: eval(text) for name, text in described.items()} == parameters
     options = set(bf.TrainConfig.__dataclass_fields__)
