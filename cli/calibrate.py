@@ -27,11 +27,11 @@ def calibrate(
     threads: options.Threads = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Estimate the posteriors of the leaves again, from other rows.
+    """Re-estimate the class probabilities of the leaves from other rows.
 
-    A leaf gets the class shares of the rows that end in it; one that no row reaches keeps its own.
+    A leaf gets the class shares of the rows that end in it. A leaf that no row reaches is not changed.
 
-    DATA has the target; take rows the forest was not grown on.
+    DATA has the target. Use rows that the forest was not trained on.
 
     Example: bigforest calibrate digits.forest more.parquet --out calibrated.forest
     """

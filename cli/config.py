@@ -15,7 +15,7 @@ CONFIG: dict[str, Choice] = {
     "impurity": option(str | None, None, "gini|entropy|error|variance", "Impurity measure that splits minimise.  [default: gini, variance for regression]", panel="the trees"),
     "max_depth": option(int | None, None, "N", "Maximum depth of a tree; the root has depth 0.  [default: unlimited]", panel="the trees"),
     "min_split": option(int | None, None, "N", "Minimum number of bag rows in a node that is split.  [default: 2]", panel="the trees"),
-    "min_leaf": option(int | None, None, "N", "Minimum number of bag rows in a leaf.  [default: 1; regression: 2, or 1 if `mtry` is all by default]", panel="the trees"),
+    "min_leaf": option(int | None, None, "N", "Minimum number of bag rows in a leaf.  [default: 1; regression: 2, or 1 if mtry defaults to all]", panel="the trees"),
     "max_bins": option(str | None, None, "exact|INT", "Candidate thresholds per feature: all values, or at most INT bins by quantiles.  [default: exact]", panel="the trees", read=number_or_word),
     "ranks": option(bool | None, None, None, "Split on ranks in the training table instead of values.  [default: off]", panel="the trees"),
     "constants": option(str | None, None, "redraw|count", "Whether a feature that is constant in the node uses up a draw (count) or not (redraw).  [default: redraw]", panel="the trees"),

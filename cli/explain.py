@@ -29,14 +29,14 @@ PARTS = {
         ("permutation", "Importance by permuting features among out-of-bag rows."),
         ("local", "The same for single rows: --row, or a sample."),
         ("strength", "Strength and correlation of the trees, and the bound on the error."),
-        ("contributions", "What each feature adds to the answer on every row, along the path."),
-        ("shap", "Exact Shapley values; slow, and shows about how long it takes."),
-        ("interactions", "Exact Shapley interactions of pairs of features, on chosen rows."),
+        ("contributions", "Contribution of each feature to the prediction of every row, along the path."),
+        ("shap", "Exact Shapley values. Slow; prints an estimate of the time first."),
+        ("interactions", "Exact Shapley interactions of pairs of features, on selected rows."),
         ("dependence", "Partial dependence on a feature, or on two."),
         ("effects", "Accumulated local effects, for correlated features."),
         ("proximities", "Proximities of training rows: nearest rows, outliers and prototypes."),
-        ("filling", "Missing values of training rows, filled from similar rows."),
-        ("trees", "Depth and size of trees, features that follow each other, rules of leaves."),
+        ("filling", "Imputed missing values of training rows, from similar rows."),
+        ("trees", "Depth and size of trees, pairs of features on paths, rules of leaves."),
     )
 }
 
@@ -61,7 +61,7 @@ def explain(
         typer.Argument(
             metavar="DATA",
             show_default=False,
-            help="Rows to explain. Parts that are out of bag need the training table.",
+            help="Rows to explain. Parts that use out-of-bag rows need the training table.",
         ),
     ] = None,
     out: Annotated[
@@ -70,7 +70,7 @@ def explain(
     loss: Annotated[
         str | None,
         typer.Option(
-            metavar="error|log_loss|mse", help="Loss that permuting raises. Default: error, mse for regression."
+            metavar="error|log_loss|mse", help="Loss for permutation importance. Default: error, mse for regression."
         ),
     ] = None,
     group: Annotated[
@@ -87,7 +87,7 @@ def explain(
         list[str] | None,
         typer.Option("--feature", metavar="COL[,COL]", help="Feature, or two, to vary; repeat for more."),
     ] = None,
-    grid: Annotated[int, typer.Option(metavar="N", help="Most values at which a feature is varied.")] = 20,
+    grid: Annotated[int, typer.Option(metavar="N", help="Maximum number of values at which a feature is varied.")] = 20,
     individual: Annotated[int, typer.Option(metavar="N", help="Rows whose individual curves are kept.")] = 0,
     sample: Annotated[
         int | None,
@@ -122,9 +122,8 @@ def explain(
 ) -> None:
     """Explain the predictions of a forest, as tables in a folder.
 
-    Without options for parts, writes those that take little time. Finished tables are kept when a run is repeated. With
-    --plan it only shows an estimate, of time within a factor of two or three, and exits with 1 when the run would not
-    fit.
+    Without options for parts, the fast ones are computed. Finished tables are kept when a run is repeated. --plan only
+    shows an estimate, accurate within a factor of two or three for the time, and exits with 1 if the run does not fit.
 
     Example: bigforest explain flights.forest flights.parquet --permutation --out why
     """

@@ -33,9 +33,9 @@ def export(
     json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Write a forest into a file for another engine.
+    """Export a forest to a file for another engine.
 
-    For forests of the families axis and tree; categories go to treelite and sql.
+    Supports the families axis and tree; categories only with treelite and sql.
 
     Example: bigforest export flights.forest --to sql --table flights
     """

@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 # By the names of `images_to_features`, with its defaults; the order is that of --help.
 IMAGES: dict[str, Choice] = {
     "features": option(
-        str, "pixels", "pixels|neighbours", "Pixels alone, or with the directional neighbours of Ho 1995."
+        str, "pixels", "pixels|neighbours", "Pixels only, or also the directional neighbours of Ho 1995."
     ),
     "size": option(
         str | None,
         None,
         "ROWSxCOLS",
-        "Size of the frame that every image is centred in. Default: the size of the images.",
+        "Size of the canvas on which images are centred. Default: the size of the images.",
     ),
-    "crop": option(bool, False, None, "Put only the box around the ink there.", "--crop"),
+    "crop": option(bool, False, None, "Crop images to the bounding box of the ink.", "--crop"),
     "ink": option(
-        int | None, None, "N", "Least grey value that counts as ink for --crop. Default: the threshold, or 1."
+        int | None, None, "N", "Lowest grey value that counts as ink for --crop. Default: the threshold, or 1."
     ),
     "invert": option(bool, False, None, "For dark ink on light paper.", "--invert"),
-    "threshold": option(int | None, None, "N", "Pixels are true from this grey value on; neighbours need one, 128."),
-    "stride": option(str, "paper", "paper|full", "Neighbours at the places of the paper, or at all."),
+    "threshold": option(int | None, None, "N", "Pixels are true from this grey value on. Default of neighbours: 128."),
+    "stride": option(str, "paper", "paper|full", "Neighbours at the positions of the paper, or at all positions."),
     "labels": option(str | None, None, "FILE", "IDX file of labels. Default: the one next to SOURCE, by its name."),
     "column": option(str | None, None, "NAME", "Column of images in a table. Default: the only one."),
     "target": option(str | None, None, "NAME", "Column of labels in a table. Default: target, label, class or y."),
     "names": option(bool, False, None, "Also write the file or number of every image, as column image.", "--names"),
-    "on_corrupt": option(str, "skip", "skip|refuse", "Leave damaged images out and name them, or stop at the first."),
+    "on_corrupt": option(str, "skip", "skip|refuse", "Skip damaged images and report them, or stop at the first."),
 }
 
 
@@ -51,8 +51,8 @@ def images(
         typer.Argument(
             metavar="SOURCE",
             show_default=False,
-            help="An IDX file of images, a folder with a folder of PNG, JPEG or TIFF files per class, or a table with "
-            "a column of images.",
+            help="An IDX file of images, a folder with one subfolder of PNG, JPEG or TIFF files per class, or a table "
+            "with an image column.",
         ),
     ],
     out: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="The features, a Parquet file.")],
@@ -63,7 +63,7 @@ def images(
     quiet: options.Quiet = False,
     scratch: options.Scratch = None,
 ) -> None:
-    """Turn images into a table of features to train on.
+    """Convert images to a table of features for training.
 
     Example: bigforest images train-images-idx3-ubyte.gz --out digits.parquet --size 20x20 --crop --threshold 128
     """

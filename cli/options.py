@@ -29,7 +29,7 @@ Target = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Column to learn. Default: the first of target, label, class, y that exists.",
+        help="Target column. Default: the first of target, label, class, y that exists.",
         rich_help_panel=COLUMNS,
     ),
 ]
@@ -40,14 +40,15 @@ Exclude = Annotated[
 Vote = Annotated[
     str | None,
     typer.Option(
-        metavar="soft|hard|stochastic", help="How the answers of the trees are combined. Default: as in training."
+        metavar="soft|hard|stochastic", help="How the predictions of the trees are combined. Default: as in training."
     ),
 ]
 Ties = Annotated[
     str | None,
     typer.Option(
         metavar="lowest|reject|random",
-        help="Among classes with equal votes: the lowest, none (null), or a random one. Default: as in training.",
+        help="Prediction if classes have equal votes: the lowest, none (null), or a random one. Default: as in "
+        "training.",
     ),
 ]
 Threads = Annotated[

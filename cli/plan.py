@@ -59,7 +59,7 @@ def plan(
 ) -> None:
     """Estimate what training needs: disk, memory, passes, time.
 
-    Exits with 1 when the run would not fit. Times are estimates, within a factor of two or three.
+    Exits with 1 if the run does not fit. Times are estimates, accurate within a factor of two or three.
 
     With --workers it also estimates the run on a cluster, by stage: time of the workers and of the client, tasks, and
     bytes over the network link and on the disk of each worker.

@@ -25,7 +25,7 @@ def plot(
         typer.Argument(
             metavar="DATA",
             show_default=False,
-            help="Rows for dependence, waterfall, swarm, surface, interactions; the table of training for unbiased, "
+            help="Rows for dependence, waterfall, swarm, surface, interactions; the training table for unbiased, "
             "permutation, map.",
         ),
     ] = None,
@@ -60,9 +60,9 @@ def plot(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Draw pictures of a forest into a folder; needs bigforest[plot].
+    """Write plots of a forest to a folder. Needs bigforest[plot].
 
-    Without --what, all that the forest and DATA allow.
+    Without --what, all plots that the forest and DATA allow are drawn.
 
     Example: bigforest plot flights.forest flights.parquet --what error,roc,swarm --out pictures
     """

@@ -41,46 +41,46 @@ def predict(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Also write these quantiles of the number, such as 0.1,0.5,0.9; the forest needs --keep-targets.",
+            help="Regression: also write these quantiles, such as 0.1,0.5,0.9. The forest needs --keep-targets.",
         ),
     ] = None,
     coverage: Annotated[
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="Also write intervals (low, high) of numbers, or sets (set) of classes, that contain the true value "
-            "with about this probability, such as 0.9, calibrated out of bag.",
+            help="Also write prediction intervals (regression: low, high) or sets (classification: set) that contain "
+            "the true value with about this probability, such as 0.9. Calibrated on out-of-bag rows.",
         ),
     ] = None,
     reject_above: Annotated[
         float | None,
         typer.Option(
             metavar="RISK",
-            help="No prediction (null) for uncertain rows, of which more than this share would be wrong, as estimated "
-            "out of bag.",
+            help="Classification: no prediction (null) for rows whose error, estimated on out-of-bag rows, is above "
+            "this limit.",
         ),
     ] = None,
     coverage_by: Annotated[
         str | None,
         typer.Option(
             metavar="COL",
-            help="With --coverage: calibrate the rows of each category in this column of DATA and of the table that "
-            "the forest was trained on apart.",
+            help="With --coverage: calibrate each category of this column separately. DATA and the training table "
+            "have the column.",
         ),
     ] = None,
     jackknife: Annotated[
         bool,
         typer.Option(
             "--jackknife",
-            help="With --coverage, of numbers: intervals by the jackknife+ after bootstrap, whose coverage is "
-            "at least 1 - 2 (1 - SHARE) under conditions that the guide on intervals has.",
+            help="With --coverage, regression: intervals by the jackknife+ after bootstrap. Their coverage is at least "
+            "1 - 2 (1 - SHARE) under the conditions in the guide on intervals.",
         ),
     ] = False,
     out: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="The predictions, Parquet, CSV or NDJSON by its ending; - is CSV on standard output. "
+            help="Output file: Parquet, CSV or NDJSON by its ending; - is CSV on standard output. "
             "Default: <stem of DATA>.predictions.parquet.",
         ),
     ] = None,
@@ -93,10 +93,10 @@ def predict(
     *,
     scheduler: dict[str, Any],
 ) -> None:
-    """Predict every row of a table, in order, into a file.
+    """Predict every row of a table, in order, and write the predictions to a file.
 
-    If the table has the target, accuracy, log loss and other metrics are shown; rows are weighted if it has the column
-    of weights of training.
+    If the table has the target, accuracy, log loss and other metrics are shown. They are weighted if it has the weight
+    column of training.
 
     Example: bigforest predict flights.forest new.parquet --proba --keep id
     """

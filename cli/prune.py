@@ -24,7 +24,7 @@ def prune(
     on_ties: Annotated[
         str,
         typer.Option(
-            metavar="keep|prune", help="What to do with a subtree that is right as often as a leaf in its place."
+            metavar="keep|prune", help="What to do with a subtree that is correct as often as a leaf in its place."
         ),
     ] = "keep",
     overwrite: options.Overwrite = False,
@@ -35,9 +35,9 @@ def prune(
 ) -> None:
     """Prune the trees of a forest on a tuning set.
 
-    A subtree becomes a leaf where the leaf is right on more of these rows.
+    A subtree is replaced by a leaf if the leaf is correct on more of these rows.
 
-    DATA has the target; take rows the forest was not grown on.
+    DATA has the target. Use rows that the forest was not trained on.
 
     Example: bigforest prune flights.forest tuning.parquet --out pruned.forest
     """

@@ -25,7 +25,7 @@ def report(
         typer.Argument(
             metavar="DATA",
             show_default=False,
-            help="The training table; adds where the forest is wrong and how predictions depend on features.",
+            help="The training table. Adds slices with large errors and the dependence on features.",
         ),
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="The page. Default: <stem of FOREST>.html.")] = None,
@@ -37,9 +37,9 @@ def report(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Write a report on a forest into one HTML file.
+    """Write a report about a forest as one HTML file.
 
-    Needs bigforest[plot]. The file loads nothing from elsewhere, can be printed, and has a light and a dark theme.
+    Needs bigforest[plot]. The file is self-contained, can be printed, and has a light and a dark theme.
 
     Example: bigforest report flights.forest flights.parquet --out report.html
     """

@@ -22,11 +22,11 @@ def shrink(
     out: Annotated[str, typer.Option(metavar="DIR", show_default=False, help="The shrunk forest, a folder.")],
     amount: Annotated[
         float | None,
-        typer.Option("--lambda", metavar="LAMBDA", help="Lambda, in rows. Default: chosen on out-of-bag rows."),
+        typer.Option("--lambda", metavar="LAMBDA", help="Lambda, in rows. Default: selected by out-of-bag loss."),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="The training table. Default: where it was in training."),
+        typer.Option(metavar="TABLE", help="The training table. Default: its path in training."),
     ] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
@@ -35,9 +35,9 @@ def shrink(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Shrink leaves towards the nodes above them.
+    """Shrink leaf values towards their ancestors.
 
-    A node of n rows keeps n / (n + LAMBDA) of its difference to the node above.
+    A step below a node of n rows is multiplied by n / (n + LAMBDA).
     Without --lambda the table is read again, and a new out-of-bag report is made.
 
     Example: bigforest shrink flights.forest --out shrunk.forest

@@ -31,7 +31,9 @@ def simulate(
         typer.Option(metavar="P", help="Columns, named x0 and so on. Default of shapes: 2, others are noise."),
     ] = None,
     rotate: Annotated[bool, typer.Option("--rotate", help="Rotate all rows by one random rotation.")] = False,
-    scale: Annotated[bool, typer.Option("--scale", help="Stretch every column by a factor from 0 to 10.")] = False,
+    scale: Annotated[
+        bool, typer.Option("--scale", help="Multiply every column by a random factor from 0 to 10.")
+    ] = False,
     affine: Annotated[bool, typer.Option("--affine", help="Rotate, then scale.")] = False,
     outliers: Annotated[
         int, typer.Option(metavar="N", help="Rows to append, from the same means with 4 times the covariance.")
@@ -43,7 +45,9 @@ def simulate(
     sample: Annotated[
         int, typer.Option(metavar="N", help="Another number draws other rows from the same distribution.")
     ] = 0,
-    seed: Annotated[int, typer.Option(metavar="N", help="Same seed and options, same table.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Random seed. The same seed and options give the same table.")
+    ] = 0,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="The table. Default: KIND.parquet.")] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,

@@ -75,7 +75,7 @@ def train(
     memory: options.Memory = None,
     scheduler: dict[str, Any],
 ) -> None:
-    """Grow a forest on a table or on a store.
+    """Train a forest on a table or a store.
 
     DATA may also be a store made by `bigforest encode`. An interrupted run continues with --resume
     and gives the same forest.

@@ -32,7 +32,7 @@ def validate(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Evaluate a forest on labelled rows, tree by tree.
+    """Evaluate a forest on labelled rows, by number of trees.
 
     All rows have the same weight.
 

@@ -131,7 +131,7 @@ class FrameNamespace:
             row weight.
         min_leaf : int or None, default=None
             Minimum number of bag rows in a leaf. With weights, the part above 1 is in units of the mean row weight.
-            None means 1; regression: 2, or 1 if `mtry` is all by default.
+            None means 1; regression: 2, or 1 if mtry defaults to all.
         max_bins : {"exact"} or int, default="exact"
             Candidate thresholds per feature: all values, or at most INT bins by quantiles.
         ranks : bool, default=False
