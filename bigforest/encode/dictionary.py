@@ -121,7 +121,7 @@ class DictionaryWriter:
                 one, two = (Decimal(number) / self.scale.divisor for number in pair)
                 raise DataError(
                     f"feature {self._name!r} holds {one} and {two}, which are the same number in float64, where "
-                    "thresholds are: subtract a constant, take a coarser unit, or exclude it"
+                    "thresholds are: subtract a constant, use a coarser unit, or exclude it"
                 )
             self._last = found[-1:]
 

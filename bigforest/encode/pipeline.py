@@ -66,8 +66,8 @@ def encode(
     if task == "regression" and config.task is None and found[name].dtype.is_integer():
         listener(
             Notice(
-                f"{name!r} has more than {MAX_ODD_CLASSES} different whole numbers, which are taken for numbers to "
-                'predict; to make them classes say --task classification, in Python task="classification"'
+                f"{name!r} has more than {MAX_ODD_CLASSES} different whole numbers, so this is a regression; "
+                'for classification use --task classification, in Python task="classification"'
             )
         )
     config = config.settled(task)

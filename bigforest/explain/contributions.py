@@ -219,7 +219,7 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
 
     if tree.walked.directions is not None:
         raise ConfigError(
-            "Shapley values need splits on one feature each, and this forest splits on projections; ask for "
+            "Shapley values need splits on one feature each, and this forest splits on projections; use "
             "contributions along the path"
         )
     size = tree.end - tree.begin

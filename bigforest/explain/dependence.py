@@ -142,7 +142,7 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
         if local and not numeric.issuperset(own):
             raise ConfigError(
                 f"local effects need ordered values, and {', '.join(sorted(set(own) - numeric))} is a category; "
-                "ask for its partial dependence"
+                "use partial dependence"
             )
     return chosen
 

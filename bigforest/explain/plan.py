@@ -167,6 +167,6 @@ def _check_boosting(forest: Forest, parts: Sequence[str]) -> None:
         if MAKERS[part].judged:
             others = ", ".join(name for name in MAKERS if not MAKERS[name].judged)
             raise ConfigError(
-                f"{part} judges trees by rows out of bag, which cannot be drawn again for a forest grown with sampling "
+                f"{part} uses out-of-bag rows, which cannot be recomputed for a forest trained with sampling "
                 f"{forest.config.sampling!r}; ask for {others}"
             )

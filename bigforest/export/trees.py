@@ -55,16 +55,16 @@ def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
     """The trees, one after the other, for the format `to`. Raises ConfigError for a forest that none can say."""
     if forest.config.weighs_trees:
         raise ConfigError(
-            f"{to} has no weights of trees, and with sampling {forest.config.sampling!r} votes have "
+            f"{to} does not support weights of trees, and with sampling {forest.config.sampling!r} votes have "
             "weights; train with another sampling"
         )
     if forest.config.ranks:
-        raise ConfigError(f"{to} knows values and not the ranks that this forest splits on; train without ranks")
+        raise ConfigError(f"{to} does not support the ranks that this forest splits on; train without ranks")
     if forest.config.vote not in _VOTES:
         raise ConfigError(f"{to} cannot vote {forest.config.vote!r}; train with vote soft or hard")
     if not forest.is_regression and forest.config.tie_rule != "lowest":
         raise ConfigError(
-            f"{to} decides ties for the lowest class, and this forest by {forest.config.tie_rule!r}; "
+            f"{to} resolves ties to the lowest class, and this forest by {forest.config.tie_rule!r}; "
             "train with ties lowest"
         )
     place = {feature.name: number for number, feature in enumerate(forest.spec.features)}

@@ -83,7 +83,7 @@ class Calibration:
         try:
             forest.oob  # noqa: B018, checks the files
         except ConfigError as error:
-            raise ConfigError(f"certainty is calibrated on rows out of bag: {error}") from error
+            raise ConfigError(f"coverage and reject_above are calibrated on out-of-bag rows: {error}") from error
         self._classes = len(forest.spec.target.classes)
         self._most = most
         self._path = oob_rows_path(forest.directory, 0)

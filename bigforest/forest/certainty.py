@@ -20,15 +20,17 @@ def check_certainty(forest: Contents, vote: str, trees: tuple[int, ...], reject_
     """Raise ConfigError for what the out-of-bag rows say nothing of."""
     if forest.config.boosts:
         raise ConfigError(
-            f"certainty is calibrated on rows out of bag, whose error is biased with sampling "
+            f"coverage and reject_above use out-of-bag rows, whose error is biased with sampling "
             f"{forest.config.sampling!r}; drop coverage and reject_above"
         )
     if trees:
-        raise ConfigError("certainty is calibrated for all trees together; drop trees")
+        raise ConfigError("coverage and reject_above are calibrated for all trees together; drop trees")
     if vote != forest.config.vote:
-        raise ConfigError(f"certainty is calibrated on rows out of bag, whose vote is {forest.config.vote}; drop vote")
+        raise ConfigError(
+            f"coverage and reject_above are calibrated on out-of-bag rows, with vote {forest.config.vote}; drop vote"
+        )
     if reject_above is not None and forest.is_regression:
-        raise ConfigError("reject_above is for classes; for regression, look at the width of the interval")
+        raise ConfigError("reject_above is for classification; for regression, use the width of the interval")
 
 
 def conformal_of(
@@ -47,7 +49,7 @@ def _jackknife(forest: Contents, calibration: Calibration, coverage: float, by: 
         raise ConfigError("the jackknife takes all rows together; drop coverage_by or jackknife")
     if forest.config.bootstrap and forest.config.group is not None:
         raise ConfigError(
-            f"the jackknife asks for rows that are exchangeable, and the bags have whole groups of "
+            f"the jackknife requires exchangeable rows, and the bags have whole groups of "
             f"{forest.config.group!r}; drop jackknife"
         )
     return calibration.jackknife(tree_bags(forest, None).bag, forest.trees, coverage)

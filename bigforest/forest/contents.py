@@ -241,7 +241,7 @@ class Contents:
         """
         if not self.config.boosts:
             raise ConfigError(
-                f"the forest was grown with sampling {self.config.sampling!r}, and all its trees vote alike"
+                f"the forest was grown with sampling {self.config.sampling!r}, and all its trees have equal votes"
             )
         return to_frame(read_judgements(self.directory, self._header))
 

@@ -88,7 +88,7 @@ class GrownForest(Contents):
                 "the training targets of the leaves are not kept with the forest: train it with keep_targets"
             )
         if self.is_regression and (vote is not None or ties is not None):
-            raise ConfigError("the forest predicts numbers, which are averaged, not voted on; drop vote and ties")
+            raise ConfigError("the trees of a regression forest are averaged; drop vote and ties")
         vote = self.config.vote if vote is None else vote
         conformal, least_share = None, 0.0
         if coverage is not None or reject_above is not None:

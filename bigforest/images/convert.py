@@ -219,7 +219,7 @@ class _Conversion:
         for name, why in damaged:
             where = f"{self._images.name}: image {name} is damaged: {why}"
             if self._refuse:
-                raise DataError(f"{where}; mend or remove it, or have damaged images skipped (on_corrupt)")
+                raise DataError(f"{where}; repair or remove it, or have damaged images skipped (on_corrupt)")
             if self.skipped < _NAMED:
                 self._listener(Notice(f"{where}; it was left out"))
             if self.skipped < _KEPT:

@@ -140,8 +140,8 @@ def _array_chunks(source: Source, column: str, target: str | None, most: int, pi
         side = math.isqrt(shape[0])
         if side * side != shape[0]:
             raise DataError(
-                f"{source.name}: the images of {column!r} have {shape[0]} pixels in a row, which is no square; "
-                "give them as arrays of shape (rows, columns)"
+                f"{source.name}: the images of {column!r} have {shape[0]} pixels in a row, which is not a square "
+                "number; give them as arrays of shape (rows, columns)"
             )
         shape = (side, side)
     _check_array(f"{source.name}: column {column!r}", shape)

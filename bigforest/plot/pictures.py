@@ -87,7 +87,7 @@ class Pictures:
         """Error of the predicted out-of-bag rows against their share, with the least certain rejected."""
         self._heard(classes=True)
         if not has_rejection(self.forest):
-            raise ConfigError("the forest is boosted, so its out-of-bag rows cannot calibrate certainty")
+            raise ConfigError("the forest is boosted, so its out-of-bag error is biased and has no rejection curve")
         return rejection_chart(self.forest)
 
     def importance(self) -> Any:
@@ -305,7 +305,7 @@ class Pictures:
         """Raise ConfigError where no row is out of bag, or for regression but `classes` needed."""
         altair()
         if classes and self.forest.is_regression:
-            raise ConfigError("the forest predicts numbers; this picture is for classes")
+            raise ConfigError("this plot is for classification, and this is a regression forest")
         if not self.forest.oob.rows_used:
             raise ConfigError("every row is in the bag of every tree, so there is nothing out of bag to draw")
 

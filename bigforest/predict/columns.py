@@ -51,7 +51,7 @@ def _width(dtype: Any) -> int:
 def check_proba(spec: DataSpec, proba: bool) -> None:
     """Raise ConfigError where there are no classes to give probabilities of."""
     if proba and spec.target.task == "regression":
-        raise ConfigError(f"{spec.target.name!r} is a number, which has no class probabilities; predict it instead")
+        raise ConfigError(f"{spec.target.name!r} is a regression target, which has no class probabilities; use predict")
 
 
 def answer_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:

@@ -40,7 +40,7 @@ class Comparison:
             raise ConfigError(f"{path} is not a comparison; check the path, or make one with bigforest.compare")
         state = RaceState.read(self.path)
         if state.winner is None:
-            raise ConfigError(f"{path}: the comparison is not finished; run it again to go on")
+            raise ConfigError(f"{path}: the comparison is not finished; run it again to continue")
         self.metric, self.winner, self.cross_fitted = state.metric, state.winner, state.cross_fitted
         self.stopped = state.stopped
         self.candidates, self.curve = candidate_table(state), curve_table(state)

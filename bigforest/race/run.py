@@ -183,7 +183,7 @@ def _settings(race: Race, store: Store) -> RaceState:
             )
         if config.boosts:
             raise ConfigError(
-                f"the candidate {candidate.name} cannot be judged by rows out of bag: with sampling "
+                f"the candidate {candidate.name} cannot be evaluated on out-of-bag rows: with sampling "
                 f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
             )
     if job.options.get("stop_oob") is not None:
@@ -222,7 +222,7 @@ def _tell_of_repeats(store: Store, listener: Listener) -> None:
         listener(
             Notice(
                 f"{repeated:,} of {store.rows:,} rows equal another row in all columns; if they are the same "
-                "observation, give its column as group, or losses out of bag are too low"
+                "observation, give its column as group, or the out-of-bag losses are too low"
             )
         )
 
@@ -238,7 +238,7 @@ def _tell_of_shares(state: RaceState, listener: Listener) -> None:
         listener(
             Notice(
                 f"bags of {most} leave out {shares[most]:.0%} of the rows and those of {least} {shares[least]:.0%}: "
-                "rows are judged by more trees of the former, which is in its favour while trees are few"
+                "the former is evaluated with more trees per row, which favours it while there are few trees"
             )
         )
 

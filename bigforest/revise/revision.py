@@ -96,7 +96,7 @@ def revise(
         )
     if forest.is_regression:
         raise ConfigError(
-            f"{revision.use} needs classes, and the forest predicts the number {forest.spec.target.name!r}"
+            f"{revision.use} needs classes, and this is a regression forest for {forest.spec.target.name!r}"
         )
     with (
         staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,

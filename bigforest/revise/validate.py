@@ -151,8 +151,8 @@ def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
     """
     if spec.target.task == "regression":
         raise ConfigError(
-            f"the forest predicts the number {spec.target.name!r}, and curves are for classes; "
-            "predict the set into a file for R2, MSE and MAE"
+            f"this is a regression forest for {spec.target.name!r}, and validation curves are for classification; "
+            "use predict for R2, MSE and MAE"
         )
     found = check_schema(source.schema, spec)
     if spec.target.name not in source.schema:

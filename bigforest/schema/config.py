@@ -113,20 +113,20 @@ class TrainConfig(TrainOptions):
             raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
         if task == "classification":
             if self.keep_targets:
-                raise ConfigError("keep_targets is for quantiles of numbers, and the target has classes; drop it")
+                raise ConfigError("keep_targets is for regression, and the target has classes; drop it")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
             return self._with_defaults(task)
         if self.in_subspaces:
-            raise ConfigError(f"the family {self.family} is for classes; use the family axis for regression")
+            raise ConfigError(f"the family {self.family} is for classification; use the family axis for regression")
         if self.boosts:
             raise ConfigError(
                 f"sampling {self.sampling!r} counts wrong classes, which a regression does not have; drop it"
             )
         if self.impurity not in (None, "variance"):
-            raise ConfigError(f"the impurity {self.impurity} is for classes; regression uses variance")
+            raise ConfigError(f"the impurity {self.impurity} is for classification; regression uses variance")
         if self.vote != "soft":
-            raise ConfigError(f"the vote {self.vote} is for classes; a regression averages the trees")
+            raise ConfigError(f"the vote {self.vote} is for classification; regression averages the trees")
         if self.draws_by_class or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression does not have; drop them")
         return self._with_defaults(task)

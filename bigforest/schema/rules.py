@@ -35,11 +35,11 @@ def _check_calibration(config: TrainOptions) -> None:
         raise ConfigError("calibration keeps rows out of all bags, and there are no bags without bootstrap; drop one")
     if config.boosts:
         raise ConfigError(
-            f"certainty is not calibrated with sampling {config.sampling!r}, which draws by the errors of all rows; "
-            "drop calibration, or take another sampling"
+            f"calibration does not support sampling {config.sampling!r}, which draws by the errors of all rows; "
+            "drop calibration, or use another sampling"
         )
     if config.stop_oob is not None:
-        raise ConfigError("stop_oob looks at the rows that calibration holds out; drop one of them")
+        raise ConfigError("stop_oob uses the rows that calibration holds out; drop one of them")
 
 
 def _check_boosting(config: TrainOptions) -> None:
@@ -56,7 +56,7 @@ def _check_boosting(config: TrainOptions) -> None:
         raise ConfigError(f"{named} gives rows weights of its own; drop weight and class_weight, or sampling")
     if config.vote != "hard":
         raise ConfigError(
-            f"{named} judges trees by the classes they vote for; vote must be 'hard', not {config.vote!r}"
+            f"{named} evaluates trees by the classes they vote for; vote must be 'hard', not {config.vote!r}"
         )
     biased = f"{named} makes the out-of-bag error biased, as rows that are hard are rarely out of bag"
     if config.stop_oob is not None:
@@ -74,9 +74,9 @@ def _check_stop(config: TrainOptions) -> None:
     if config.stop_oob is None:
         return
     if not config.bootstrap:
-        raise ConfigError("stop_oob looks at the out-of-bag error, which does not exist without bootstrap; drop it")
+        raise ConfigError("stop_oob uses the out-of-bag error, which does not exist without bootstrap; drop it")
     if not config.replace and config.sample_fraction == 1.0:
-        raise ConfigError("stop_oob looks at the out-of-bag error, and all rows are in every bag; sample fewer")
+        raise ConfigError("stop_oob uses the out-of-bag error, and all rows are in every bag; sample fewer")
 
 
 def _check_family(config: TrainOptions) -> None:

@@ -158,7 +158,7 @@ def read_arrays(path: Path, types: Mapping[str, str]) -> list[NDArray[Any]]:
 
 def damaged(path: Path) -> FormatError:
     """The error of a file that is not as it was written."""
-    return FormatError(f"{path} is damaged; remove it and resume the run, which makes it again, or start it anew")
+    return FormatError(f"{path} is damaged; remove it and resume the run, which makes it again, or start it again")
 
 
 def _parsed(head: bytes, path: Path) -> tuple[dict[str, int], dict[str, tuple[np.dtype[Any], tuple[int, ...]]]]:

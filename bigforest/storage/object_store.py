@@ -100,7 +100,7 @@ class ObjectPath(PosixPath):
     def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
         """Make the folder known before there is an object in it. Raises FileExistsError."""
         if not exist_ok and self.exists():
-            raise FileExistsError(f"{self} is there already")
+            raise FileExistsError(f"{self} already exists")
         with pending(self) as store:
             store.create_dir(self.key)
 

@@ -56,7 +56,7 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
         return ways[0]
     kept = [names[place] for place in order[: len(subsets[best])]]
     told = ", ".join(kept[:5]) + (f" and {len(kept) - 5} more" if len(kept) > 5 else "")
-    listener(Notice(f"axes are made from {told}, which is better out of bag here than from all features"))
+    listener(Notice(f"axes are built from {told}, which has a lower out-of-bag error here than all features"))
     return ways[best]
 
 

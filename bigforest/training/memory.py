@@ -72,7 +72,7 @@ def check_boosting(rows: int | None, config: TrainConfig, resources: Resources) 
     if resources.cluster is not None:
         raise ConfigError(
             f"with sampling {config.sampling!r} each tree needs the trees before it, so workers of a cluster would "
-            "wait; drop the scheduler, or take another sampling"
+            "wait; drop the scheduler, or use another sampling"
         )
     if rows is not None:
         check_rows(rows, config)

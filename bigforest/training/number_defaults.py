@@ -68,5 +68,9 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
     chosen = rules[is_better(other, plain, weights_to_judge(store, config))]
     if chosen is not rules[0]:
         (usual, fewest), least = rules[0], chosen.min_leaf
-        listener(Notice(f"mtry is all and min_leaf {least}, which is better out of bag here than {usual} and {fewest}"))
+        listener(
+            Notice(
+                f"mtry is all and min_leaf {least}, which has a lower out-of-bag error here than {usual} and {fewest}"
+            )
+        )
     return replace(config, **chosen._asdict())

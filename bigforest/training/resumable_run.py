@@ -240,7 +240,7 @@ def named_output(path: str | Path) -> Path:
 
 def go_on(out: Path) -> str:
     """How to resume an unfinished run, for messages."""
-    return f"go on with `bigforest train --resume {out}`"
+    return f"continue with `bigforest train --resume {out}`"
 
 
 def _give_way(out: Path, place: Path, lock: Lock, *, overwrite: bool) -> None:
@@ -316,7 +316,7 @@ def _check_work(folder: Path, state: RunState) -> None:
     work = as_path(state.work)
     if is_there(work) and not _is_marked(work, state.mark):
         raise FormatError(
-            f"{folder / _STATE} names the folder {work}, which its run did not make; remove {folder} and train anew"
+            f"{folder / _STATE} names the folder {work}, which its run did not make; remove {folder} and train again"
         )
 
 

@@ -166,7 +166,7 @@ def resume(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> F
 def _extend(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> ResumableRun | None:
     """A run that adds trees to the finished forest `out`; None when it has all the trees requested."""
     if not is_forest(out):
-        raise ConfigError(f"{out}: no unfinished run and no forest to go on with; check the path")
+        raise ConfigError(f"{out}: no unfinished run and no forest to continue; check the path")
     forest = read_forest(out)
     origin, config = forest.origin, forest.config
     if origin is None:
@@ -229,7 +229,7 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
         if then.get(name) != now:
             raise ConfigError(
                 f"{out} was grown with {name} {then.get(name)} and this is {now}, which may grow other trees; install "
-                "that version to go on, or train anew"
+                "that version to continue, or train again"
             )
 
 
@@ -240,7 +240,7 @@ def _kept(run: ResumableRun) -> Iterator[None]:
         yield
     except BaseException as error:
         if disk_full(error):
-            raise DiskFullError(f"{_full_folder(run, error)}; make room and {go_on(run.out)}") from error
+            raise DiskFullError(f"{_full_folder(run, error)}; free some space and {go_on(run.out)}") from error
         if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
             error.add_note(go_on(run.out))
         elif run.fresh and not any(run.forest.rglob("part-*")):

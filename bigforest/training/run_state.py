@@ -68,9 +68,9 @@ class RunState:
             if raw["format"] != FORMAT:
                 raise ValueError("another format")
             if raw["version"] > VERSION:
-                raise FormatError(f"{path} has version {raw['version']}; upgrade bigforest to go on with this run")
+                raise FormatError(f"{path} has version {raw['version']}; upgrade bigforest to continue this run")
             if raw["version"] != VERSION:
-                raise FormatError(f"{path} is of an older bigforest: the run cannot go on; remove its folder")
+                raise FormatError(f"{path} is of an older bigforest: the run cannot be continued; remove its folder")
             if raw.pop("crc32") != _crc(raw):
                 raise ValueError("the checksum differs")
             del raw["format"], raw["version"]
@@ -83,7 +83,8 @@ class RunState:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
             raise FormatError(
-                f"{path} is damaged ({error}): the run cannot go on; start again with overwrite, or remove its folder"
+                f"{path} is damaged ({error}): the run cannot be continued; start again with overwrite, or "
+                "remove its folder"
             ) from error
 
 

@@ -77,8 +77,8 @@ def test_impurity__that_was_not_said(given: Any, task: Any) -> None:
 @pytest.mark.parametrize(
     ("task", "options", "message"),
     [
-        ("regression", {"impurity": "gini"}, "the impurity gini is for classes"),
-        ("regression", {"vote": "hard"}, "the vote hard is for classes"),
+        ("regression", {"impurity": "gini"}, "the impurity gini is for classification"),
+        ("regression", {"vote": "hard"}, "the vote hard is for classification"),
         ("classification", {"impurity": "variance"}, "the impurity variance is for regression"),
     ],
 )

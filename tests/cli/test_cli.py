@@ -304,10 +304,10 @@ def test_error__is_one_line_and_an_exit_code(
 def test_error__says_how_to_go_on(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
-    error.add_note("go on with `bigforest train --resume f`")
+    error.add_note("continue with `bigforest train --resume f`")
     failing(monkeypatch, error)
     run("train", "x.parquet", "--out", "f")
-    assert (run.code, run.out, run.err) == (code, "", f"error: {message}; go on with `bigforest train --resume f`\n")
+    assert (run.code, run.out, run.err) == (code, "", f"error: {message}; continue with `bigforest train --resume f`\n")
 
 
 def test_error__unexpected_asks_for_debug(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

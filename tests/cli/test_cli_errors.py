@@ -131,15 +131,15 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "gini of numbers": (
         lambda: ["things.parquet", "--target", "noise", "--impurity", "gini", "--exclude", "target"],
-        "the impurity gini is for classes",
+        "the impurity gini is for classification",
     ),
     "votes on numbers": (
         lambda: ["things.parquet", "--target", "noise", "--vote", "hard", "--exclude", "target"],
-        "the vote hard is for classes",
+        "the vote hard is for classification",
     ),
     "curve of numbers": (
         lambda: ["things.parquet", "--target", "noise", "--exclude", "target", "--validate", "things.parquet"],
-        "curves are for classes",
+        "curves are for classification",
     ),
     "scope of no means": (
         lambda: ["things.parquet", "--family", "sparse-oblique", "--mean-difference-scope", "node"],
@@ -159,7 +159,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "components of numbers": (
         lambda: ["things.parquet", *["--target", "noise", "--exclude", "target", "--family", "rotation"]],
-        "the family rotation is for classes",
+        "the family rotation is for classification",
     ),
     "weights in a list": (
         lambda: ["things.parquet", "--class-weight", *text("[1, 2]", "weights.json")],

@@ -105,7 +105,7 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "missing": (table([None, math.nan]), {"task": None}, "every value is missing"),
     "stratified": (table([1.0, 2.0]), {"task": None, "sampling": "stratified"}, "which a regression does not have"),
     "class weight": (table([1.0, 2.0]), {"task": None, "class_weight": "balanced"}, "which a regression does not have"),
-    "entropy": (table([1.0, 2.0]), {"task": None, "impurity": "entropy"}, "entropy is for classes"),
+    "entropy": (table([1.0, 2.0]), {"task": None, "impurity": "entropy"}, "entropy is for classification"),
     "variance": (table([1, 2]), {"impurity": "variance"}, "variance is for regression"),
     "negative weight": (table([1, 2], w=[1, -1]), {"weight": "w"}, "'w' has 1 values such as -1"),
     "null weight": (table([1, 2], w=[None, 1]), {"weight": "w"}, "'w' has 1 values such as None"),

@@ -214,7 +214,7 @@ def test_predict__unseen_levels_may_be_errors(forest: Forest, tmp_path: Path) ->
     for data in (frame, np.array(frame.rows(), object)):
         with pytest.raises(DataError, match=r"'c1' has levels .* among them 'é'|'c1' has levels .* 'z'"):
             forest.predict(data, unseen="error")
-    with pytest.raises((DataError, pl.exceptions.ComputeError), match="has levels that were not there in training"):
+    with pytest.raises((DataError, pl.exceptions.ComputeError), match="has levels that did not occur in training"):
         forest.predict(frame.lazy(), unseen="error").collect()
     source = open_source(frame, scratch=tmp_path)
     with pytest.raises(DataError, match=r"rows 0 to 299: 'c1' has levels"):
@@ -252,10 +252,10 @@ def test_forest__of_numbers_refuses_votes(tmp_path: Path) -> None:
         lambda: forest.expr(proba=True),
         lambda: bigforest.predict_file(forest, frame, tmp_path / "out.parquet", proba=True),
     ):
-        with pytest.raises(ConfigError, match="'y' is a number, which has no class probabilities"):
+        with pytest.raises(ConfigError, match="'y' is a regression target, which has no class probabilities"):
             refused()
     for options in ({"vote": "hard"}, {"ties": "random"}):
-        with pytest.raises(ConfigError, match="the forest predicts numbers"):
+        with pytest.raises(ConfigError, match="the trees of a regression forest are averaged"):
             forest.predict(frame, **options)
     assert forest.predict(frame[:0])["prediction"].dtype == pl.Float64
     assert forest.predict(np.empty((0, 4), object)).dtype == np.float64

@@ -38,8 +38,6 @@ def test_stored_forest__answers_as_it_did(folder: Path, tmp_path: Path) -> None:
 
 
 def test_format_before_the_first_release__is_refused_in_a_line() -> None:
-    with pytest.raises(
-        FormatError, match=r"has format version 2, of an older bigforest, .*; grow the forest anew"
-    ) as told:
+    with pytest.raises(FormatError, match=r"has format version 2, of an older bigforest, .*; train it again") as told:
         bf.read_forest(STORED / f"format-{UNRELEASED}" / "classes")
     assert "\n" not in str(told.value)

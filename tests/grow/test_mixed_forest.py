@@ -326,7 +326,7 @@ def shape(**extras: Any) -> Shape:
         ({"odd": ("zip",)}, {"family": "sparse-oblique"}, "or choose the family axis"),
         ({"odd": ("zip",)}, {"family": "subspace-cap"}, "missing values in 'zip'"),
         ({"odd": ("zip",)}, {"ranks": True}, "ranks need numbers .* 'zip'"),
-        ({"regression": True}, {"family": "rotation"}, "is for classes; use the family axis"),
+        ({"regression": True}, {"family": "rotation"}, "is for classification; use the family axis"),
         ({"weighted": True}, {"family": "subspace-perceptron"}, "has no weights of rows"),
     ],
 )

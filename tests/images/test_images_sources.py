@@ -398,7 +398,7 @@ def test_table__lists_of_other_lengths_are_damage(tmp_path: Path) -> None:
         ({"a": [b"x"]}, {"target": "c"}, "no column 'c'"),
         ({"a": [b"x"]}, {"labels": "c"}, "labels does not apply to a table"),
         ({"a": [b"x"]}, {"target": "a"}, "cannot be both"),
-        ({"a": [[1, 2, 3]]}, {}, "3 pixels in a row, which is no square"),
+        ({"a": [[1, 2, 3]]}, {}, "3 pixels in a row, which is not a square number"),
         ({"a": pl.Series([None], dtype=pl.List(pl.UInt8))}, {}, "every image of 'a' is missing"),
         ({"a": pl.Series([[[[1, 2]]]], dtype=pl.Array(pl.UInt8, (1, 1, 2)))}, {}, "images of shape"),
         ({"a": pl.Series([[1.0]], dtype=pl.Array(pl.Float32, 1))}, {}, "has no column of images"),

@@ -179,7 +179,7 @@ def test_splits_in_scratch__that_are_damaged_are_refused(tmp_path: Path) -> None
     content = path.read_bytes()
     for damaged in (content[:-8], content[:-1] + bytes([content[-1] ^ 1])):
         path.write_bytes(damaged)
-        with pytest.raises(FormatError, match="start the training anew"):
+        with pytest.raises(FormatError, match="start the training again"):
             splits.load()
 
 

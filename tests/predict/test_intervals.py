@@ -220,7 +220,7 @@ def test_calibration__of_many_rows_keeps_a_sample_of_all_and_of_each_class(fores
         ("y", {"coverage": 0.9999}, "too few for a coverage of 0.9999: this needs 9999"),
         ("kind", {"coverage": 0.9999}, "too few for a coverage of 0.9999: this needs 9999"),
         ("kind", {"reject_above": 0.0001}, "this needs 10000; raise reject_above"),
-        ("y", {"reject_above": 0.1}, "reject_above is for classes"),
+        ("y", {"reject_above": 0.1}, "reject_above is for classification"),
         ("kind", {"coverage": 0.9, "vote": "hard"}, "whose vote is soft; drop vote"),
         ("kind", {"reject_above": 0.1, "vote": "stochastic"}, "whose vote is soft; drop vote"),
         ("kind", {"coverage": 0.9, "trees": [0, 1]}, "drop trees"),
@@ -234,12 +234,16 @@ def test_predict__refuses(forests: dict[str, Forest], name: str, options: dict[s
 
 @compiled
 def test_predict__refuses_forests_without_rows_out_of_bag(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"certainty is calibrated on rows out of bag: .* without bootstrap"):
+    with pytest.raises(
+        ConfigError, match=r"coverage and reject_above are calibrated on out-of-bag rows: .* without bootstrap"
+    ):
         grown("y", 50, bootstrap=False, trees=2).predict(frame(3), coverage=0.5)
     for seed in (1, 2):
         grown("y", 50, trees=2, seed=seed, out=tmp_path / f"{seed}")
     both = bigforest.merge([tmp_path / "1", tmp_path / "2"], tmp_path / "both")
-    with pytest.raises(ConfigError, match=r"certainty is calibrated on rows out of bag: .* was merged"):
+    with pytest.raises(
+        ConfigError, match=r"coverage and reject_above are calibrated on out-of-bag rows: .* was merged"
+    ):
         both.predict(frame(3), coverage=0.5)
     rows = tmp_path / "1" / "oob" / "rows.parquet"
     shutil.copy(tmp_path / "2" / "oob" / "rows.parquet", rows)

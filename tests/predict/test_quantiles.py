@@ -351,7 +351,7 @@ def test_predict__quantiles_that_cannot_be(forest: Forest) -> None:
     classes = bigforest.train(frame(50).drop("y"), "kind", trees=1, exclude=["size"])
     with pytest.raises(ConfigError, match="predicts classes, which have no quantiles"):
         classes.predict(frame(3), quantiles=[0.5])
-    with pytest.raises(ConfigError, match="keep_targets is for quantiles of numbers"):
+    with pytest.raises(ConfigError, match="keep_targets is for regression"):
         bigforest.train(frame(50), "kind", keep_targets=True)
 
 

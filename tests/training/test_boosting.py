@@ -321,7 +321,7 @@ def test_forest__refuses_what_would_need_its_bags_or_an_honest_error(sampling: s
     ):
         with pytest.raises(ConfigError, match=message):
             refused()
-    with pytest.raises(ConfigError, match="all its trees vote alike"):
+    with pytest.raises(ConfigError, match="all its trees have equal votes"):
         bigforest.train(table, "kind", trees=2).boosting  # noqa: B018
     if sampling == "adaboost":
         with pytest.raises(ConfigError, match="votes have weights"):

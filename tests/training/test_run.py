@@ -77,7 +77,7 @@ def interrupted(data: Any, out: Path, stage: str = "grow", **options: Any) -> Pa
     """The folder of a run that was interrupted in a stage."""
     with pytest.raises(KeyboardInterrupt) as caught:
         bigforest.train(data, "kind", out=out, listener=stop_in(stage), **{**OPTIONS, **options})
-    assert caught.value.__notes__ == [f"go on with `bigforest train --resume {out}`"]
+    assert caught.value.__notes__ == [f"continue with `bigforest train --resume {out}`"]
     return out.with_name(out.name + ".unfinished")
 
 
@@ -226,7 +226,9 @@ def test_train__an_unfinished_run_is_not_discarded_unasked(
 ) -> None:
     out = tmp_path / "f"
     folder = interrupted(table, out, seed=8)
-    with pytest.raises(bigforest.OutputExistsError, match=r"is an unfinished run: go on with .* or start again with"):
+    with pytest.raises(
+        bigforest.OutputExistsError, match=r"is an unfinished run: continue with .* or start again with"
+    ):
         bigforest.train(table, "kind", out=out, **OPTIONS)
     (folder / "thesis").touch()
     with pytest.raises(bigforest.OutputExistsError, match="holds thesis"):

@@ -250,11 +250,10 @@ def read_header(path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
         raise FormatError(f"{path} has format version {version} and this bigforest reads {VERSION}; upgrade bigforest")
     if version < VERSION:
         raise FormatError(
-            f"{path} has format version {version}, of an older bigforest, and this one reads {VERSION}; "
-            "grow the forest anew"
+            f"{path} has format version {version}, of an older bigforest, and this one reads {VERSION}; train it again"
         )
     if kind is not None and found != kind:
-        raise FormatError(f"{path} is a file of kind {found!r} where {kind!r} belongs; the forest is mixed up")
+        raise FormatError(f"{path} has kind {found!r}, expected {kind!r}; the files belong to different forests")
     if isinstance(header, str):
         raise FormatError(f"{path}: {header}")
     return header, schema

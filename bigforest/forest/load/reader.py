@@ -142,8 +142,8 @@ class Reader:
             odd = series.filter(pl.Series(found == feature.codes)).unique(maintain_order=True)
             names = ", ".join(map(repr, odd.head(_NAMED).to_list()))
             raise DataError(
-                f"{feature.name!r} has levels that were not there in training, among them {names}; "
-                "say with unseen whether they go with the larger child or count as missing"
+                f"{feature.name!r} has levels that did not occur in training, among them {names}; "
+                "set unseen to larger or missing to predict these rows"
             )
         missing = np.isnan(found) | (found == feature.codes) if self.unseen == "missing" else np.isnan(found)
         codes = np.where(missing, 0 if feature.missing else feature.codes, found)

@@ -97,11 +97,11 @@ class _Arrays(NamedTuple):
         for (name, kind), size, check in zip(self.types.items(), self.sizes, self.checks, strict=True):
             here = local_path(self.path(name))
             if here.stat().st_size != size * np.dtype(kind).itemsize:
-                raise FormatError(f"{self.path(name)}: the file is damaged; start the training anew")
+                raise FormatError(f"{self.path(name)}: the file is damaged; start the training again")
             array = np.asarray(np.memmap(here, kind, "r")) if size else np.empty(0, kind)
             array.flags.writeable = False
             if zlib.crc32(array.data) != check:
-                raise FormatError(f"{self.path(name)}: the checksum differs; start the training anew")
+                raise FormatError(f"{self.path(name)}: the checksum differs; start the training again")
             found[name] = array
         return found
 

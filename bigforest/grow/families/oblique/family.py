@@ -45,7 +45,7 @@ class ProjectionFamily(Family):
                 "family axis"
             )
         if extras.regression:
-            raise ConfigError(f"the family {self.name} is for classes; use the family axis for regression")
+            raise ConfigError(f"the family {self.name} is for classification; use the family axis for regression")
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
         """See Family; shared has `scratch`, which gives what the kernels need for a tree."""
