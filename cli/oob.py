@@ -75,4 +75,4 @@ def _draw_confusion(console: Console, pairs: list[dict[str, Any]]) -> None:
     wrong = [pair for pair in pairs if pair["truth"] != pair["prediction"]]
     wrong.sort(key=lambda pair: -pair["rows"])
     body = [[str(pair["truth"]), str(pair["prediction"]), count(pair["rows"])] for pair in wrong[:MISTAKES]]
-    print_table(console, ["truth", "mistaken for", "rows"], body, left=2)
+    print_table(console, ["truth", "predicted", "rows"], body, left=2)

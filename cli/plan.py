@@ -108,7 +108,7 @@ def _draw(console: Console, facts: Facts) -> None:
             ("rows", count(facts["rows"])),
             ("features", f"{count(facts['features'])}: {widths} per code at most"),
             *([("classes", f"at most {count(facts['classes'])}")] if facts["classes"] > 1 else []),
-            ("store", f"at most {size(facts['store'])}" if facts["store"] else "kept already"),
+            ("store", f"at most {size(facts['store'])}" if facts["store"] else "exists"),
             ("output", f"{size(facts['output_free'])} are free"),
             *needed(facts, compiling=facts["compiling"]),
         ],
@@ -116,7 +116,7 @@ def _draw(console: Console, facts: Facts) -> None:
     console.print()
     print_table(
         console,
-        ["stage", "passes", "trees a pass", "memory", "at least", "scratch", "about"],
+        ["stage", "passes", "trees per pass", "memory", "at least", "scratch", "time"],
         list(map(_stage, facts["stages"])),
     )
     if facts["cluster"] is not None:
@@ -130,7 +130,7 @@ def draw_parts(console: Console, facts: Facts) -> None:
     lines(console, needed(facts))
     console.print()
     stages = [_stage(stage) for stage in facts["stages"]]
-    print_table(console, ["part", "memory", "at least", "scratch", "about"], [[own[0], *own[3:]] for own in stages])
+    print_table(console, ["part", "memory", "at least", "scratch", "time"], [[own[0], *own[3:]] for own in stages])
 
 
 def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
@@ -148,9 +148,9 @@ def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
 def _draw_cluster(console: Console, cluster: Facts) -> None:
     from .show import count, duration, lines, print_table, size
 
-    ways = "trees whole, a task each part"
+    ways = "whole trees, one task per part"
     if cluster["by_passes"]:
-        ways = f"by {count(cluster['passes'])} passes, which {count(cluster['group'])} trees share"
+        ways = f"by {count(cluster['passes'])} passes, each for {count(cluster['group'])} trees"
     client = sum(stage["client"] for stage in cluster["stages"])
     console.print()
     lines(
@@ -159,8 +159,11 @@ def _draw_cluster(console: Console, cluster: Facts) -> None:
             ("cluster", f"{count(cluster['workers'], 'worker')} of {count(cluster['threads'], 'thread')}"),
             ("grown", ways),
             ("tasks", count(round(sum(stage["tasks"] for stage in cluster["stages"])))),
-            ("client", f"{duration(client)}, {100 * cluster['client_share']:.1f}% of what the workers compute"),
-            ("time", f"about {duration(cluster['seconds'])}, if nothing were done side by side"),
+            (
+                "client",
+                f"{duration(client)}, {100 * cluster['client_share']:.1f}% of the workers' processor time",
+            ),
+            ("time", f"about {duration(cluster['seconds'])}, if stages do not overlap"),
         ],
     )
     console.print()
@@ -204,7 +207,9 @@ def _verdict(facts: Facts) -> str:
         return "it fits"
     problems = []
     if facts["memory"] is not None and facts["smallest"] > facts["memory"]:
-        problems.append(f"the memory is too little: give at least {megabytes(facts['smallest'])}")
+        problems.append(f"not enough memory: at least {megabytes(facts['smallest'])} are needed")
     if facts["scratch"] > facts["scratch_free"]:
-        problems.append(f"the disk lacks {size(facts['scratch'] - facts['scratch_free'])}: name another with --scratch")
+        problems.append(
+            f"not enough disk space: {size(facts['scratch'] - facts['scratch_free'])} are missing; use another disk with --scratch"
+        )
     return f"it does not fit; {' and '.join(problems)}"

@@ -99,7 +99,7 @@ def _print(console: Console, drawn: Table) -> None:
 
 def table_size(facts: Facts) -> list[tuple[str, str]]:
     """The lines that say what a forest or a store was made of."""
-    dropped = f" ({count(facts['dropped'])} more without a target left out)" if facts["dropped"] else ""
+    dropped = f" ({count(facts['dropped'])} more without a target were left out)" if facts["dropped"] else ""
     return [
         ("target", plain(facts["target"])),
         ("rows", count(facts["rows"]) + dropped),
@@ -114,21 +114,21 @@ def stop_lines(facts: Facts) -> list[tuple[str, str]]:
     if stop is None:
         return []
     if facts["trees"] < stop["most"]:
-        return [("stopped", f"the out-of-bag error has settled within {stop['tolerance']:g} of it")]
-    unsettled = f"before, the error had not settled within {stop['tolerance']:g} of it"
-    return [("stopped", f"at all {count(stop['most'])}: {unsettled}")]
+        return [("stopped", f"the out-of-bag error has converged, tolerance {stop['tolerance']:g}")]
+    unsettled = f"the out-of-bag error has not converged, tolerance {stop['tolerance']:g}"
+    return [("stopped", f"at the maximum of {count(stop['most'])}: {unsettled}")]
 
 
 def out_of_bag(oob: Facts | None) -> str:
     """The error and its number of rows, in words."""
     if oob is None:
-        return "no estimate, because every tree saw every row or was changed since; a validation set gives one"
+        return "no estimate, because trees were grown on all rows or changed afterwards; use a validation set"
     if not oob["rows"]:
         return "no estimate, because every row is in every bag"
-    rows = count(oob["rows"], "row") + (" by their weights" if oob.get("weighted") else "")
+    rows = count(oob["rows"], "row") + (", weighted" if oob.get("weighted") else "")
     if "mse" in oob:
         return f"R2 {number_cell(oob['r2'])}, MSE {number_cell(oob['mse'])}, MAE {number_cell(oob['mae'])} on {rows}"
-    biased = "; biased, as hard rows are rarely out of bag: judge it on a test set" if oob.get("biased") else ""
+    biased = "; biased, because hard rows are rarely out of bag: evaluate it on a test set" if oob.get("biased") else ""
     return f"error {percent(oob['error'])} on {rows}{biased}"
 
 

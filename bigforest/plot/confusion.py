@@ -61,7 +61,9 @@ def confusion_chart(forest: Contents) -> Any:
         text=alt.Text(field="rows", type="quantitative", format=",d" if len(order) < 8 else ".2~s"),
         color=alt.condition("datum.share > 0.85", alt.value("white"), alt.value("black")),
     )
-    caption = ["numbers are rows out of bag"]
+    caption = ["numbers are out-of-bag rows"]
     if OTHERS in order:
-        caption.append(f"the {MOST_CLASSES} classes with the most wrong rows; {OTHERS} are the rest")
-    return finish_chart(alt.layer(cells, text).properties(width=side, height=side), "Confusion out of bag", caption)
+        caption.append(f"the {MOST_CLASSES} classes with the most wrong rows; {OTHERS} is the rest")
+    return finish_chart(
+        alt.layer(cells, text).properties(width=side, height=side), "Out-of-bag confusion matrix", caption
+    )

@@ -69,9 +69,9 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
     text.data = chart_of(table.with_columns(told, right=pl.max_horizontal("begin", "end"))).data
     whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
     ends = [number_text(first[name]) for name in ("base", "prediction")]
-    caption = [f"from {ends[0]}, the answer without any feature, to {ends[1]}{whose}"]
+    caption = [f"from {ends[0]}, the prediction without any feature, to {ends[1]}{whose}"]
     chart = alt.layer(bars, text).properties(width=WIDTH)
-    return finish_chart(chart, f"Why row {row} gets its answer", caption)
+    return finish_chart(chart, f"Contributions to the prediction of row {row}", caption)
 
 
 def _answer(row: dict[str, Any]) -> str:
@@ -130,7 +130,7 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
         scale=alt.Scale(domain=[0, 1], range=[COLORS[0], COLORS[4]]),
         legend=alt.Legend(labelExpr="datum.value == 0 ? 'low' : datum.value == 1 ? 'high' : ''", values=[0, 1]),
     )
-    adds = f"what the feature adds to the {_answer(found.row(0, named=True))}"
+    adds = f"contribution of the feature to the {_answer(found.row(0, named=True))}"
 
     def points(own: pl.DataFrame, color: Any) -> Any:
         return (
@@ -156,5 +156,5 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
     whose = f" for class {one_line(label)}" if label is not None else ""
     chart = alt.layer(zero, *layers).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))
     return finish_chart(
-        chart, f"What features add to answers{whose}", [f"{drawn}; categories and missing values are grey"]
+        chart, f"Contributions of features to predictions{whose}", [f"{drawn}; categories and missing values are grey"]
     )

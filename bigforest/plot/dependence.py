@@ -52,7 +52,7 @@ def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, 
     y = alt.Y(
         field="answer",
         type="quantitative",
-        title="answer" if regression else "probability",
+        title="prediction" if regression else "probability",
         scale=alt.Scale(domain=[low - room, high + room], zero=False, nice=False),
     )
     charts, left_out = [], False
@@ -81,7 +81,7 @@ def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, 
             levels = alt.Axis(labelAngle=-60, labelLimit=120, titlePadding=18)
             x = alt.X(field="level", type="nominal", title=f"{one_line(feature, 30)}{some}", sort=order, axis=levels)
             charts.append(base.mark_point(filled=True, size=50).encode(x=x, y=y, **color))
-    caption = ["mean over a sample of rows of the answer when all have this value"]
+    caption = ["mean prediction over a sample of rows, all with this value"]
     if left_out:
-        caption.append("of categories of many levels those with the lowest and the highest answers")
+        caption.append("for categories with many levels, those with the lowest and the highest predictions")
     return finish_chart(alt.concat(*charts, columns=_COLUMNS), "Partial dependence", caption)

@@ -56,5 +56,5 @@ def error_chart(forest: Contents) -> Any:
     band = base.mark_area(opacity=0.2, color=INK).encode(
         x=x, y=alt.Y(field="lower", type="quantitative"), y2=alt.Y2(field="upper"), color=color
     )
-    caption = "rows count by their weights" if forest.oob.weighted else "the band is two standard errors to each side"
-    return finish_chart(alt.layer(band, line), "Error out of bag against the number of trees", [caption])
+    caption = "rows are weighted" if forest.oob.weighted else "the band is two standard errors to each side"
+    return finish_chart(alt.layer(band, line), "Out-of-bag error by number of trees", [caption])

@@ -56,8 +56,8 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
         )
     )
     caption = [
-        f"what a pair adds to the answer beyond its features, over {rows:,} rows",
-        "pairs on no common path are empty",
+        f"contribution of a pair beyond its single features, over {rows:,} rows",
+        "pairs without a common path are empty",
     ]
     return finish_chart(cells.properties(width=side, height=side), f"Interactions{whose}", caption)
 
@@ -117,9 +117,9 @@ def surface_chart(
             of = found[f"level_{'a' if axis == 'x' else 'b'}"].n_unique()
             text += f", {len(levels)} of {of} levels" if of > len(levels) else ""
             axes[axis] = kind(field=name, type="nominal", title=text, sort=levels)
-    title = "answer" if regression else "probability"
+    title = "prediction" if regression else "probability"
     color = alt.Color(field="answer", type="quantitative", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
     whose = f" of class {one_line(label)}" if label is not None else ""
-    caption = [f"mean {title}{whose} over a sample of rows when all have these two values"]
+    caption = [f"mean {title}{whose} over a sample of rows, all with these two values"]
     cells = chart_of(table).mark_rect().encode(color=color, **axes)
-    return finish_chart(cells.properties(width=340, height=300), "Answers over two features", caption)
+    return finish_chart(cells.properties(width=340, height=300), "Predictions over two features", caption)

@@ -180,7 +180,7 @@ def folder_of(out: str | Path) -> Iterator[Path]:
     """
     folder = as_path(out)
     if folder.exists() and not folder.is_dir():
-        raise OutputExistsError(f"{out} is a file; pictures are written into a folder: choose another output")
+        raise OutputExistsError(f"{out} is a file; plots are written to a folder: choose another output")
     made = not is_remote(folder) and not folder.exists()
     if made:
         try:

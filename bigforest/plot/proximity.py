@@ -94,6 +94,6 @@ def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int
     drawn = f"{table.height:,} rows" + (f", drawn from {of:,}" if of > table.height else "")
     caption = [
         f"{drawn}; {share:.0%} of their scatter",
-        "near each other: trees put them with the same rows (RF-GAP)",
+        "rows with large proximities (RF-GAP) are close to each other",
     ]
-    return finish_chart(points.properties(width=400, height=360), "Rows that are alike", caption)
+    return finish_chart(points.properties(width=400, height=360), "Map of rows by proximity", caption)

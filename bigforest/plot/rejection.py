@@ -65,14 +65,14 @@ def limits_table(forest: GrownForest, risks: Sequence[float] = RISKS) -> pl.Data
 def rejection_chart(forest: GrownForest) -> Any:
     """Error of the rows that are answered against their share, with the points of some values of reject_above."""
     alt = altair()
-    x = alt.X(field="answered", type="quantitative", title="share of the rows answered", scale=alt.Scale(domain=[0, 1]))
-    y = alt.Y(field="error", type="quantitative", title="share of these that are wrong")
+    x = alt.X(field="answered", type="quantitative", title="share of rows predicted", scale=alt.Scale(domain=[0, 1]))
+    y = alt.Y(field="error", type="quantitative", title="error of these rows")
     table = rejection_table(forest)
     line = chart_of(thinned(table, _POINTS)).mark_line().encode(x=x, y=y)
     marks = limits_table(forest).filter(pl.col("error").is_not_null())
     base = chart_of(marks.with_columns(text=pl.col("reject_above").cast(pl.String))).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=50)
     names = base.mark_text(align="right", dx=-6, dy=-8, color=FAINT).encode(text=alt.Text(field="text", type="nominal"))
-    caption = ["rows out of bag, all alike, the surest first; points: the limits of reject_above, beside their values"]
+    caption = ["out-of-bag rows, unweighted, most certain first; points: limits of reject_above"]
     layers = alt.layer(line, points, names).properties(width=WIDTH, height=HEIGHT)
-    return finish_chart(layers, "Error of the rows that are answered", caption)
+    return finish_chart(layers, "Error of the predicted rows", caption)

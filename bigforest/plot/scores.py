@@ -88,11 +88,11 @@ def reliability_chart(forest: Contents) -> Any:
         upper=(pl.col("share") + 2 * pl.col("standard_error")).clip(0.0, 1.0),
     )
     base = chart_of(table).encode(
-        x=_unit(alt.X, "score", "mean probability out of bag"), color=_color(forest), y=_unit(alt.Y, "share", "")
+        x=_unit(alt.X, "score", "mean out-of-bag probability"), color=_color(forest), y=_unit(alt.Y, "share", "")
     )
-    bars = base.mark_rule().encode(y=_unit(alt.Y, "lower", "share that is of the class"), y2=alt.Y2(field="upper"))
+    bars = base.mark_rule().encode(y=_unit(alt.Y, "lower", "share of rows of the class"), y2=alt.Y2(field="upper"))
     line = base.mark_line(point=True)
-    caption = ["bars are two standard errors to each side; every row counts alike", *_left_out(forest)]
+    caption = ["bars are two standard errors to each side; rows are unweighted", *_left_out(forest)]
     return finish_chart(_square(_diagonal(), bars, line), "Reliability of the probabilities", caption)
 
 
@@ -110,8 +110,8 @@ def roc_chart(forest: Contents) -> Any:
         chart_of(table)
         .mark_line()
         .encode(
-            x=_unit(alt.X, "false_alarms", "share of the others that is taken for it"),
-            y=_unit(alt.Y, "found", "share of the class that is found"),
+            x=_unit(alt.X, "false_alarms", "false positive rate"),
+            y=_unit(alt.Y, "found", "true positive rate"),
             color=_color(forest, texts),
             order=alt.Order(field="at", type="quantitative"),
         )
@@ -135,7 +135,7 @@ def precision_recall_chart(forest: Contents) -> Any:
         )
     )
     caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest)]
-    return finish_chart(_square(line), "Precision and recall out of bag", caption)
+    return finish_chart(_square(line), "Out-of-bag precision and recall", caption)
 
 
 def _by_class(

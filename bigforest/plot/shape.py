@@ -48,7 +48,7 @@ def depth_chart(forest: Contents) -> Any:
     """Leaves by level, and the trees whose deepest leaf is there as a line."""
     alt = altair()
     table = depth_table(forest)
-    base = chart_of(table).encode(x=alt.X(field="depth", type="quantitative", title="level, the root has 0"))
+    base = chart_of(table).encode(x=alt.X(field="depth", type="quantitative", title="depth; the root has 0"))
     bars = base.mark_bar(color=COLORS[0], size=max(1, min(20, 360 // table.height))).encode(
         y=alt.Y(field="leaves", type="quantitative", title="leaves")
     )
@@ -56,7 +56,7 @@ def depth_chart(forest: Contents) -> Any:
         y=alt.Y(field="trees", type="quantitative", title="trees (line)")
     )
     chart = alt.layer(bars, line).resolve_scale(y="independent").properties(width=WIDTH, height=HEIGHT)
-    return finish_chart(chart, "Depth", ["bars: leaves of all trees; line: trees whose deepest leaf is there"])
+    return finish_chart(chart, "Depth", ["bars: leaves of all trees; line: trees with this maximum depth"])
 
 
 def leaves_chart(forest: Contents) -> Any:
@@ -72,14 +72,14 @@ def leaves_chart(forest: Contents) -> Any:
             x=alt.X(
                 field="size",
                 type="nominal",
-                title="rows of the bag in the leaf",
+                title="bag rows in the leaf",
                 sort=texts,
                 axis=alt.Axis(labelAngle=-40),
             ),
             y=alt.Y(field="leaves", type="quantitative", title="leaves"),
         )
     )
-    weighed = [] if whole else ["rows count by their weights; the second number is not in the part"]
+    weighed = [] if whole else ["rows are weighted; the second number is not in the bin"]
     return finish_chart(chart.properties(width=WIDTH, height=HEIGHT), "Leaf sizes", weighed)
 
 

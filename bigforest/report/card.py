@@ -25,9 +25,12 @@ def card(forest: Contents) -> list[str]:
     if origin is not None and origin.merged:
         grown_on = "; ".join(f"{piece.forest} ({piece.trees} trees)" for piece in origin.merged)
     pairs = [
-        ("what it answers", f"{spec.target.name}: {_target(forest)}"),
+        ("target", f"{spec.target.name}: {_target(forest)}"),
         ("grown on" if not (origin and origin.merged) else "merged from", grown_on),
-        ("rows", f"{spec.rows:,}" + (f", {spec.dropped:,} more without a target left out" if spec.dropped else "")),
+        (
+            "rows",
+            f"{spec.rows:,}" + (f", {spec.dropped:,} more without a target were left out" if spec.dropped else ""),
+        ),
         ("features", f"{len(spec.features):,}: {_listed([feature.name for feature in spec.features])}"),
         ("trees", f"{forest.trees:,}, family {config.family}"),
     ]
@@ -53,10 +56,10 @@ def again(forest: Contents) -> list[str]:
     if origin is not None and origin.fingerprint:
         pairs.append(("fingerprint of the table", origin.fingerprint))
     if origin is not None and origin.merged:
-        told = page.text("The forest was merged from others; each has a seed and a table of its own.")
+        told = page.text("The forest was merged from others; each has its own seed and table.")
         return [told, page.facts(pairs)]
     return [
-        page.text("The same table, options and seed give the same forest, on any number of threads."),
+        page.text("The same table, options and seed give the same forest, for any number of threads."),
         page.code(shlex.join(command(forest))),
         page.facts(pairs),
     ]

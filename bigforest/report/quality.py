@@ -28,7 +28,7 @@ _HEADINGS = {
     "reject_above": "reject above",
 }
 _BIASED = (
-    "The forest is boosted, so this error is biased: rows that are hard are often drawn, and so rarely out of bag. "
+    "The forest is boosted, so this error is biased: hard rows are often drawn, and so rarely out of bag. "
     "Judge it on a test set."
 )
 
@@ -37,12 +37,14 @@ def quality(plot: Pictures) -> list[str]:
     """The error out of bag with its standard error, metrics, curves."""
     forest = plot.forest
     if not forest.has_oob:
-        pieces = [page.text("There is no estimate out of bag: trees saw every row, or were merged or changed since.")]
+        pieces = [
+            page.text("There is no out-of-bag estimate: the trees were grown on all rows, or were merged or changed.")
+        ]
     elif not forest.oob.rows_used:
         pieces = [page.text("There is no estimate: every row is in the bag of every tree.")]
     else:
         pieces = [page.text(_error(forest)), *([page.text(_BIASED)] if forest.config.boosts else [])]
-        pieces += [page.picture(plot.error(), "Error against the number of trees")]
+        pieces += [page.picture(plot.error(), "Error by number of trees")]
         pieces += [page.heading("Metrics out of bag"), _metrics(forest)]
         if not forest.is_regression:
             pieces += [
@@ -54,7 +56,7 @@ def quality(plot: Pictures) -> list[str]:
     if forest.has_validation:
         last = forest.validation.row(-1, named=True)
         error = page.known_number(last["error"])
-        told = f"On the validation table the share of wrong rows is {error}, of {last['rows']:,}."
+        told = f"On the validation table the error is {error}, on {last['rows']:,} rows."
         pieces.append(page.text(told))
     return pieces
 
@@ -62,17 +64,13 @@ def quality(plot: Pictures) -> list[str]:
 def _rejection(plot: Pictures) -> list[str]:
     """What the error is where the least sure rows have no answer."""
     note = (
-        "What predict with reject_above does to these rows: the share that is answered, and the share of wrong rows "
-        "among them. confidence: the least share of the votes for the predicted class with which a row is answered."
+        "Effect of reject_above on these rows: the share of rows that are predicted, and the share of wrong rows "
+        "among them. confidence: the lowest vote share of the predicted class at which a row is predicted."
     )
     found = limits_table(plot.forest)
     return [
-        page.picture(plot.rejection(), "Error of the rows that are answered"),
-        *(
-            [page.heading("No answer where the risk is too high"), page.text(note), _table(found)]
-            if found.height
-            else []
-        ),
+        page.picture(plot.rejection(), "Error of the predicted rows"),
+        *([page.heading("Rejection of uncertain rows"), page.text(note), _table(found)] if found.height else []),
     ]
 
 
@@ -85,14 +83,14 @@ def wrong(plot: Pictures, source: Source | None) -> list[str]:
     if not forest.is_regression:
         pieces += [page.picture(plot.confusion(), "Confusion of classes", wide=len(forest.classes) > 12)]
         pieces += [page.heading("Worst classes"), _table(worst_classes(forest))]
-    pieces += [page.heading("Rows with the largest loss out of bag"), _table(worst_rows(forest))]
+    pieces += [page.heading("Rows with the largest out-of-bag loss"), _table(worst_rows(forest))]
     if source is not None:
         found = slices(forest, source)
-        pieces.append(page.heading("Slices with the highest error out of bag"))
+        pieces.append(page.heading("Slices with the highest out-of-bag error"))
         if found.height:
             note = (
-                f"Parts of the table, by one feature, with {LEAST_ROWS} rows or more. excess: error above that of all "
-                "rows, in standard errors of the slice; of many slices a few are 2 above by chance."
+                f"Parts of the table, by one feature, with at least {LEAST_ROWS} rows. excess: error above that of all "
+                "rows, in standard errors of the slice; among many slices, a few exceed 2 by chance."
             )
             pieces += [page.text(note), _table(found)]
         else:
@@ -119,14 +117,14 @@ def _error(forest: Forest) -> str:
     last = error_table(forest).row(-1, named=True)
     error, spread = last["error"], last["standard_error"]
     what = "mean squared error" if forest.is_regression else "share of wrong rows"
-    sure = ", rows by their weights"
+    sure = ", with row weights"
     if spread is not None:
         low, high = max(0.0, error - 1.96 * spread), error + 1.96 * spread
         sure = (
-            f", standard error {page.known_number(spread, 2)}: 95 of 100 such intervals hold the true one, here "
+            f", standard error {page.known_number(spread, 2)}, 95% interval "
             f"{page.known_number(low)} to {page.known_number(high)}"
         )
-    return f"Out of bag the {what} is {page.known_number(error)} on {last['rows']:,} rows{sure}."
+    return f"The out-of-bag {what} is {page.known_number(error)} on {last['rows']:,} rows{sure}."
 
 
 def _metrics(forest: Forest) -> str:

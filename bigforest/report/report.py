@@ -99,13 +99,13 @@ def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
     # First what is out of bag, which refuses a table that is not that of training.
     matters = _matters(plot, data, source)
     sections = [
-        ("What it is", card(forest)),
-        ("How good it is", quality(plot)),
-        ("Where it is wrong", [*wrong(plot, source), *_alike(plot, data, source)]),
-        ("What matters", matters),
-        ("How answers depend on it", _dependence(plot, data)),
-        ("The trees", _trees(plot, trees)),
-        ("How to make it again", [*again(forest), page.picture(plot.time(), "Time by stage")]),
+        ("Forest and data", card(forest)),
+        ("Accuracy", quality(plot)),
+        ("Errors", [*wrong(plot, source), *_alike(plot, data, source)]),
+        ("Feature importance", matters),
+        ("Dependence on features", _dependence(plot, data)),
+        ("Trees", _trees(plot, trees)),
+        ("How to reproduce the forest", [*again(forest), page.picture(plot.time(), "Time by stage")]),
     ]
     return page.page(f"Forest for {forest.spec.target.name}", sections)
 
@@ -113,34 +113,34 @@ def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
 def _alike(plot: Pictures, data: Any, source: Source | None) -> list[str]:
     if source is None or not plot.forest.has_oob:
         return []
-    return [page.picture(plot.map(data), "Rows that are alike")]
+    return [page.picture(plot.map(data), "Map of rows by proximity")]
 
 
 def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
     pieces = [page.picture(plot.importance(), "Importance by decrease of impurity")]
-    note = "The decrease of impurity favours features of many values"
+    note = "The decrease of impurity favours features with many values"
     if plot.forest.config.boosts:
-        return [*pieces, page.text(f"{note}; the rows out of bag of a boosted forest say no more.")]
+        return [*pieces, page.text(f"{note}; other importances are not available for a boosted forest.")]
     if source is None or not plot.forest.has_oob:
-        return [*pieces, page.text(f"{note}; the training table gives importance out of bag, which does not.")]
+        return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
     found = explain_forest(plot.forest, data, parts="permutation", **(plot.how or {}))["permutation"]
     rows = found.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
     drawn = importance_chart(found, "permutation")
     return [
         page.picture(drawn, "Importance by permutation"),
         page.html_table(rows.columns, rows.rows()),
-        page.text(f"{note}; permuting rows out of bag does not."),
+        page.text(f"{note}; permutation on out-of-bag rows does not."),
         *pieces,
     ]
 
 
 def _dependence(plot: Pictures, data: Any) -> list[str]:
     if data is None:
-        return [page.text("The training table shows how answers depend on features: give it to the report.")]
+        return [page.text("Pass the training table to the report to see how predictions depend on features.")]
     return [
         page.picture(plot.dependence(data), "Partial dependence", wide=True),
-        page.picture(plot.swarm(data), "What features add to answers"),
-        page.picture(plot.waterfall(data), "Why the first row gets its answer"),
+        page.picture(plot.swarm(data), "Contributions of features to predictions"),
+        page.picture(plot.waterfall(data), "Contributions to the prediction of the first row"),
     ]
 
 

@@ -198,7 +198,7 @@ def test_plan__says_no_with_the_smallest_budget_that_would_do(
     assert (facts["fits"], facts["smallest"], facts["memory"]) == (False, 512_345_678, 500_000_000)
     assert [stage["need"]["smallest"] for stage in facts["stages"]] == [3 * 10**8, 512_345_678, 4 * 10**8]
     run("plan", "things.parquet", "--memory", "500MB")
-    assert "it does not fit; the memory is too little: give at least 513MB" in run.out
+    assert "it does not fit; not enough memory: at least 513MB are needed" in run.out
     run("train", "things.parquet", "--memory", "500MB")
     assert (run.code, run.out) == (2, "")
     assert "the stage grow needs at least 513MB of memory and may use 500MB" in run.err
@@ -211,7 +211,7 @@ def test_plan__says_no_with_the_smallest_budget_that_would_do(
 def test_plan__says_no_when_the_disk_is_too_small(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_module, "_STAGES", needs(1, 1, 1, scratch=10**18))
     assert run("plan", "things.parquet").code == 1
-    assert "the disk lacks" in run.out
+    assert "not enough disk space" in run.out
     assert run("plan", "things.parquet", "--quiet").code == 2  # there is no such option: it prints one thing
     stages = bigforest.plan_training("things.parquet", bootstrap=False).stages
     assert [stage.stage for stage in stages] == ["encode", "grow"]

@@ -212,9 +212,9 @@ def test_cli__says_why_there_are_so_many_trees(folder: Path, run: Run) -> None:
     train = ("train", "t.parquet", "--target", "kind", "--exclude", "number", "--overwrite")
     told = run.json(*train, "--stop-oob", "0.9", "--trees", "70")
     assert (told["trees"], told["stop"]) == (40, {"tolerance": 0.9, "most": 70})
-    assert "the out-of-bag error has settled within 0.9 of it" in run(*train, "--stop-oob", "0.9").out
+    assert "the out-of-bag error has converged, tolerance 0.9" in run(*train, "--stop-oob", "0.9").out
     assert (
-        "at all 7: before, the error had not settled within 0.9 of it"
+        "at the maximum of 7: the out-of-bag error has not converged, tolerance 0.9"
         in run(*train, "--stop-oob", "0.9", "--trees", "7").out
     )
     assert run.json(*train, "--trees", "2")["stop"] is None
