@@ -209,7 +209,6 @@ def _verdict(facts: Facts) -> str:
     if facts["memory"] is not None and facts["smallest"] > facts["memory"]:
         problems.append(f"not enough memory: at least {megabytes(facts['smallest'])} are needed")
     if facts["scratch"] > facts["scratch_free"]:
-        problems.append(
-            f"not enough disk space: {size(facts['scratch'] - facts['scratch_free'])} are missing; use another disk with --scratch"
-        )
+        missing = size(facts["scratch"] - facts["scratch_free"])
+        problems.append(f"not enough disk space: {missing} are missing; use another disk with --scratch")
     return f"it does not fit; {' and '.join(problems)}"
