@@ -70,7 +70,7 @@ def test_explain__plans_and_does_nothing_else(tmp_path: Path) -> None:
     assert [stage["stage"] for stage in told["stages"]] == ["read", "permutation", "shap"]
     assert told["smallest"] == plan.smallest and told["seconds"] == plan.seconds and told["fits"]
     small = run(*asked, "--memory", "10MB")
-    assert small.exit_code == 1 and "give at least" in small.output
+    assert small.exit_code == 1 and "are needed" in small.output
     assert not (tmp_path / "why").exists()
 
 

@@ -156,7 +156,7 @@ def test_train__however_it_runs(options: dict[str, Any], tmp_path: Path) -> None
         ({"calibration": 0.9999}, "leaves no row to learn from; lower it, or train on more rows"),
         ({"calibration": 0.2, "bootstrap": False}, "there are no bags without bootstrap; drop one"),
         ({"calibration": 0.2, "stop_oob": 0.01}, "stop_oob uses the rows that calibration holds out"),
-        ({"calibration": 0.2, "sampling": "arc-x4", "vote": "hard", "shrink": "off"}, "take another sampling"),
+        ({"calibration": 0.2, "sampling": "arc-x4", "vote": "hard", "shrink": "off"}, "use another sampling"),
     ],
 )
 def test_train__refuses(options: dict[str, Any], words: str) -> None:
