@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.common.errors import ConfigError
+from bigforest.kernels.explain.filling import fill_missing
+from bigforest.kernels.explain.neighbors import LeafRows, Shares
 from tests.naive.explain import filled, proximities
 from tests.thorough import examples
 
@@ -79,3 +81,20 @@ def test_filling__of_a_whole_table_is_empty() -> None:
     found = bf.train(frame, "y", trees=3).explain(frame, parts="filling")["filling"]
     assert found.is_empty()
     assert found.columns == ["row", "feature", "number", "level", "known"]
+
+
+def test_fill_missing__does_not_count_levels_that_training_has_not_seen() -> None:
+    """They have the code after the last; nothing is written beyond the scratch."""
+    codes, beyond = 3, np.zeros(50)
+    values = np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0], [3.0, 0.0], [3.0, 0.0]])
+    bag, members = np.array([[0, 1, 1, 1, 1]], np.uint16), np.array([[1, 2, 3, 4, 0]], np.uint32)
+    ends = np.array([0, 4], np.uint32)
+    known = LeafRows(np.zeros((1, 5), np.uint32), bag, members, np.array([0, 2]), ends, None)
+    filled, mass = np.full((1, 1), np.nan), np.zeros((1, 1))
+    chosen, kept = np.zeros(1, np.uint32), np.arange(5, dtype=np.uint32)
+    scratch, places = Shares(np.zeros(5), np.zeros(5, np.uint32)), np.zeros(1, np.uint32)
+    tally = beyond[:codes]
+    fill_missing(chosen, known, scratch, kept, values, places, np.array([codes]), tally, filled, mass)
+    assert filled.tolist() == [[1.0]]
+    assert mass.tolist() == [[0.25]]
+    assert not beyond.any()

@@ -10,6 +10,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.common.errors import ConfigError
+from bigforest.kernels.explain.neighbors import LeafRows, Shares, find_neighbors
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import proximities
 
@@ -91,3 +92,22 @@ def test_outliers__and_prototypes() -> None:
     assert 0 not in prototypes["row"].to_list()
     again = forest.explain((matrix, labels), parts="proximities", threads=1, memory="1GB")
     assert all(found[name].equals(again[name]) for name in found.tables)
+
+
+def test_find_neighbors__touches_each_row_once() -> None:
+    """Rows whose share is 0 beside heavy ones, in every tree: nothing is written beyond the scratch."""
+    trees, rows = 5, 6
+    weight = np.array([1.0, 1e-200, 1e-200, 1e-200, 1e150, 1e150])
+    bag = np.ones((trees, rows), np.uint16)
+    bag[:, 0] = 0
+    members = np.tile(np.array([1, 2, 3, 4, 5, 0], np.uint32), (trees, 1))
+    start = np.tile(np.array([0, 5], np.uint32), trees)
+    known = LeafRows(np.zeros((trees, rows), np.uint32), bag, members, np.arange(0, 2 * trees + 1, 2), start, weight)
+    beyond = np.full(100, 77, np.uint32)
+    scratch = Shares(np.zeros(rows), beyond[:rows])
+    place, found, sums = np.zeros((1, 4), np.uint32), np.zeros((1, 4)), np.zeros((1, 1, 2))
+    find_neighbors(np.zeros(1, np.uint32), known, np.zeros(rows, np.uint16), scratch, place, found, sums)
+    assert (beyond[rows:] == 77).all()
+    assert place[0, :2].tolist() == [4, 5]
+    np.testing.assert_allclose(found[0], [0.5, 0.5, 0.0, 0.0])
+    np.testing.assert_allclose(sums[0, 0], [1.0, 0.5])

@@ -18,7 +18,8 @@ def fill_missing(rows, known, scratch, kept, values, places, codes, tally, fille
     kept    uint32 [all kept rows], the row of `values` of each
     values  [all rows, columns]; categories are codes
     places  uint32 [places], columns that are filled; codes: int64 [places], of a category, 0 for a number. A category
-            is missing where its code is 0, a number where it is NaN
+            is missing where its code is 0, a number where it is NaN; a code beyond is a level not seen in training,
+            with which nothing is filled
     tally   float64 [most codes], zeros: scratch
     filled  float64 [rows, places], NaN, set where a value is missing and some row of positive proximity has one: of
             numbers the mean weighted by proximity, of categories the code of largest proximity, the lowest among ties
@@ -49,7 +50,7 @@ def _fill(rows, known, weight, share, touched, kept, values, places, codes, tall
             for r in range(reached):
                 other = np.uint64(touched[np.uint64(r)])
                 value = np.float64(values[np.uint64(kept[other]), place])
-                if _is_missing(value, category):
+                if _is_missing(value, category) or (category and value >= np.float64(codes[at])):
                     continue
                 held += share[other]
                 if category:

@@ -57,10 +57,13 @@ def mean_leaf_share(row, known, weight, share, touched):
             total += np.float64(known.bag[tree, other]) * row_weight(weight, other)
         for m in range(begin, end):
             other = np.uint64(known.members[tree, np.uint64(m)])
+            own = np.float64(known.bag[tree, other]) * row_weight(weight, other) / total
+            if own == 0.0:  # too small for a number beside far heavier rows: it would be touched again and again
+                continue
             if share[other] == 0.0:
                 touched[reached] = np.uint32(other)
                 reached += _ONE
-            share[other] += np.float64(known.bag[tree, other]) * row_weight(weight, other) / total
+            share[other] += own
     for r in range(reached):
         share[np.uint64(touched[np.uint64(r)])] /= np.float64(voters)
     return reached
