@@ -1,4 +1,4 @@
-"""The cluster a command runs on, if it is to: the options that name it, and what its workers did."""
+"""Options that select a cluster, and statistics of its workers."""
 
 from __future__ import annotations
 

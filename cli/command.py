@@ -1,4 +1,4 @@
-"""What all commands have in common: groups of options, --separator, --help by panel, and what becomes of an error."""
+"""Shared by all commands: groups of options, --separator, --help by panel, and the display of errors."""
 
 from __future__ import annotations
 

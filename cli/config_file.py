@@ -1,4 +1,4 @@
-"""The options of a run in a file of TOML: --config FILE, or bigforest.toml in the current folder."""
+"""Options in a TOML file: --config FILE, or bigforest.toml in the current folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to tell about a forest, as plain values: --json prints them, the screens show them."""
+"""Facts about a forest as plain values, for --json and for the terminal."""
 
 from __future__ import annotations
 

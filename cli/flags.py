@@ -1,4 +1,4 @@
-"""Messages of the API in the words of the command line: its arguments become options, its functions commands."""
+"""API messages on the command line: names of arguments become options, functions become commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bigforest.compare`: candidates in a race on one table."""
+"""`bigforest.compare`: compare candidates on one table."""
 
 from __future__ import annotations
 

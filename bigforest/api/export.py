@@ -1,4 +1,4 @@
-"""A forest written into a file of another engine's format."""
+"""Exporting a forest to a file for another engine."""
 
 from __future__ import annotations
 

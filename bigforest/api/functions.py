@@ -1,4 +1,4 @@
-"""The functions behind the commands: from a table to a forest, a store or predictions, whole or not at all."""
+"""The public functions: from a table to a forest, a store or predictions. Outputs are complete or absent."""
 
 from __future__ import annotations
 

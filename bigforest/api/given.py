@@ -1,4 +1,4 @@
-"""Which options of training were given: others are for the family, the store or the forest resumed to decide."""
+"""Which training options were given. The others are set by the family, the store or the resumed forest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Put compiled kernels into a wheel: what it installs trains its first forest without compiling.
+"""Add compiled kernels to a wheel, so that an installation from it does not compile.
 
     pip wheel --no-deps --wheel-dir dist .
     python -m bigforest.api.ship dist/bigforest-0.1.0-py3-none-any.whl

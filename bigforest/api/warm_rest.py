@@ -1,4 +1,4 @@
-"""Calls that need kernels besides those of training and predicting: a wheel carries these as well (ship.py).
+"""Calls that need kernels other than those of training and predicting; a wheel contains these too (ship.py).
 
 A kernel is compiled for the types of what it is given. These depend on the kind of forest (warm_up.py), on what numbers
 the table has, which travel down trees as bytes, float32 or float64, on whether rows have weights, and on options. So

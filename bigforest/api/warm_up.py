@@ -1,4 +1,4 @@
-"""Compiling kernels before they are needed: a small forest of each kind is trained and asked once."""
+"""Compiling kernels in advance: a small forest of each kind is trained and predicts once."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every layer uses: errors, events, sizes, estimates of memory, the version."""
+"""Used by every layer: errors, events, sizes, memory estimates, the version."""

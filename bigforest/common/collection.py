@@ -1,4 +1,4 @@
-"""Work without garbage collection, after which it is on again, also in a process that was forked meanwhile."""
+"""A block without garbage collection. It is switched on again afterwards, also in a process forked meanwhile."""
 
 from __future__ import annotations
 

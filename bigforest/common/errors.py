@@ -1,4 +1,4 @@
-"""One family of errors. Every message says what is wrong, where, and what to do about it."""
+"""The errors of bigforest. Every message says what is wrong, where, and what to do about it."""
 
 from __future__ import annotations
 

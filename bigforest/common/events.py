@@ -1,4 +1,4 @@
-"""What a run tells those who watch it.
+"""Events of a run, sent to a listener.
 
 Algorithms emit events and know nothing about bars, logs or terminals; the command line listens and draws.
 A listener is any callable that takes one event. It is called from the thread that drives the run.

@@ -1,4 +1,4 @@
-"""How much is taken at a time."""
+"""Batch sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run will need, from one small model, so that it is refused before it starts instead of killed in its middle.
+"""Estimates of the memory of a run, so that it is refused at the start instead of killed later.
 
 Every stage has an `..._estimate` beside its code that says its `MemoryEstimate`, most for (shape, config, resources).
 `add_estimates` makes those of a run one, which plans print, and whose `check` refuses: in one text, with the smallest

@@ -1,4 +1,4 @@
-"""Bars of progress in a notebook: one piece of HTML below the cell, which is drawn again as work continues."""
+"""Progress bars in a notebook: one piece of HTML below the cell, redrawn as work continues."""
 
 from __future__ import annotations
 

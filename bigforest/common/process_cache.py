@@ -1,4 +1,4 @@
-"""What the tasks of a process share: made by the first that asks, and kept for the others."""
+"""Objects shared by the tasks of a process: made by the first task that needs them, and kept for the others."""
 
 from __future__ import annotations
 

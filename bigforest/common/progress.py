@@ -1,4 +1,4 @@
-"""What those see who name no listener: bars on a terminal and in a notebook, lines of the log elsewhere."""
+"""Default display of progress: bars on a terminal and in a notebook, log lines elsewhere."""
 
 from __future__ import annotations
 

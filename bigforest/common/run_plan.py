@@ -1,4 +1,4 @@
-"""What a run will take, said before it starts: memory, scratch and time of each of its stages."""
+"""The plan of a run: memory, scratch and time of each stage, estimated before the run starts."""
 
 from __future__ import annotations
 

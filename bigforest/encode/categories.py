@@ -1,4 +1,4 @@
-"""Categories: a column of levels, which are found in one reading of it and become codes in a second.
+"""Categories: the levels of a column are found in a first pass over it and become codes in a second.
 
 Memory: a slice, and the distinct levels a few times.
 """

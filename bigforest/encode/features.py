@@ -1,4 +1,4 @@
-"""The feature columns: which ones can be used, and some of them from their values to a part of the store."""
+"""The feature columns: which columns can be used, and encoding some of them to a part of the store."""
 
 from __future__ import annotations
 

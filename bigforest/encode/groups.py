@@ -1,4 +1,4 @@
-"""The column of groups, whole ones of which are in or out of a bag: a code for every row."""
+"""The group column: a code for every row. Whole groups are in a bag or out of it."""
 
 from __future__ import annotations
 

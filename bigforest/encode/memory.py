@@ -1,4 +1,6 @@
-"""The memory of encoding: one model, by which the work is divided and by which a run is refused before it starts."""
+"""The memory of encoding: one model that divides the work, and refuses a run at the start if the budget is too
+small.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of a column that have no value: null or NaN. Keys are made of the others only."""
+"""The rows of a column with missing values (null or NaN). Keys are made of the other rows only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoding a column in pieces: where it does not fit in memory, and where threads are at least twice the columns.
+"""Encoding a column in pieces: if it does not fit in memory, or if there are at least twice as many threads as columns.
 
 The rows of a column are cut into *runs*. `rank_rows` presorts runs by themselves: it writes the rank of every cell
 among the keys of its run, and these keys, ascending. `merge_runs` takes the keys of all runs in a range of keys, so

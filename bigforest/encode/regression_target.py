@@ -1,4 +1,4 @@
-"""Numbers to predict, kept as whole numbers, so that sums of them are exact in any order.
+"""Regression targets, stored as integers so that their sums are exact in any order.
 
 A target y becomes q = rint((y - offset) / step), and offset + q * step is its value in the forest. The offset is the
 multiple of the step in the middle of the range, the step a power of two, the smallest for which |q| < 2**52 and

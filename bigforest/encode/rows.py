@@ -1,4 +1,4 @@
-"""What rows have besides features: their target and their weight, which together say which rows are kept."""
+"""The target and the weights of rows, which together define which rows are kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of rows as small whole numbers, so that sums of them, and of targets times them, are exact in any order.
+"""Row weights as integers, so that sums of weights, and of targets times weights, are exact in any order.
 
 A weight w, times that of its class, becomes max(1, rint(w / step)). The step is the greatest common divisor of the
 weights where these are then MOST_WEIGHT at most, and few enough that no bag weighs 2**31: exact for whole numbers up to

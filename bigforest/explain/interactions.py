@@ -1,4 +1,4 @@
-"""Shapley interaction values: what pairs of features add to the predictions of chosen rows."""
+"""Shapley interaction values: contributions of pairs of features to the predictions of selected rows."""
 
 from __future__ import annotations
 

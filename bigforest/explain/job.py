@@ -1,4 +1,4 @@
-"""What the parts of an explanation share: the forest, the rows, and how tasks run."""
+"""Shared by the parts of an explanation: the forest, the rows, and how tasks run."""
 
 from __future__ import annotations
 

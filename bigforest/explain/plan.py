@@ -1,4 +1,4 @@
-"""`bigforest.plan_explanation`: the parts of an explanation, and what each needs, before anything is read."""
+"""`bigforest.plan_explanation`: the parts of an explanation, and the memory, scratch and time of each."""
 
 from __future__ import annotations
 

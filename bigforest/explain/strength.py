@@ -1,4 +1,4 @@
-"""Strength and correlation of a forest, and the bound on its error from them, beside the out-of-bag error.
+"""Strength and correlation of a forest, the resulting bound on its error, and the out-of-bag error.
 
 Breiman 2001, appendix II. Q(x, j) is the share of votes for class j among the trees that row x is out of bag for. With
 y the class of the row, and j^ the other class of most votes (the lowest among ties):

@@ -1,4 +1,4 @@
-"""A model of ONNX with the trees of a forest: one tree ensemble of the domain ai.onnx.ml.
+"""An ONNX model with the trees of a forest: one tree ensemble of the domain ai.onnx.ml.
 
 Rows are float32 and thresholds rounded down to it, so that no row changes sides, or all is float64. The ensemble is a
 regressor for classes too, with an output for each: a classifier reads sums of two classes as scores above or below 0.

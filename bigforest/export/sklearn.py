@@ -1,4 +1,4 @@
-"""A forest of scikit-learn with the trees of a forest.
+"""A scikit-learn forest with the trees of a forest.
 
 Values are compared as float32, which scikit-learn makes of its input, with the thresholds as they are.
 """

@@ -1,4 +1,4 @@
-"""A query in SQL with the trees of a forest as CASE expressions, for any database that has them."""
+"""An SQL query with the trees of a forest as CASE expressions, for any database that supports these."""
 
 from __future__ import annotations
 

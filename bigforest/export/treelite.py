@@ -1,4 +1,4 @@
-"""A model of treelite with the trees of a forest: all numbers are float64, categories are places of levels."""
+"""A treelite model with the trees of a forest: all numbers are float64, categories are indices of levels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trees of a forest as plain arrays, for exporters; what none of them can say is refused here."""
+"""The trees of a forest as plain arrays, for exporters. What no format supports is refused here."""
 
 from __future__ import annotations
 

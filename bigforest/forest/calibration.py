@@ -1,4 +1,4 @@
-"""The training out-of-bag rows, by which the certainty of predictions is calibrated, read from the report."""
+"""The training rows with out-of-bag predictions, read from the report, to calibrate intervals, sets and rejection."""
 
 from __future__ import annotations
 

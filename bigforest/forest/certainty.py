@@ -1,4 +1,4 @@
-"""From what was asked of the certainty of predictions to what the calibration rows of a forest say."""
+"""The options for intervals, sets and rejection, checked and calibrated for a forest."""
 
 from __future__ import annotations
 

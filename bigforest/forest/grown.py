@@ -1,4 +1,4 @@
-"""A grown forest, ready to answer rows."""
+"""A grown forest, ready for prediction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bags of the trees of a forest. They follow from seed and options, are kept nowhere, and are drawn again here."""
+"""The bags of the trees of a forest. They depend on seed and options, are not stored, and are recomputed here."""
 
 from __future__ import annotations
 

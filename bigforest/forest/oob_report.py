@@ -1,4 +1,4 @@
-"""The out-of-bag report of a forest, read back."""
+"""Reading the out-of-bag report of a forest."""
 
 from __future__ import annotations
 

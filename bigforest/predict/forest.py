@@ -1,4 +1,4 @@
-"""A grown forest: opening it, predicting with it, writing a copy."""
+"""The class Forest: opening a forest, predicting with it, writing a copy."""
 
 from __future__ import annotations
 

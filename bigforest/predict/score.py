@@ -1,4 +1,4 @@
-"""How well predictions met the labels of a table.
+"""Comparison of predictions with the labels of a table.
 
 Rows count by their weights, as in the out-of-bag report, where the table has the column of weights that the forest was
 trained with; else they count alike.

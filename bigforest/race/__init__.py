@@ -1,1 +1,1 @@
-"""Choosing among configurations out of bag: a race of forests on one store."""
+"""Selecting a configuration by out-of-bag loss: forests compared on one store."""

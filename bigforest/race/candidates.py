@@ -1,4 +1,4 @@
-"""Candidates: named sets of options of training."""
+"""Candidates: named sets of training options."""
 
 from __future__ import annotations
 

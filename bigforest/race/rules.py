@@ -1,4 +1,4 @@
-"""The rules of the race: which candidates are behind, which has won, and the loss of the choice itself."""
+"""The rules of a comparison: which candidates are retired, which one wins, and the cross-fitted loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The race of the candidates: all grow on one store, those that fall behind retire, the winner is a finished forest."""
+"""The comparison: candidates grow on one store, those that fall behind are retired, the winner is a finished forest."""
 
 from __future__ import annotations
 

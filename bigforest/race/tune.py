@@ -1,4 +1,4 @@
-"""`train(tune=...)`: the race, and then the forest of the winner."""
+"""`train(tune=...)`: a comparison, and then the forest of the winner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was trained on what, and how to make it again."""
+"""Forest, data and options, and how to reproduce the forest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pieces of the page: whatever comes from data is escaped here, and nowhere else is HTML written."""
+"""Pieces of the page. Text from data is escaped here, and HTML is written only here."""
 
 from __future__ import annotations
 

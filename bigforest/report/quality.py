@@ -1,4 +1,4 @@
-"""How good a forest is and how sure of that, and where it is wrong."""
+"""Accuracy with its uncertainty, and errors by class and slice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bigforest.report_forest`: all there is to say about a forest, in one HTML file that loads nothing."""
+"""`bigforest.report_forest`: a report about a forest as one self-contained HTML file."""
 
 from __future__ import annotations
 

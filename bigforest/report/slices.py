@@ -1,4 +1,4 @@
-"""Where a forest is wrong: rows with the largest loss out of bag, and slices of the table with the highest error."""
+"""Rows with the largest out-of-bag loss, and slices of the table with the highest error."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Forests made from forests: merged, pruned or calibrated; and validation on other rows."""
+"""Merging, pruning and calibrating forests, and validation on other rows."""

@@ -1,4 +1,4 @@
-"""Estimate the posteriors of a grown forest again, from a secondary training set (Ho 1995, section 5)."""
+"""Re-estimate the class probabilities of a forest from a secondary training set (Ho 1995, section 5)."""
 
 from __future__ import annotations
 

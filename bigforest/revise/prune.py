@@ -1,4 +1,4 @@
-"""Prune a grown forest on a tuning set: a subtree becomes a leaf if the leaf predicts the tuning rows better.
+"""Prune a forest on a tuning set: a subtree becomes a leaf if the leaf predicts the tuning rows better.
 
 Each tree is pruned bottom up: a node becomes a leaf if its majority is right on more of the tuning rows that reach it
 than the leaves below it together (Quinlan 1987, reduced error pruning).

@@ -1,4 +1,4 @@
-"""Forests that are revised on rows with labels: pruned or calibrated. The whole forest is in memory."""
+"""Pruning and calibrating a forest with labelled rows. The whole forest is in memory."""
 
 from __future__ import annotations
 

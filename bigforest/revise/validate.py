@@ -1,4 +1,4 @@
-"""Evaluate a forest on a validation set: error against the number of trees."""
+"""Evaluate a forest on a validation set: error by number of trees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows held out of all bags, to calibrate the certainty of predictions.
+"""Rows held out of all bags, to calibrate intervals, sets and rejection.
 
 Whether a row is held out follows from its number, with groups from that of its group, and from the share alone: so
 forests of any seed, and the trial trees before them, hold out the same rows.

@@ -1,4 +1,4 @@
-"""The rules between options of training: which contradict each other."""
+"""The rules between training options: which combinations are invalid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random streams by their purpose: a block of rows is drawn alike whatever is drawn before it."""
+"""Random streams by purpose: a block of rows does not depend on what is drawn before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the estimators have in common: fitting, adding trees, leaves, bags, and how they are pickled."""
+"""Shared by the estimators: fitting, adding trees, leaves, bags, and pickling."""
 
 from __future__ import annotations
 

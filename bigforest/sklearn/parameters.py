@@ -1,4 +1,6 @@
-"""Parameters of the estimators, made into options of `bigforest.train`. Most are called alike and are passed on."""
+"""Conversion of the estimators' parameters to options of `bigforest.train`. Most have the same name and are passed
+on.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables, arrays and targets as scikit-learn's users have them, made into what bigforest reads."""
+"""Conversion of scikit-learn's input (tables, arrays and targets) to the input of bigforest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that are given beside a table in memory: the target, weights and groups as arrays."""
+"""Columns passed separately from a table in memory: target, weights and groups as arrays."""
 
 from __future__ import annotations
 

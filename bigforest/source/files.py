@@ -1,4 +1,4 @@
-"""Tables in files: which files a path means, and all of them as Parquet."""
+"""Tables in files: the files of a path, all of them as Parquet."""
 
 from __future__ import annotations
 

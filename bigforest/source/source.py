@@ -1,4 +1,4 @@
-"""What every stage sees of a table: its columns one by one, or its rows in bounded batches."""
+"""The interface of a table for every stage: single columns, or rows in bounded batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of arrays that a run writes for itself: there whole or not at all, and checked when it is read.
+"""A file of arrays for internal use by a run: complete or absent, and checked when it is read.
 
     blocks  the arrays of each block, one after the other, each in C order, little-endian, filled up to words of 8 bytes
     head    JSON: {"arrays": [[name, type, shape of a row], ...], "about": {name: integer}}

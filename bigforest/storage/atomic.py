@@ -1,5 +1,6 @@
-"""Outputs appear whole or not at all: they are made in a hidden folder next to their place, and renamed when
-complete."""
+"""Outputs are complete or absent: they are written to a hidden folder next to their place, and renamed when
+complete.
+"""
 
 from __future__ import annotations
 

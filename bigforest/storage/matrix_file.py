@@ -1,4 +1,4 @@
-"""A matrix on a disk that tasks write row by row, in any order, and map: scratch of a run, for its workers alone.
+"""A matrix on disk that tasks write row by row, in any order, and map: scratch of a run, for its workers only.
 
 It has no checksums, unlike array_file.py, because pieces of all rows are read together, at random.
 """

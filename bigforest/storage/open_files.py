@@ -1,4 +1,4 @@
-"""How many files this process may have open: systems begin with few, often 1,024, and let a process ask for more."""
+"""The limit of open files of this process, raised if possible: many systems start with only 1,024."""
 
 from __future__ import annotations
 

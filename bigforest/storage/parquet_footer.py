@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file says of its columns: counts and bounds of values.
+"""Counts and bounds of columns from the footer of a Parquet file.
 
 Read here because Arrow ends the process at some damaged footers when it is asked for a column. The format is Thrift's
 compact protocol; numbers of fields are those of parquet.thrift of Apache Parquet.

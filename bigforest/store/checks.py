@@ -1,4 +1,4 @@
-"""Checks of what a store holds, before kernels index by it. All raise FormatError, naming the file."""
+"""Checks of a store before kernels use its values as indices. All raise FormatError, naming the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The features that the axes of rotation trees are made from, where `axes_from` is auto.
+"""Selecting the features that axes of rotation trees are built from, if `axes_from` is auto.
 
 An irrelevant column is part of every axis and spoils it. Features are ranked by the out-of-bag gain of splits on them
 in axis trees. The leading half, quarter and so on are tried, and the subset with the least error of trial trees is

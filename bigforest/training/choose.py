@@ -1,4 +1,4 @@
-"""Options that are chosen by trial trees between encoding and growing."""
+"""Options that are selected by trial trees between encoding and growing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the stages of a run need of memory, each of which says it beside its own code, and whether that is there."""
+"""The memory of the stages of a run, from the estimates next to their code, and whether it fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training would take on a cluster: each stage's time, bytes and tasks, from rates measured on one machine.
+"""Estimate of a training run on a cluster: time, bytes and tasks of each stage, from rates measured on one machine.
 
 How it scales: passes, rows on disk and out-of-bag rows are proportional to rows x trees; subtrees and votes also to the
 levels of a tree, of which doubling the rows adds one; histograms to nodes x looked at x buckets x counts. Histograms

@@ -1,4 +1,4 @@
-"""Shrinking a finished forest: by a given lambda, or by the one chosen out of bag."""
+"""Shrinking a finished forest: by a given lambda, or by one selected by out-of-bag loss."""
 
 from __future__ import annotations
 

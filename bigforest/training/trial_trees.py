@@ -1,4 +1,4 @@
-"""Small trees that are grown before a forest to choose among its options, and evaluated on out-of-bag rows.
+"""Small forests grown before the forest to select options by their out-of-bag error.
 
 All settings are tried on the same bags of some rows. An error is the difference between the prediction of a tree and
 the truth: of a number, or of the share of each class and 1 or 0. For a row out of the bags of two trees, the product of

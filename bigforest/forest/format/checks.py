@@ -1,4 +1,4 @@
-"""Nodes as a file has them, untrusted, become arrays that kernels may trust."""
+"""Untrusted nodes of a file, checked and converted to arrays that kernels may trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Parquet file of a forest: written whole or not at all, and checked before any of it is believed.
+"""One Parquet file of a forest: written completely or not at all, and checked before it is used.
 
 Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of the format),
 kind ("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve",

@@ -1,4 +1,4 @@
-"""The training targets in the leaves of a forest that predicts numbers, from which it predicts quantiles.
+"""The training targets in the leaves of a regression forest, for predicting quantiles.
 
 targets/values.parquet holds the different targets of the training table, targets/part-NNNNNNN.parquet for each leaf of
 some trees which of them are in it, and with what weight (schema.py TARGET_VALUES and LEAF_TARGETS).

@@ -1,4 +1,4 @@
-"""By what the leaves of a forest are shrunk, and how that was chosen: kept in run.parquet, and nowhere else."""
+"""The shrinkage of a forest and how it was selected: stored in run.parquet only."""
 
 from __future__ import annotations
 

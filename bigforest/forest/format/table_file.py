@@ -1,4 +1,4 @@
-"""A Parquet file that a command makes piece by piece: there whole or not at all, and known again as ours."""
+"""A Parquet file that a command writes piece by piece: complete or absent, and recognised as written by bigforest."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The trees of a forest in memory, ready to answer rows."""
+"""The trees of a forest in memory, ready for prediction."""

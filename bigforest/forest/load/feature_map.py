@@ -1,4 +1,4 @@
-"""Whether a table has the features of a forest, and where they are in it."""
+"""Whether a table has the features of a forest, and their positions in it."""
 
 from __future__ import annotations
 

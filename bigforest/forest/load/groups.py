@@ -1,4 +1,4 @@
-"""Trees loaded a group at a time: where each tree is, and what it takes in memory."""
+"""Trees loaded a group at a time: the position and the memory of each tree."""
 
 from __future__ import annotations
 

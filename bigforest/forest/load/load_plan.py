@@ -1,4 +1,4 @@
-"""Which trees go together, and with how many rows: the least time within a budget, and what it takes."""
+"""Which trees are loaded together, and for how many rows: the plan with the least time within a budget."""
 
 from __future__ import annotations
 

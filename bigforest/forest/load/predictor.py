@@ -1,4 +1,4 @@
-"""The trees of a forest ready to answer rows, from any number of threads."""
+"""The trees of a forest ready for prediction, from any number of threads."""
 
 from __future__ import annotations
 

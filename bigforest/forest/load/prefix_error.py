@@ -1,4 +1,4 @@
-"""How right a forest is after each of its trees."""
+"""The error of a forest by number of trees."""
 
 from __future__ import annotations
 

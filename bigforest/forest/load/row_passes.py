@@ -1,4 +1,4 @@
-"""Answers within a memory budget: rows a range at a time, each before the trees of one group after the other.
+"""Prediction within a memory budget: ranges of rows, each routed through one group of trees after the other.
 
 Votes are added in the order of the trees, so that groups and ranges change no bit of an answer.
 """

@@ -1,4 +1,4 @@
-"""How the votes of the trees become one answer per row, and how an answer is written."""
+"""How the votes of the trees become one prediction per row, and how predictions are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the leaves of trees cast, by any lambda: taken from the nodes when a tree is grown, in little room."""
+"""The ballots of the leaves for any lambda, computed from the nodes when a tree is grown, in bounded memory."""
 
 from __future__ import annotations
 
