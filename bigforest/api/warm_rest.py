@@ -119,7 +119,7 @@ def _trained(kind: str, table: pl.DataFrame, out: Path, **options: Any) -> Fores
 def _route(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
     """Send rows down the trees in every way: those kept from training, those read, and those read for a budget."""
     ways: list[dict[str, Any]] = [{}, {"coverage": 0.5}] if forest.config.bootstrap else [{}]
-    if forest.spec.target.task == "regression":
+    if forest.spec.target.is_regression:
         ways += [{"quantiles": [0.5]}, {"coverage": 0.5, "jackknife": True}]
     for opened in (forest, read_forest(forest.directory)):
         opened.predict(table, memory="100GB")
@@ -132,7 +132,7 @@ def _route(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
 
 def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
     """Make forests from the forest, and judge it."""
-    if forest.spec.target.task == "classification":
+    if not forest.spec.target.is_regression:
         for revise in (calibrate_forest, prune_forest):
             revise(forest.directory, table, folder / "revised", overwrite=True).predict(table)
         validate_forest(forest.directory, table)

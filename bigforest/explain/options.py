@@ -42,7 +42,7 @@ class ExplainOptions:
 
     def loss_for(self, spec: DataSpec) -> str:
         """The loss that permuting raises. Raises ConfigError."""
-        numbers = spec.target.task == "regression"
+        numbers = spec.target.is_regression
         if self.loss is None:
             return "mse" if numbers else "error"
         if numbers != (self.loss == "mse"):

@@ -108,7 +108,7 @@ class Contents:
     @property
     def is_regression(self) -> bool:
         """Whether numbers are predicted, not classes."""
-        return self.spec.target.task == "regression"
+        return self.spec.target.is_regression
 
     @property
     def nodes(self) -> pl.LazyFrame:

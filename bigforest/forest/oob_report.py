@@ -45,7 +45,7 @@ class OobReport:
         self._votes = (home, identity, holding) if has_votes else None
         directory = home / "oob"
         label = stored_labels(spec.target).type
-        numbers = spec.target.task == "regression"
+        numbers = spec.target.is_regression
         paths = oob_rows_files(home)
         columns = oob_rows(label, proba_names(spec.target))
         if numbers and has_spread(paths[0]):

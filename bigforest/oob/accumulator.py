@@ -80,11 +80,13 @@ def weight_share(store: Store) -> float:
 
 def error_unit(store: Store) -> float:
     """The factor of regression errors, so that the sum of their squares, with weights of mean 1 (weight_share), is a
-    whole number of 61 bits.
+    whole number of 61 bits; 1 of classes.
 
     Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded; of
     targets that are zero throughout, whose step is next to nothing, the largest one.
     """
+    if not store.spec.target.is_regression:
+        return 1.0
     steps = float(store.target.max()) - float(store.target.min()) or 1.0  # a constant target has no errors
     root = math.sqrt(2.0**61 / store.rows) / steps
     return min(math.ldexp(1.0, math.frexp(root)[1] - 1) / store.spec.target.step, 2.0**1023)

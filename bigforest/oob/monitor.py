@@ -17,7 +17,8 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.leaf_files import step_rows
-from bigforest.oob.pipeline import cut_groups, find_missing, loaded_sizes, unit_of
+from bigforest.oob.accumulator import error_unit
+from bigforest.oob.pipeline import cut_groups, find_missing, loaded_sizes
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows
 from bigforest.oob.report import error_curve
 from bigforest.oob.tally import TallyInputs, tally_further
@@ -84,7 +85,7 @@ class OobMonitor:
         executor = resources.executor(1)  # a task uses all threads of its process
         ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
         groups = cut_groups(files, len(lambdas), store, way)
-        work = TallyInputs(groups, lambdas, resources.workers, self._folder.path, unit_of(store))
+        work = TallyInputs(groups, lambdas, resources.workers, self._folder.path, error_unit(store))
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []
         for written, changes in executor.map(tally_further, tasks, (store, config, work)):

@@ -82,7 +82,7 @@ def write_oob(
         in_files = executor.remote or len(ranges) > 1
         groups, kept = cut_groups(files, len(tried), store, way), folder if in_files else None
         votes = read_tree_votes(directory, header_of(store.spec, config))
-        work = TallyInputs(groups, tried, resources.workers, kept, unit_of(store), votes)
+        work = TallyInputs(groups, tried, resources.workers, kept, error_unit(store), votes)
         advance = None if executor.remote else progress.advance
         found = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
         tallies: list[RangeTally] = []
@@ -167,7 +167,7 @@ def _ballot_bytes(files: Sequence[LeafFile], lambdas: int, store: Store) -> NDAr
 
 def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
     """Bytes of each entry while rows are routed through it, or while its ballots are converted."""
-    mixed = trees.nodes if trees.header.spec.target.task == "regression" else trees.mixed
+    mixed = trees.nodes if trees.header.spec.target.is_regression else trees.mixed
     ballots = loaded_bytes(trees.nodes, mixed, answer_width(trees.header.spec), lambdas)
     sizes: NDArray[np.int64] = np.maximum(trees.sizes(), ballots)
     return sizes
@@ -178,8 +178,3 @@ def cut_groups(files: Sequence[LeafFile], lambdas: int, store: Store, way: OobPl
     first = np.array([*(file.trees.start for file in files), files[-1].trees.stop], np.int64)
     groups = cut(_ballot_bytes(files, lambdas, store), first, way.group_bytes, int(first[-1]))
     return [list(files[own.start : own.stop]) for own in groups]
-
-
-def unit_of(store: Store) -> float:
-    """By what errors of numbers are multiplied before they are squared; 1 of classes."""
-    return error_unit(store) if store.spec.target.task == "regression" else 1.0

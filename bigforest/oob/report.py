@@ -69,9 +69,14 @@ class ReportPlan(NamedTuple):
 
 
 class RowSums(Protocol):
-    """What is said of rows together."""
+    """What is said of rows together.
+
+    curve   columns of the curve
+    shares  names of the columns of a row after the number of its trees
+    """
 
     curve: pa.Schema
+    shares: Sequence[str]
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Truth, prediction and shares, or spread, of the rows of a tally that begins with row `first`; adds them."""
@@ -129,9 +134,8 @@ def write_report_rows(
 ) -> RowSums:
     """Task: write a file of rows; gives what they come to."""
     spec = store.spec
-    shares = proba_names(spec.target) if spec.target.classes else [SPREAD]
-    schema = oob_rows(stored_labels(spec.target).type, shares)
-    judged: RowSums = _Numbers(store) if spec.target.task == "regression" else _Classes(store, config, plan.scores)
+    judged: RowSums = _Numbers(store) if spec.target.is_regression else _Classes(store, config, plan.scores)
+    schema = oob_rows(stored_labels(spec.target).type, judged.shares)
 
     def tables() -> Iterator[pa.Table]:
         for first, piece in _pieces(store, plan, tallies):
@@ -164,7 +168,7 @@ def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.fl
     """Error after each tree, nan while no row is out of bag, and how many rows are; arguments as in `write_report`."""
     change, reached, heard = np.cumsum(changes, axis=1)
     error = np.divide(change, heard, out=np.full(change.size, np.nan), where=reached > 0)
-    if store.spec.target.task == "regression":
+    if store.spec.target.is_regression:
         unit = error_unit(store)
         error = error / weight_share(store) / unit / unit  # the square of the unit might overflow
     return error, reached
@@ -184,6 +188,7 @@ class _Numbers:
     """The report for regression."""
 
     curve = NUMBER_CURVE
+    shares: Sequence[str] = (SPREAD,)
 
     def __init__(self, store: Store) -> None:
         total = None if store.spec.weight is None else store.spec.weight.total
@@ -217,6 +222,7 @@ class _Classes:
     curve = CURVE
 
     def __init__(self, store: Store, config: TrainConfig, scores: int) -> None:
+        self.shares: Sequence[str] = proba_names(store.spec.target)
         self._weighted = config.weighs_trees
         weight, classes = store.spec.weight, len(store.spec.target.classes)
         self._pairs = _Pairs(classes, 1.0 if weight is None else weight.step)

@@ -89,7 +89,7 @@ def _losses(
     votes = accumulator.votes.reshape(accumulator.voters.size, lambdas, -1)
     weight = row_weights(store, first, last)
     own = np.ones(used.size, np.int64) if weight is None else weight[used]
-    if store.spec.target.task == "regression":
+    if store.spec.target.is_regression:
         means = votes[used, :, 0] / accumulator.voters[used, None]
         errors = (means - true_values(store, first, last)[used, None]) * unit
         losses = errors * errors * (own * weight_share(store))[:, None]
@@ -152,6 +152,6 @@ def _chosen(losses: NDArray[np.int64], squares: NDArray[np.object_]) -> int:
 
 def _mean(whole: int, weight: int, store: Store, unit: float) -> float:
     """The mean loss of rows of this weight, from its whole number."""
-    if store.spec.target.task == "classification":
+    if not store.spec.target.is_regression:
         return whole / (_STEPS / _total(store)) / weight
     return whole / weight_share(store) / unit / unit / weight

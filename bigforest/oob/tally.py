@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.oob_rows import ROWS_OF_FILE
 from bigforest.forest.votes.ballots import leaf_values
-from bigforest.forest.votes.leaf_files import LeafFile, leaf_chunk_rows, step_rows
+from bigforest.forest.votes.leaf_files import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
 from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.oob.accumulator import (
     OobAccumulator,
@@ -162,8 +162,8 @@ def _add_up(
 
     for group in work.groups:
         casts = _casts(group, work, store, config)
-        parts = [accumulator.part(own.start * chunk - begin, own.stop * chunk - begin) for own in pieces]
-        tasks = [(store, config, casts, part, work.unit, own) for part, own in zip(parts, pieces, strict=True)]
+        parts = [accumulator.part(piece.start * chunk - begin, piece.stop * chunk - begin) for piece in pieces]
+        tasks = [(store, config, work, casts, part, piece) for part, piece in zip(parts, pieces, strict=True)]
         run_on_threads(_add_chunks, tasks, workers=work.workers, on_result=collect)
         if advance is not None:
             advance(sum(len(cast.file.trees) for cast in casts))
@@ -182,7 +182,7 @@ def _casts(files: Sequence[LeafFile], work: TallyInputs, store: Store, config: T
 def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) -> _Cast:
     ballots = file.ballots(store.spec)
     target, grown = store.spec.target, None
-    if target.task == "regression":
+    if target.is_regression:
         grown = _Grown(ballots.ballot, ballots.mixed[:, 0] - target.offset)
     if not work.amounts:
         return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, config.vote), grown)
@@ -205,35 +205,34 @@ def _torn(file: LeafFile) -> FormatError:
 
 
 def _add_chunks(
-    store: Store, config: TrainConfig, casts: Sequence[_Cast], accumulator: OobAccumulator, unit: float, chunks: range
+    store: Store,
+    config: TrainConfig,
+    work: TallyInputs,
+    casts: Sequence[_Cast],
+    accumulator: OobAccumulator,
+    chunks: range,
 ) -> NDArray[np.int64]:
     """Add the votes on the rows of some chunks, whose tally this is; the changes as in JudgedRange."""
-    chunk = leaf_chunk_rows(answer_width(store.spec))
-    regression = store.spec.target.task == "regression"
-    lambdas = (accumulator.votes if regression else accumulator.prediction).shape[1]
-    changes = np.zeros((lambdas + 2, config.trees), np.int64)
+    rows = leaf_chunk_rows(answer_width(store.spec))
+    changes = np.zeros((work.lambdas + 2, config.trees), np.int64)
     for cast in casts:
+        trees = range(cast.file.trees.start, min(cast.file.trees.stop, config.trees))
         with cast.file.reading() as file:
-            for number in chunks:
-                at = (number - chunks.start) * chunk
-                here = accumulator.part(at, at + chunk)
-                first = number * chunk
-                _add_chunk(store, config, cast, file, number, here, first, unit, changes)
+            for chunk in chunks:
+                found, begin = cast.file.chunk(file, chunk), (chunk - chunks.start) * rows
+                piece = accumulator.part(begin, begin + rows)
+                change = _add_chunk(store, work, cast, found, piece, chunk * rows, len(trees))
+                changes[:, trees.start : trees.stop] += change
     return changes
 
 
 def _add_chunk(
-    store: Store,
-    config: TrainConfig,
-    cast: _Cast,
-    file: Any,
-    number: int,
-    here: OobAccumulator,
-    first: int,
-    unit: float,
-    changes: NDArray[np.int64],
-) -> None:
-    """Add the votes on the rows of a chunk, which begin with row `first`, to their tally and the changes."""
+    store: Store, work: TallyInputs, cast: _Cast, found: LeafChunk, tally: OobAccumulator, first: int, trees: int
+) -> NDArray[np.int64]:
+    """Add the votes of the first `trees` trees of a file on the rows of a chunk, which begin with row `first`.
+
+    Returns by how much each tree changed what JudgedRange says.
+    """
     from bigforest.kernels.predict.accumulate import Votes
     from bigforest.kernels.predict.tally import (
         ClassVotes,
@@ -245,22 +244,18 @@ def _add_chunk(
         add_spread,
     )
 
-    trees = range(cast.file.trees.start, min(cast.file.trees.stop, config.trees))
-    found = cast.file.chunk(file, number)
-    ends = np.cumsum(found.counts, dtype=np.int64)[: len(trees)]
+    ends = np.cumsum(found.counts, dtype=np.int64)[:trees]
     leaves = FoundLeaves(found.rows, found.leaves, ends, cast.first, cast.ballot)
-    change = np.zeros((len(changes), len(trees)), np.int64)
-    last = first + here.voters.size
+    change = np.zeros((work.lambdas + 2, trees), np.int64)
+    last = first + tally.voters.size
     weight = row_weights(store, first, last)
-    votes = OobVotes(Votes(cast.mixed, here.votes), here.voters, change[-2], change[-1], weight)
-    if store.spec.target.task == "regression":
-        numbers = NumberVotes(votes, true_values(store, first, last), unit, weight_share(store), change[:-2])
-        assert cast.grown is not None
-        sound = add_numbers(leaves, numbers) and add_spread(
-            leaves._replace(ballot=cast.grown.ballot), cast.grown.value, here.spread
-        )
+    votes = OobVotes(Votes(cast.mixed, tally.votes), tally.voters, change[-2], change[-1], weight)
+    if cast.grown is None:
+        sound = add_classes(leaves, ClassVotes(votes, store.labels(first, last), tally.prediction, change[:-2]))
     else:
-        sound = add_classes(leaves, ClassVotes(votes, store.labels(first, last), here.prediction, change[:-2]))
-    changes[:, trees.start : trees.stop] += change
+        numbers = NumberVotes(votes, true_values(store, first, last), work.unit, weight_share(store), change[:-2])
+        as_grown = leaves._replace(ballot=cast.grown.ballot)
+        sound = add_numbers(leaves, numbers) and add_spread(as_grown, cast.grown.value, tally.spread)
     if not sound:
         raise _torn(cast.file)
+    return change

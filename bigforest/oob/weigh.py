@@ -114,7 +114,7 @@ def _move_leaves(
             continue
         own = slice(*starts[[trees.start - part.start, trees.stop - part.start]].tolist())
         feature = np.where(leaf[own], LEAF, 0).astype(np.int32)
-        numbers = store.spec.target.task == "regression"
+        numbers = store.spec.target.is_regression
         first = starts[trees.start - part.start : trees.stop - part.start + 1] - own.start
         counts = held[own, : 0 if numbers else width].astype(np.uint64)
         value = described.value[own] if numbers else None
@@ -129,7 +129,7 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
     from bigforest.kernels.predict.accumulate import Weighed, weigh_classes, weigh_numbers
 
     store, tree = sampler.store, group.trees[own]
-    kernel: Any = weigh_numbers if store.spec.target.task == "regression" else weigh_classes
+    kernel: Any = weigh_numbers if store.spec.target.is_regression else weigh_classes
     root = group.packed.roots[own : own + 1]
     total = 0.0
     for block in range(block_count(store.rows)):
@@ -184,7 +184,7 @@ def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, h
     starts = np.append(group.packed.roots, nodes).astype(np.int64)
     add_up(starts, np.where(leaf, LEAF, 0).astype(np.int32), right, held)
     weight, value, gain = np.empty(nodes, np.uint64), np.empty(nodes), np.empty(nodes)
-    if spec.target.task == "regression":
+    if spec.target.is_regression:
         describe_numbers(starts, leaf, right, held, np.zeros((1, PARTS), np.int64), weight, value, gain)
         gain *= spec.target.step
         gain *= spec.target.step
@@ -208,7 +208,7 @@ def _pieces(path: Path, store: Store, found: _Described, held: NDArray[np.int64]
             "gain": arrow_array(found.gain[here], mask=found.leaf[here]),
             "default_left": _larger_left(table, store, found, here),
         }
-        if store.spec.target.task == "regression":
+        if store.spec.target.is_regression:
             columns["value"] = arrow_array(found.value[here])
         else:
             kind = table.schema.field("counts").type

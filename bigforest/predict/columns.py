@@ -50,7 +50,7 @@ def _width(dtype: Any) -> int:
 
 def check_proba(spec: DataSpec, proba: bool) -> None:
     """Raise ConfigError where there are no classes to give probabilities of."""
-    if proba and spec.target.task == "regression":
+    if proba and spec.target.is_regression:
         raise ConfigError(f"{spec.target.name!r} is a regression target, which has no class probabilities; use predict")
 
 
@@ -69,7 +69,7 @@ def answer_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, pl.Da
 
 def no_answers(spec: DataSpec, rule: VoteRule) -> Answers:
     """The answers to no rows."""
-    value = np.empty(0) if spec.target.task == "regression" else None
+    value = np.empty(0) if spec.target.is_regression else None
     shares, quantiles = np.empty((0, len(spec.target.classes))), np.empty((0, len(rule.quantiles)))
     return Answers(np.empty(0, np.int32), shares, value, quantiles, value)
 

@@ -111,7 +111,7 @@ def new_score(
 ) -> Score | NumberScore:
     """The same with weights that are known."""
     active = usable and spec.target.name in source.schema
-    return (NumberScore if spec.target.task == "regression" else Score)(spec, active, weights)
+    return (NumberScore if spec.target.is_regression else Score)(spec, active, weights)
 
 
 class Score:

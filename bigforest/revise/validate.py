@@ -149,7 +149,7 @@ def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
     Raises ConfigError for regression; DataError unless the table has all features, and labels that the
     forest knows.
     """
-    if spec.target.task == "regression":
+    if spec.target.is_regression:
         raise ConfigError(
             f"this is a regression forest for {spec.target.name!r}, and validation curves are for classification; "
             "use predict for R2, MSE and MAE"

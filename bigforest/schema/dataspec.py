@@ -89,6 +89,11 @@ class TargetSpec:
     exact: bool = True
     categories: tuple[str, ...] = ()
 
+    @property
+    def is_regression(self) -> bool:
+        """Whether the targets are numbers, which have no classes."""
+        return self.task == "regression"
+
     def values(self, numbers: Any) -> Any:
         """The targets of whole numbers."""
         return self.offset + numbers * self.step
@@ -257,7 +262,7 @@ def _sound_target(target: TargetSpec) -> bool:
     finite_scale = all(isinstance(number, float) and math.isfinite(number) for number in scale)
     if not finite_scale or not isinstance(target.exact, bool):
         return False
-    if target.task == "regression":
+    if target.is_regression:
         return not classes and target.step > 0.0 and math.frexp(target.step)[0] == 0.5
     return (
         scale == (0.0, 1.0)

@@ -34,7 +34,7 @@ _DAY = 86_400
 
 def label_type(target: TargetSpec) -> pl.DataType:
     """The Polars type of predictions. Raises FormatError when the dataspec names none that its classes fit."""
-    if target.task == "regression":
+    if target.is_regression:
         return pl.Float64()
     classes = list(target.classes)
     try:

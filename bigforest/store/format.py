@@ -174,7 +174,7 @@ def is_store(path: Path) -> bool:
 
 def target_span(spec: DataSpec) -> tuple[int, int]:
     """The smallest and the largest target that a store may hold."""
-    if spec.target.task == "classification":
+    if not spec.target.is_regression:
         return 0, len(spec.target.classes) - 1
     most = max_number(spec.rows, weighted=spec.weight is not None)
     return -most, most

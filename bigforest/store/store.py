@@ -316,7 +316,7 @@ class Store:
             extras=Extras(
                 odd=odd,
                 category=max((feature.codes for feature in features if feature.kind == "category"), default=0),
-                regression=self.spec.target.task == "regression",
+                regression=self.spec.target.is_regression,
                 weighted=self.spec.weight is not None,
             ),
         )

@@ -173,7 +173,7 @@ def _features(
 
 def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
     """Counts of classes, or values and no counts."""
-    if spec.target.task == "regression":
+    if spec.target.is_regression:
         require(counts.null_count == len(counts), "counts must be null where numbers are predicted")
         require(value.null_count == 0, "a node has no value")
         values = _numbers(value)

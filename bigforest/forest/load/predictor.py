@@ -175,7 +175,7 @@ class Predictor(NamedTuple):
         threads. Raises DataError where a value is missing and some splits are on projections.
         """
         count, target = rows.rows, self.spec.target
-        if target.task == "regression":
+        if target.is_regression:
             wanted = len(self.rule.quantiles)
             quantiles = np.empty((count, wanted)) if wanted else None
             spread = None if self.grown is None else np.empty(count)

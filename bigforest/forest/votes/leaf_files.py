@@ -236,7 +236,7 @@ def _about(trees: range, rows: int, classes: int) -> dict[str, int]:
 
 def _ballot_types(spec: DataSpec) -> dict[str, str]:
     whole = "<u8" if spec.wide_weights else "<u4"
-    kind = "<f8" if spec.target.task == "regression" else whole
+    kind = "<f8" if spec.target.is_regression else whole
     return {"first": "<i8", "ballot": "<u4", "weight": whole, "mixed": kind}
 
 

@@ -182,7 +182,7 @@ class SplitKeeper:
         self._directory, self._folder, self._part = directory, folder, part
         self._wide, self._classes = spec.wide_weights, max(1, len(spec.target.classes))
         whole = "<u8" if spec.wide_weights else "<u4"
-        types = {"ballot": "<u4", "weight": whole, "mixed": "<f8" if spec.target.task == "regression" else whole}
+        types = {"ballot": "<u4", "weight": whole, "mixed": "<f8" if spec.target.is_regression else whole}
         # A name per attempt: it is removed before the task has ended, and another attempt may not have read its own.
         self._cast = _Appending(folder, f"cast-{part.start}-{secrets.token_hex(8)}", types)
         self._first: list[NDArray[np.int64]] = []
