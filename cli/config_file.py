@@ -20,17 +20,17 @@ FROM_FILE = "bigforest.config_file"
 
 def _read(context: typer.Context, file: str | None) -> str | None:
     """Make the options in the file the defaults of the command."""
-    place = DEFAULT if file is None and DEFAULT.is_file() else file
-    if place is None or context.resilient_parsing:
+    path = DEFAULT if file is None and DEFAULT.is_file() else file
+    if path is None or context.resilient_parsing:
         return file
     try:
-        given = tomllib.loads(Path(place).read_text(encoding="utf-8"))
+        given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise typer.BadParameter(f"{place}: there is no such file; check the path") from error
+        raise typer.BadParameter(f"{path}: there is no such file; check the path") from error
     except OSError as error:
-        raise typer.BadParameter(f"{place} cannot be read: {error.strerror}; give a TOML file") from error
+        raise typer.BadParameter(f"{path} cannot be read: {error.strerror}; give a TOML file") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise typer.BadParameter(f"{place} cannot be read as TOML: {error}") from error
+        raise typer.BadParameter(f"{path} cannot be read as TOML: {error}") from error
     known = {parameter.name for parameter in context.command.params} - {"config_file", "help", "data"}
     found = {}
     for name, value in given.items():
@@ -38,10 +38,10 @@ def _read(context: typer.Context, file: str | None) -> str | None:
         if option not in known:
             near = difflib.get_close_matches(option, sorted(filter(None, known)), n=2)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise typer.BadParameter(f"{place}: {context.command.name} has no option {name!r}{hint}")
+            raise typer.BadParameter(f"{path}: {context.command.name} has no option {name!r}{hint}")
         found[option] = json.dumps(value) if isinstance(value, dict) else value
     context.default_map = found
-    context.meta[FROM_FILE] = place
+    context.meta[FROM_FILE] = path
     return file
 
 

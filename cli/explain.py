@@ -157,19 +157,19 @@ def explain(
         show(plan_facts(planned), draw_parts, json=json)
         raise typer.Exit(0 if planned.fits else 1)
     begin = perf_counter()
-    place = out if out is not None else f"{Path(forest).name.removesuffix('.forest')}.explanation"
+    output = out if out is not None else f"{Path(forest).name.removesuffix('.forest')}.explanation"
     with running(scheduler, quiet=quiet) as (client, listener):
         found = bigforest.explain_forest(
             forest,
             data,
-            place,
+            output,
             **asked,
             overwrite=overwrite,
             listener=listener,
             scheduler=client,
         )
     tables = {name: _rows(found, name) for name in found.tables}
-    facts = {"forest": forest, "out": place, "tables": tables, "seconds": perf_counter() - begin, **listener.facts}
+    facts = {"forest": forest, "out": output, "tables": tables, "seconds": perf_counter() - begin, **listener.facts}
     shown = {
         name: _head(found, name) for name in ("importance", "unbiased", "permutation", "strength") if name in found
     }

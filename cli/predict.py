@@ -105,13 +105,13 @@ def predict(
 
     from .show import show
 
-    place = out if out is not None else str(default_output(data, ".predictions.parquet"))
-    if place == STREAM and json:
+    output = out if out is not None else str(default_output(data, ".predictions.parquet"))
+    if output == STREAM and json:
         raise typer.BadParameter("predictions and --json cannot both go to standard output; give a file as --out")
     shares: list[Any] = [] if quantiles is None else quantiles.split(",")
     begin = perf_counter()
     with (
-        output_at(place, scratch) as written,
+        output_at(output, scratch) as written,
         running(scheduler, quiet=quiet) as (client, ledger),
     ):
         done = bigforest.predict_file(
@@ -135,8 +135,8 @@ def predict(
             listener=ledger,
             scheduler=client,
         )
-    facts = {"predictions": str(place), **asdict(done), "seconds": perf_counter() - begin, **ledger.facts}
-    show(facts, _draw, json=json, quiet=quiet or place == STREAM)
+    facts = {"predictions": str(output), **asdict(done), "seconds": perf_counter() - begin, **ledger.facts}
+    show(facts, _draw, json=json, quiet=quiet or output == STREAM)
 
 
 def _draw(console: Console, facts: Facts) -> None:

@@ -62,7 +62,7 @@ def simulate(
     from .progress import showing_progress
     from .show import show
 
-    place = out if out is not None else f"{kind}.parquet"
+    output = out if out is not None else f"{kind}.parquet"
     begin = perf_counter()
     with showing_progress(quiet=quiet) as listener:
         table = bigforest.simulate(
@@ -77,14 +77,14 @@ def simulate(
             truth=truth,
             sample=sample,
             seed=seed,
-            out=place,
+            out=output,
             overwrite=overwrite,
             listener=listener,
         )
     names = table.collect_schema().names()
     bayes = bigforest.bayes_error(kind, dims=dims, noise=noise, seed=seed)
     facts = {
-        "out": place,
+        "out": output,
         "rows": rows + outliers,
         "dims": len(names) - 1 - truth,
         "bayes": None if bayes is None else asdict(bayes),

@@ -94,7 +94,7 @@ def compare(
     race = Race(job, candidates, metric, parse_duration(budget))
     resources = resources_of(threads, scratch, memory)
     holding = TemporaryFolder(resources.scratch) if out is None else None
-    place = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
-    with watching(listener) as heard, crew_of(scheduler, resources, place, heard, beside=True) as resources:
-        found = run_race(race, place, resources, heard, overwrite=overwrite)
+    folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
+    with watching(listener) as heard, crew_of(scheduler, resources, folder, heard, beside=True) as resources:
+        found = run_race(race, folder, resources, heard, overwrite=overwrite)
     return found if holding is None else Comparison(found.path, holding)

@@ -324,16 +324,16 @@ def train(
         raise ConfigError("no table to train on; give data, or the forest to resume")
     if tune is not None and (resume is not None or validate is not None):
         raise ConfigError("tune compares new forests, so there is nothing to resume or validate; drop one of them")
-    place = out if resume is None else named_output(resume)
+    output = out if resume is None else named_output(resume)
     resources = resources_of(threads, scratch, memory)
     with (
         watching(listener) as listener,
-        crew_of(scheduler, resources, None if place is None else as_path(place), listener) as resources,
+        crew_of(scheduler, resources, None if output is None else as_path(output), listener) as resources,
     ):
         if tune is not None:
             from bigforest.race.tune import tuned_forest
 
-            return tuned_forest(job, tune, place, resources, listener, overwrite=overwrite)
+            return tuned_forest(job, tune, output, resources, listener, overwrite=overwrite)
         if resume is not None:
             return resume_run(named_output(resume), job, resources, Clock(listener))
         if out is None:
@@ -413,13 +413,13 @@ def encode_store(
     with (
         watching(listener) as listener,
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
-        staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as place,
+        staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as work,
     ):
         encode(
             open_source(data, scratch=work, memory=resources.memory),
             target,
-            place,
+            folder,
             config=config,
             exclude=column_names(exclude, "exclude"),
             resources=resources,
@@ -643,6 +643,6 @@ def default_output(data: str | Path, suffix: str) -> Path:
 
     Raises DataError if nothing exists at `data`.
     """
-    place = as_path(data)
-    name = place.resolve().name.removesuffix(".store") if is_store(place) else find_files(data)[0]
+    path = as_path(data)
+    name = path.resolve().name.removesuffix(".store") if is_store(path) else find_files(data)[0]
     return Path(name + suffix)

@@ -229,11 +229,11 @@ def stop(run: RunNumber) -> int:
 
 def look(path: str, content: str, answer: str) -> str:
     """Whether the file `path` holds `content` here, and a file beside it can be written: "", or what is wrong."""
-    place = as_path(path)
+    file = as_path(path)
     try:
-        if place.read_text(encoding="utf-8") != content:
+        if file.read_text(encoding="utf-8") != content:
             return "another folder has this name there"
-        place.with_name(f"{answer}-{_unique()}").write_text(content, encoding="utf-8")
+        file.with_name(f"{answer}-{_unique()}").write_text(content, encoding="utf-8")
     except OSError as error:
         return error.strerror or str(error)
     return ""

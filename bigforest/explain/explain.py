@@ -137,15 +137,15 @@ def _explained(
 ) -> Explanation:
     """Make the parts, one after the other, if there is enough memory for all."""
     holding = TemporaryFolder(resources.scratch) if out is None else None
-    place = out if holding is None else holding.path / "explanation"
-    assert place is not None
+    home = out if holding is None else holding.path / "explanation"
+    assert home is not None
     with (
-        crew_of(scheduler, resources, Path(place), listener, beside=True) as resources,
+        crew_of(scheduler, resources, Path(home), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
         naming_full_disk(Path(place)),
     ):
         source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
-        folder = ExplanationFolder(place, *_made_of(forest, source), overwrite=overwrite)
+        folder = ExplanationFolder(home, *_made_of(forest, source), overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         try:
             plans = plan_parts(job)

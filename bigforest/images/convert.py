@@ -122,13 +122,13 @@ class ImageFeatures:
 def open_images(source: Any, *, labels: Any, column: str | None, target: str | None, scratch: Path) -> ImageSet:
     """The images a user hands over; arguments and errors as in `bigforest.images_to_features`."""
     if isinstance(source, str | Path):
-        place = Path(source)
-        if place.is_dir() and not _has_tables(place):
+        path = Path(source)
+        if path.is_dir() and not _has_tables(path):
             _refuse({"labels": labels, "column": column, "target": target}, "a folder of images")
-            return folder_images(place)
-        if place.is_file() and place.suffix.lower() not in KINDS:
+            return folder_images(path)
+        if path.is_file() and path.suffix.lower() not in KINDS:
             _refuse({"column": column, "target": target}, "an IDX file")
-            return idx_images(place, labels_beside(place) if labels is None else Path(labels))
+            return idx_images(path, labels_beside(path) if labels is None else Path(labels))
     pair = source if isinstance(source, tuple) and len(source) == 2 else (source, None)
     if isinstance(pair[0], np.ndarray):
         _refuse({"labels": labels, "column": column, "target": target}, "an array of images")

@@ -82,9 +82,9 @@ def decoded(entries: Iterable[Entry], label: pl.DataType | None, most: int, pixe
 def _files(folder: Path) -> list[Path]:
     """All image files below a folder, sorted by path."""
     found: list[Path] = []
-    for place, folders, files in os.walk(folder):
+    for path, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name[0] != "."]
-        found.extend(file for name in files if _is_image(file := Path(place, name)))
+        found.extend(file for name in files if _is_image(file := Path(path, name)))
     return sorted(found)
 
 

@@ -100,7 +100,7 @@ def write_predictions(
     return score.result(source.rows)
 
 
-def _write_parquet(tables: Iterator[pa.Table], place: Path, advance: Callable[[int], None]) -> None:
+def _write_parquet(tables: Iterator[pa.Table], path: Path, advance: Callable[[int], None]) -> None:
     import pyarrow.parquet as pq
 
     mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
@@ -108,7 +108,7 @@ def _write_parquet(tables: Iterator[pa.Table], place: Path, advance: Callable[[i
     try:
         for answered in tables:
             writer = writer or pq.ParquetWriter(
-                place, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
+                path, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
             )
             writer.write_table(answered)
             advance(answered.num_rows)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 TEXT = (".csv", ".tsv", ".ndjson", ".jsonl")
 
 
-def write_text(tables: Iterator[pa.Table], place: Path, advance: Callable[[int], None]) -> None:
+def write_text(tables: Iterator[pa.Table], path: Path, advance: Callable[[int], None]) -> None:
     """Write tables one after the other into a file of the kind that its name says; `advance` is told of their rows."""
-    suffix = place.suffix.lower()
-    with place.open("wb") as file:
+    suffix = path.suffix.lower()
+    with path.open("wb") as file:
         for number, table in enumerate(tables):
             frame = pl.DataFrame(pl.from_arrow(table))
             nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]

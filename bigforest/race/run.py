@@ -147,11 +147,11 @@ def _begin(race: Race, out: Path, resources: Resources, listener: Listener) -> t
     else:
         if known is None and kept.exists():
             remove(kept)
-        place = kept if known is None else out / f"again-{_STORE}"
-        store, _ = make_store(job, place, out, resources, clock)
-        if known is not None and place.exists():
+        path = kept if known is None else out / f"again-{_STORE}"
+        store, _ = make_store(job, path, out, resources, clock)
+        if known is not None and path.exists():
             same = store.fingerprint == known.fingerprint
-            remove(place)
+            remove(path)
             store = Store.open(kept) if same and is_store(kept) else store
     if known is not None and store.fingerprint != known.fingerprint:
         raise DataError(f"the table is not the one that {out} compares candidates on: columns or values differ")
@@ -294,15 +294,15 @@ def _grown(
 ) -> RowScores:
     """The scores of a candidate after this number of trees, which are added to those that it has."""
     (out / _FORESTS).mkdir(exist_ok=True)
-    place = _forest_of(out, candidate.name)
+    folder = _forest_of(out, candidate.name)
     options = {**state.options, **candidate.options, "trees": trees}
     job = TrainingJob(store, None, (), options)
     clock = Clock(listener)
-    if not is_forest(place) and not is_unfinished(place):
-        train_new(job, place, resources, clock, overwrite=False)
-    elif not is_forest(place) or read_forest(place).trees < trees:
-        resume(place, job, resources, clock)
-    forest = read_forest(place)
+    if not is_forest(folder) and not is_unfinished(folder):
+        train_new(job, folder, resources, clock, overwrite=False)
+    elif not is_forest(folder) or read_forest(folder).trees < trees:
+        resume(folder, job, resources, clock)
+    forest = read_forest(folder)
     state.grown[candidate.name] = forest.trees
     state.size[candidate.name] = sum(path.stat().st_size for path in forest.part_files)
     return row_scores(forest, state.metric)
@@ -329,17 +329,17 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
     remove(out / _FORESTS)
 
 
-def name_table(place: Path, data: str | None, exclude: Iterable[str]) -> None:
-    """Record in the forest in `place` the table of the comparison as its training table, as `train` does.
+def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> None:
+    """Record in the forest in `directory` the table of the comparison as its training table, as `train` does.
 
     data  path of the table; None for one in memory.
     """
-    forest = read_forest(place)
+    forest = read_forest(directory)
     if forest.origin is None:
         return
     origin = replace(forest.origin, data=data, exclude=tuple(exclude))
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
-    write_run(place, seconds, forest.run["threads"][0], forest.spec, forest.config, origin, forest.shrinkage)
+    write_run(directory, seconds, forest.run["threads"][0], forest.spec, forest.config, origin, forest.shrinkage)
 
 
 def _forest_of(out: Path, name: str) -> Path:
@@ -348,8 +348,8 @@ def _forest_of(out: Path, name: str) -> Path:
 
 def _discard(out: Path, name: str) -> None:
     """Remove the forest of a candidate that has retired."""
-    place = _forest_of(out, name)
-    for folder in (place, place.with_name(place.name + UNFINISHED)):
+    forest = _forest_of(out, name)
+    for folder in (forest, forest.with_name(forest.name + UNFINISHED)):
         if folder.is_dir():
             remove(folder)
 

@@ -144,23 +144,23 @@ def find_files(path: str | Path) -> tuple[str, list[Path]]:
 
 
 def _files_of(path: str | Path) -> tuple[str, list[Path]]:
-    place = as_path(path)
+    location = as_path(path)
     known = ", ".join(KINDS)
-    if place.is_dir():
-        ours = known_folder(place)
+    if location.is_dir():
+        ours = known_folder(location)
         if ours is not None:
             raise DataError(f"{path} is {ours}, not a table; {_MEANT[ours]}")
-        files, partitions = _tables_in(place), _partitioned(place)
+        files, partitions = _tables_in(location), _partitioned(location)
         if files and partitions:
             raise DataError(f"{path}: there are tables in it and in {partitions[0].parent}; give the one or the other")
         files = files or partitions
         if not files:
             raise DataError(f"{path}: the folder has no table files ({known}); check the path")
-        return place.resolve().name, files
-    if place.is_file():
-        files, name = [place], place.stem
+        return location.resolve().name, files
+    if location.is_file():
+        files, name = [location], location.stem
     elif glob.has_magic(str(path)):
-        files, name = expanded(path), _plain_parent(place)
+        files, name = expanded(path), _plain_parent(location)
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
     else:

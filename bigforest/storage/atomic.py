@@ -62,47 +62,47 @@ def staged(
     that it may have. All checks happen before the block.
     Raises OutputExistsError or ConfigError when `out` cannot be used or a disk is full.
     """
-    place = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours, may_end=may_end)
-    if is_remote(place):
-        with local_workdir(place) as folder:
-            yield folder / place.name
-            _check_free(out, place, overwrite=overwrite)
-            install(folder / place.name, place, folder)
+    path = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours, may_end=may_end)
+    if is_remote(path):
+        with local_workdir(path) as folder:
+            yield folder / path.name
+            _check_free(out, path, overwrite=overwrite)
+            install(folder / path.name, path, folder)
         return
     try:
-        workspace = hold(place.parent, _hidden(place))
+        workspace = hold(path.parent, _hidden(path))
     except OSError as error:
         raise ConfigError(f"cannot write to {Path(out).parent}: {error.strerror}; choose another output") from error
     try:
-        made = workspace.path / "new" / place.name
-        with naming_full_disk(place.parent):
+        made = workspace.path / "new" / path.name
+        with naming_full_disk(path.parent):
             made.parent.mkdir()
             yield made
-            _check_free(out, place, overwrite=overwrite)
+            _check_free(out, path, overwrite=overwrite)
             sync_all(made)
-            install(made, place, workspace.path / _REPLACED)
+            install(made, path, workspace.path / _REPLACED)
     finally:
         workspace.remove()
 
 
-def _hidden(place: Path) -> str:
+def _hidden(path: Path) -> str:
     """What the names of the hidden folders begin with in which the output is made."""
-    return f".{place.name}."
+    return f".{path.name}."
 
 
-def _sweep_beside(place: Path) -> None:
+def _sweep_beside(path: Path) -> None:
     """Remove what killed processes left next to an output, and restore an output that they were replacing."""
 
     def put_back(folder: Path) -> None:
-        if is_there(folder / _REPLACED) and not is_there(place):
-            (folder / _REPLACED).rename(place)
+        if is_there(folder / _REPLACED) and not is_there(path):
+            (folder / _REPLACED).rename(path)
 
-    if not is_remote(place):
-        sweep(place.parent, _hidden(place), put_back)
+    if not is_remote(path):
+        sweep(path.parent, _hidden(path), put_back)
 
 
-def _check_free(out: str | Path, place: Path, *, overwrite: bool) -> None:
-    if not overwrite and is_there(place):
+def _check_free(out: str | Path, path: Path, *, overwrite: bool) -> None:
+    if not overwrite and is_there(path):
         raise OutputExistsError(f"{out} was created by another process during the run; choose another output")
 
 
@@ -127,24 +127,24 @@ def check_output(
         what = f"{out} has the name of another kind of file than a bigforest {kind}"
         raise ConfigError(f"{what}; drop {out.suffix}{instead}")
     try:
-        place = out.resolve()
-        if place.is_symlink():  # from Python 3.13 on, resolving takes links in a circle for a path
+        path = out.resolve()
+        if path.is_symlink():  # from Python 3.13 on, resolving takes links in a circle for a path
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        _sweep_beside(place)
-        taken = place.exists()
+        _sweep_beside(path)
+        taken = path.exists()
     except (OSError, RuntimeError) as error:  # a name too long, a folder we may not enter, links in a circle
         raise ConfigError(f"{out} cannot be written ({reason(error)}); choose another output") from error
-    if not is_folder(place.parent):
-        folder = place.parent if out.is_symlink() else out.parent
+    if not is_folder(path.parent):
+        folder = path.parent if out.is_symlink() else out.parent
         raise ConfigError(f"the folder {folder} of the output {out.name} does not exist; create it first")
     if taken:
         if not overwrite:
             raise OutputExistsError(f"{out} already exists; choose another output, or replace it with overwrite")
-        if not is_ours(place):
+        if not is_ours(path):
             raise OutputExistsError(
                 f"{out} exists and is not a bigforest {kind}, so it is not overwritten; choose another output"
             )
-    return place
+    return path
 
 
 @contextmanager
@@ -205,51 +205,51 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def set_aside(place: Path) -> Iterator[None]:
-    """Keep what is at a place in a hidden folder next to it while the block makes another there.
+def set_aside(path: Path) -> Iterator[None]:
+    """Keep what is at a path in a hidden folder next to it while the block makes another there.
 
     It is put back when the block fails, and else removed.
     """
-    workspace = hold(place.parent, _hidden(place))
+    workspace = hold(path.parent, _hidden(path))
     aside = workspace.path / _REPLACED
     try:
-        place.rename(aside)
+        path.rename(aside)
         try:
             yield
         except BaseException:
-            remove_tree(place)
-            aside.rename(place)
+            remove_tree(path)
+            aside.rename(path)
             raise
     finally:
         workspace.remove()
 
 
-def install(made: Path, place: Path, aside: Path) -> None:
-    """Rename `made`, whose files are on the disk, to `place`, for good.
+def install(made: Path, path: Path, aside: Path) -> None:
+    """Rename `made`, whose files are on the disk, to `path`, for good.
 
     What was there is moved aside first, and back if the renaming fails. An object store knows no renaming: there a
     folder is removed first and the new one put, file by file, the one it is known by last.
     """
-    if is_remote(place):
-        if place.is_dir():
-            remove_folder(place)
-        copy(made, place)
+    if is_remote(path):
+        if path.is_dir():
+            remove_folder(path)
+        copy(made, path)
         return
-    if not place.exists():
-        made.rename(place)
+    if not path.exists():
+        made.rename(path)
     else:
-        place.rename(aside)
+        path.rename(aside)
         try:
-            made.rename(place)
+            made.rename(path)
         except OSError:
-            aside.rename(place)
+            aside.rename(path)
             raise
-    sync(place.parent)
+    sync(path.parent)
 
 
-def is_there(place: Path) -> bool:
-    """Whether there is something at a place, also a broken link."""
-    return place.exists() or (not is_remote(place) and place.is_symlink())
+def is_there(path: Path) -> bool:
+    """Whether there is something at a path, also a broken link."""
+    return path.exists() or (not is_remote(path) and path.is_symlink())
 
 
 def sync(path: Path) -> None:

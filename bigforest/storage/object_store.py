@@ -138,9 +138,9 @@ class ObjectPath(PosixPath):
             file.write(data.encode(encoding or "utf-8", errors or "strict"))
         return len(data)
 
-    def get(self, place: Path) -> None:
+    def get(self, target: Path) -> None:
         """Copy the object to a local file. Raises FileNotFoundError."""
-        with pending(self), self.open("rb") as content, place.open("wb") as file:
+        with pending(self), self.open("rb") as content, target.open("wb") as file:
             shutil.copyfileobj(content, file, PIECE)
 
     def put(self, source: Path) -> None:
@@ -181,14 +181,14 @@ class ObjectPath(PosixPath):
 
 
 @contextlib.contextmanager
-def pending(place: ObjectPath) -> Iterator[Any]:
+def pending(path: ObjectPath) -> Iterator[Any]:
     """Arrow's client, for the block. Raises StorageError where the store refuses or does not answer."""
     try:
         yield _store()
     except (FileNotFoundError, FileExistsError):
         raise
     except OSError as error:
-        raise StorageError(f"{place}: {_explained(str(error))}") from error
+        raise StorageError(f"{path}: {_explained(str(error))}") from error
 
 
 def _explained(error: str) -> str:

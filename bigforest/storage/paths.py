@@ -1,9 +1,9 @@
-"""Places: where files are. A place is a path, in a folder of this machine or, as an `ObjectPath`, in an object store.
+"""Paths of files: in a folder of this machine or, as an `ObjectPath`, in an object store.
 
 All else works on paths and asks here for what the two do differently: an object appears whole or not at all when it is
 put there, cannot be appended to, mapped or renamed, and must be fetched to be read. So whatever writes a file writes it
 to the local path that `write_atomically` or `uploads` give, and whatever reads one reads the local path that
-`local_path` or `downloads` give; for a place on this machine that is the place itself.
+`local_path` or `downloads` give; for a path on this machine that is the path itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _INSIDE = {
 
 
 def as_path(text: str | Path) -> Path:
-    """The place that a user means, ~ being the home folder.
+    """The path that a user means, ~ being the home folder.
 
     Raises ConfigError for what is no path, and for one in an object store without a bucket.
     """
@@ -53,15 +53,15 @@ def as_path(text: str | Path) -> Path:
         raise ConfigError(f"a path was expected, not {text!r}; give text that is not empty, or a pathlib.Path")
     if not str(text).startswith(ROOT):
         return Path(os.path.expanduser(text))  # noqa: PTH111 (which leaves an unknown user as it is)
-    place = ObjectPath(text)
-    bucket = place.key.split("/")[0]
+    path = ObjectPath(text)
+    bucket = path.key.split("/")[0]
     if not bucket or bucket == ROOT.rstrip("/") or glob.has_magic(bucket):
         raise ConfigError(f"{text} names no bucket; write {SCHEME}bucket/name")
-    return place
+    return path
 
 
 def is_remote(path: Path | None) -> bool:
-    """Whether the place is in an object store."""
+    """Whether the path is in an object store."""
     return isinstance(path, ObjectPath)
 
 
@@ -87,18 +87,18 @@ def free_bytes(path: Path) -> int:
 
 def absolute(text: str | Path) -> str:
     """The absolute form of a path or glob."""
-    place = as_path(text)
-    return str(place) if is_remote(place) else os.path.abspath(place)  # noqa: PTH100 (Path.absolute keeps ..)
+    path = as_path(text)
+    return str(path) if is_remote(path) else os.path.abspath(path)  # noqa: PTH100 (Path.absolute keeps ..)
 
 
 def expanded(pattern: str | Path) -> list[Path]:
     """The files that match a glob, by name."""
-    place = as_path(pattern)
-    if not is_remote(place):
-        found = glob.glob(str(place), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
+    path = as_path(pattern)
+    if not is_remote(path):
+        found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
         return sorted(Path(file) for file in found if Path(file).is_file())
-    root = next(parent for parent in place.parents if not glob.has_magic(str(parent)))
-    wanted = place.parts
+    root = next(parent for parent in path.parents if not glob.has_magic(str(parent)))
+    wanted = path.parts
     return [file for file in root.rglob("*") if _matches(file.parts, wanted)]
 
 
@@ -135,14 +135,14 @@ def downloads(paths: Iterable[Path]) -> Iterator[list[Path]]:
         yield [path for path in paths if path.exists()]
         return
     with tempfile.TemporaryDirectory(prefix="bigforest-in-", dir=local_copies().folder) as folder:
-        places = [Path(folder) / str(number) for number in range(len(paths))]
+        targets = [Path(folder) / str(number) for number in range(len(paths))]
 
         def take(path: Path, local: Path) -> None:
             with contextlib.suppress(FileNotFoundError):
                 _copy(path, local)
 
-        _each(take, paths, places)
-        yield [place for place in places if place.exists()]
+        _each(take, paths, targets)
+        yield [target for target in targets if target.exists()]
 
 
 @contextlib.contextmanager
@@ -203,20 +203,20 @@ def local_workdir(folder: Path) -> Iterator[Path]:
         yield Path(local)
 
 
-def copy(path: Path, place: Path) -> None:
-    """Copy a file, or a folder in which nothing is missing, to any place where there is none."""
+def copy(path: Path, target: Path) -> None:
+    """Copy a file, or a folder in which nothing is missing, to a path where there is nothing."""
     if path.is_dir():
-        copy_folder(path, place)
+        copy_folder(path, target)
     else:
-        _copy(path, place)
+        _copy(path, target)
 
 
-def copy_folder(folder: Path, place: Path) -> None:
+def copy_folder(folder: Path, target: Path) -> None:
     """Copy all files of a folder to another one, the one it is known by last."""
     files = list(folder.rglob("*")) if is_remote(folder) else [file for file in folder.rglob("*") if file.is_file()]
     for last in (False, True):
         some = [file for file in files if (file.name in _LAST) == last]
-        _each(_copy, some, [place / file.relative_to(folder) for file in some])
+        _each(_copy, some, [target / file.relative_to(folder) for file in some])
 
 
 def remove_folder(folder: Path) -> None:
@@ -227,25 +227,25 @@ def remove_folder(folder: Path) -> None:
     folder.remove_all()
 
 
-def _each(function: Callable[[Path, Path], None], paths: Sequence[Path], places: Sequence[Path]) -> None:
+def _each(function: Callable[[Path, Path], None], paths: Sequence[Path], targets: Sequence[Path]) -> None:
     if len(paths) == 1:
-        function(paths[0], places[0])
+        function(paths[0], targets[0])
         return
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="bigforest-carry") as pool:
-        for _ in pool.map(function, paths, places):
+        for _ in pool.map(function, paths, targets):
             pass
 
 
-def _copy(path: Path, place: Path) -> None:
-    """Copy a file to any place. Raises FileNotFoundError."""
-    if isinstance(place, ObjectPath):
-        place.put(path)
+def _copy(path: Path, target: Path) -> None:
+    """Copy a file. Raises FileNotFoundError."""
+    if isinstance(target, ObjectPath):
+        target.put(path)
         return
-    place.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(path, ObjectPath):
-        path.get(place)
+        path.get(target)
     else:
-        shutil.copyfile(path, place)
+        shutil.copyfile(path, target)
 
 
 def text_lines(path: Path, encoding: str) -> io.TextIOWrapper:

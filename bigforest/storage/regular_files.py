@@ -27,9 +27,9 @@ def read_json_text(path: Path) -> str:
         return file.read(size).decode("utf-8")
 
 
-def copy_regular(path: Path, place: Path) -> None:
+def copy_regular(path: Path, target: Path) -> None:
     """Copy a file that is regular, and no link, as it is now. Raises FormatError."""
-    with open_regular(local_path(path)) as file, place.open("xb") as copy:
+    with open_regular(local_path(path)) as file, target.open("xb") as copy:
         left = os.fstat(file.fileno()).st_size
         while left and (piece := file.read(min(left, _PIECE))):
             copy.write(piece)

@@ -50,17 +50,17 @@ class _Column(NamedTuple):
 
 
 class LocalCopy:
-    """The copy of the store at `place`, as long as this object lives. May be used from several threads.
+    """The copy of the store at `path`, as long as this object lives. May be used from several threads.
 
     folder  where the files are.
     """
 
-    def __init__(self, place: ObjectPath, manifest: Manifest) -> None:
+    def __init__(self, path: ObjectPath, manifest: Manifest) -> None:
         copies = local_copies()
         self.folder = Path(tempfile.mkdtemp(prefix="store-", dir=copies.folder))
         self._held = _Held(copies, self.folder)
         weakref.finalize(self, self._held.remove)
-        self._place = place
+        self._path = path
         self._rows, self._block_rows = manifest.spec.rows, manifest.block_rows
         self._crc = manifest.crc
         self._columns = _columns(manifest)
@@ -98,12 +98,12 @@ class LocalCopy:
                 return
             local, crc = self.folder / name, 0
             with self._held.counting(local.stat().st_size):
-                with pending(self._place), (self._place / name).open("rb") as source, local.open("r+b") as file:
+                with pending(self._path), (self._path / name).open("rb") as source, local.open("r+b") as file:
                     while piece := source.read(_REQUEST_BYTES):
                         crc = zlib.crc32(piece, crc)
                         file.write(piece)
                 if crc != self._crc[name]:
-                    raise FormatError(f"{self._place / name}: the checksum differs; encode the table again")
+                    raise FormatError(f"{self._path / name}: the checksum differs; encode the table again")
             self._whole.add(name)
 
     def _claim(self, columns: Iterable[int], wanted: range) -> Iterator[tuple[int, int, int]]:
@@ -140,14 +140,14 @@ class LocalCopy:
         rows = min(stop * self._block_rows, self._rows) - first * self._block_rows
         size, offset = rows * dtype.itemsize, begin + first * self._block_rows * dtype.itemsize
         with self._held.counting(size):
-            with pending(self._place), (self._place / name).open("rb") as source:
+            with pending(self._path), (self._path / name).open("rb") as source:
                 source.seek(offset)
                 cells = np.frombuffer(source.read(size), dtype)
             for block in range(first, stop):
                 part = cells[(block - first) * self._block_rows : (block - first + 1) * self._block_rows]
                 sound = part.size and zlib.crc32(part.data) == self._checksums[column, block]
                 if not sound or part.max() > span[1] or part.min() < span[0]:
-                    raise FormatError(f"{self._place / name}, block {block}: it is damaged; encode the table again")
+                    raise FormatError(f"{self._path / name}, block {block}: it is damaged; encode the table again")
             with (self.folder / name).open("r+b") as file:
                 file.seek(offset)
                 file.write(cells.data)

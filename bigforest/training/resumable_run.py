@@ -68,15 +68,15 @@ class ResumableRun:
     """An unfinished run that this process works on, and no other. A context manager: leaving it unlocks the folder.
 
     out     where the forest will be, as the user wrote it.
-    place   the same with links followed.
-    folder  `place`.unfinished.
+    path   the same with links followed.
+    folder  `path`.unfinished.
     fresh   whether the run began in this process.
     """
 
-    def __init__(self, out: Path, place: Path, lock: Lock, state: RunState, *, fresh: bool) -> None:
+    def __init__(self, out: Path, path: Path, lock: Lock, state: RunState, *, fresh: bool) -> None:
         self.out = out
-        self.place = place
-        self.folder = place.with_name(place.name + UNFINISHED)
+        self.path = path
+        self.folder = path.with_name(path.name + UNFINISHED)
         self.state = state
         self.fresh = fresh
         self._lock = lock
@@ -121,7 +121,7 @@ class ResumableRun:
         """Use a folder in `scratch` for store and temporary files from now on; a complete store moves along."""
         if as_path(self.state.work).parent == scratch.resolve():
             return
-        work, old = _work_in(scratch, self.place), self.store
+        work, old = _work_in(scratch, self.path), self.store
         self.save(other_work=str(work))  # from here on a resumed run knows of it
         _make_work(work, self.state.mark)
         (work / _TEMPORARY).mkdir()
@@ -143,12 +143,12 @@ class ResumableRun:
         """Rename the complete forest and remove everything else. Raises OutputExistsError."""
         if not self._lock.held():
             raise BusyError(_busy(self.out))
-        if not self.state.replaces and is_there(self.place):
+        if not self.state.replaces and is_there(self.path):
             raise OutputExistsError(f"{self.out} was created by another process during the run; move it away")
         sync_names(self.forest)
-        install(self.forest, self.place, self.folder / _REPLACED)
-        if not is_remote(self.place):
-            remove_leftovers(self.place)  # that came since; from now on workers look for the folder under its old name
+        install(self.forest, self.path, self.folder / _REPLACED)
+        if not is_remote(self.path):
+            remove_leftovers(self.path)  # that came since; from now on workers look for the folder under its old name
         self.discard()
 
     def discard(self) -> None:
@@ -172,23 +172,23 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     Raises OutputExistsError when there is something at `out` or a run to resume and `overwrite` is False;
     BusyError when another process works on it; ConfigError and FormatError.
     """
-    place = check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
-    old = _locked(out, place)
+    path = check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
+    old = _locked(out, path)
     if old is not None:
         with contextlib.closing(old):
-            _give_way(out, place, old, overwrite=overwrite)
-    folder = place.with_name(place.name + UNFINISHED)
-    work = folder / "work" if scratch is None else _work_in(scratch, place)
+            _give_way(out, path, old, overwrite=overwrite)
+    folder = path.with_name(path.name + UNFINISHED)
+    work = folder / "work" if scratch is None else _work_in(scratch, path)
     try:
         folder.mkdir()
     except FileExistsError as error:  # by another process, just now
         raise BusyError(_busy(out)) from error
     except OSError as error:
         raise ConfigError(f"cannot write to {out.parent}: {error.strerror}; choose another output") from error
-    lock = _locked(out, place)
+    lock = _locked(out, path)
     if lock is None:
         raise BusyError(_busy(out))
-    run = ResumableRun(out, place, lock, replace(state, work=str(work), mark=secrets.token_hex(16)), fresh=True)
+    run = ResumableRun(out, path, lock, replace(state, work=str(work), mark=secrets.token_hex(16)), fresh=True)
     try:
         run.save()
         _make_work(work, run.state.mark)
@@ -208,17 +208,17 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
 
 def reopen(out: Path) -> ResumableRun | None:
     """The unfinished run for the output `out`, None if there is none. Raises BusyError and FormatError."""
-    place = out.resolve()
-    lock = _locked(out, place)
+    path = out.resolve()
+    lock = _locked(out, path)
     if lock is None:
         return None
     try:
-        folder = place.with_name(place.name + UNFINISHED)
+        folder = path.with_name(path.name + UNFINISHED)
         if not (folder / "forest").is_dir():
-            _give_way(out, place, lock, overwrite=True)
+            _give_way(out, path, lock, overwrite=True)
             lock.close()
             return None
-        run = ResumableRun(out, place, lock, RunState.read(folder / _STATE), fresh=False)
+        run = ResumableRun(out, path, lock, RunState.read(folder / _STATE), fresh=False)
         run.clean()
         return run
     except BaseException:
@@ -228,8 +228,8 @@ def reopen(out: Path) -> ResumableRun | None:
 
 def is_unfinished(out: Path) -> bool:
     """Whether there is a run for the output `out` to resume; the folder of one killed at its begin does not count."""
-    place = out.resolve()
-    return (place.with_name(place.name + UNFINISHED) / "forest").is_dir()
+    path = out.resolve()
+    return (path.with_name(path.name + UNFINISHED) / "forest").is_dir()
 
 
 def named_output(path: str | Path) -> Path:
@@ -243,9 +243,9 @@ def go_on(out: Path) -> str:
     return f"continue with `bigforest train --resume {out}`"
 
 
-def _give_way(out: Path, place: Path, lock: Lock, *, overwrite: bool) -> None:
+def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
     """Remove the folder of an earlier run, which is locked; raise OutputExistsError where it is worth keeping."""
-    folder = place.with_name(place.name + UNFINISHED)
+    folder = path.with_name(path.name + UNFINISHED)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if strange:
         raise OutputExistsError(f"{folder} holds {strange[0]}, which is not of an unfinished run; move it away")
@@ -255,10 +255,10 @@ def _give_way(out: Path, place: Path, lock: Lock, *, overwrite: bool) -> None:
             f"{folder} is an unfinished run: {go_on(out)}, or start again with overwrite, which discards it"
         )
     aside = folder / _REPLACED
-    if aside.exists() and not is_there(place):  # killed between the two renames of `install`
-        aside.rename(place)
+    if aside.exists() and not is_there(path):  # killed between the two renames of `install`
+        aside.rename(path)
     try:
-        ResumableRun(out, place, lock, RunState.read(folder / _STATE), fresh=False).discard()
+        ResumableRun(out, path, lock, RunState.read(folder / _STATE), fresh=False).discard()
     except FormatError:  # where its temporary files are is not known
         _remove_rest(folder)
 
@@ -269,9 +269,9 @@ def _is_ours(entry: Path) -> bool:
     return entry.name in known or entry.name.startswith(f".{_STATE}.") or is_lease(entry)
 
 
-def _locked(out: Path, place: Path) -> Lock | None:
+def _locked(out: Path, path: Path) -> Lock | None:
     """The lock of the folder of an earlier run, None if there is no such folder. Raises BusyError."""
-    folder = place.with_name(place.name + UNFINISHED)
+    folder = path.with_name(path.name + UNFINISHED)
     while folder.is_dir():
         try:
             if not (folder / _LOCK).exists() and any(folder.iterdir()):
@@ -297,8 +297,8 @@ def _write_state(folder: Path, state: RunState) -> None:
     sync(folder)
 
 
-def _work_in(scratch: Path, place: Path) -> Path:
-    return scratch.resolve() / f"{_WORK_PREFIX}{place.name}-{secrets.token_hex(4)}"
+def _work_in(scratch: Path, path: Path) -> Path:
+    return scratch.resolve() / f"{_WORK_PREFIX}{path.name}-{secrets.token_hex(4)}"
 
 
 def _make_work(work: Path, mark: str) -> None:

@@ -262,7 +262,7 @@ def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clo
     state = run.state
     if state.extends:
         groups = [group for group in part_groups(store.rows, state.config.trees) if group.stop <= state.extends]
-        recut(run.place, groups, run.forest, store.spec, state.config)
+        recut(run.path, groups, run.forest, store.spec, state.config)
     assert state.fingerprint is not None
     origin = Origin(state.data, state.exclude, state.fingerprint)
     trees = _write_forest(store, state.config, origin, run.forest, resources, clock, validation, run)
@@ -315,9 +315,9 @@ def open_table(data: Any, temporary: Path, *, memory: int | None = None, verify:
 
 
 def make_store(
-    job: TrainingJob, place: Path, temporary: Path, resources: Resources, listener: Listener
+    job: TrainingJob, path: Path, temporary: Path, resources: Resources, listener: Listener
 ) -> tuple[Store, TrainConfig]:
-    """The store to train on, made at `place` unless `data` is one, and the configuration, part of which it may
+    """The store to train on, made at `path` unless `data` is one, and the configuration, part of which it may
     decide."""
     table = open_table(job.data, temporary, memory=resources.memory)
     target, exclude, config = job.target, job.exclude, job.config
@@ -325,7 +325,7 @@ def make_store(
         config = agreed(table, job)
     check_budget(table, job.data, target, exclude, config, resources)
     if not isinstance(table, Store):
-        table = encode(table, target, place, config=config, exclude=exclude, resources=resources, listener=listener)
+        table = encode(table, target, path, config=config, exclude=exclude, resources=resources, listener=listener)
         config = config.settled(table.spec.target.task)
     check_boosting(table.rows, config, resources)
     check_machine(table, config, resources)
