@@ -95,6 +95,6 @@ def compare(
     resources = resources_of(threads, scratch, memory)
     holding = TemporaryFolder(resources.scratch) if out is None else None
     folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
-    with watching(listener) as heard, crew_of(scheduler, resources, folder, heard, beside=True) as resources:
-        found = run_race(race, folder, resources, heard, overwrite=overwrite)
+    with watching(listener) as events, crew_of(scheduler, resources, folder, events, beside=True) as resources:
+        found = run_race(race, folder, resources, events, overwrite=overwrite)
     return found if holding is None else Comparison(found.path, holding)

@@ -59,14 +59,14 @@ def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
     return values
 
 
-def class_weights(target: TargetSpec, told: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
+def class_weights(target: TargetSpec, given: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
     """The weight of each class, with these numbers of rows; none if none are given. Raises ConfigError."""
-    if told is None:
+    if given is None:
         return ()
-    if isinstance(told, str):
+    if isinstance(given, str):
         rows, classes = int(counts.sum()), len(counts)
         return tuple(rows / (classes * count) for count in counts.tolist())
-    return tuple(_by_class(target, told).values())
+    return tuple(_by_class(target, given).values())
 
 
 def balanced_divisor(counts: NDArray[np.int64]) -> float:
@@ -83,11 +83,11 @@ def class_weight_of(spec: DataSpec) -> ClassWeight:
     return tuple(sorted(zip(label_texts(spec.target), spec.weight.classes, strict=True)))
 
 
-def for_all_classes(target: TargetSpec, told: ClassWeight) -> ClassWeight:
+def for_all_classes(target: TargetSpec, given: ClassWeight) -> ClassWeight:
     """The weights completed for every class. Raises ConfigError for a name that is not a class."""
-    if told is None or isinstance(told, str):
-        return told
-    return tuple(sorted(_by_class(target, told).items()))
+    if given is None or isinstance(given, str):
+        return given
+    return tuple(sorted(_by_class(target, given).items()))
 
 
 class Encoded(NamedTuple):
@@ -187,12 +187,12 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
     return _Measured(largest, divisor * _FINEST if whole else 0.0, total * _FINEST)
 
 
-def _by_class(target: TargetSpec, told: tuple[tuple[str, float], ...]) -> dict[str, float]:
+def _by_class(target: TargetSpec, given: tuple[tuple[str, float], ...]) -> dict[str, float]:
     """The weight of each class, 1 of those that are not told of, in the order of the classes."""
     weight = dict.fromkeys(label_texts(target), 1.0)
-    unknown = [label for label, _ in told if label not in weight]
+    unknown = [label for label, _ in given if label not in weight]
     if unknown:
         raise ConfigError(
             f"class_weight names {unknown[0]!r}, which is not a class; the classes are {listed(list(weight))}"
         )
-    return {**weight, **dict(told)}
+    return {**weight, **dict(given)}

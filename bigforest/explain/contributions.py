@@ -129,7 +129,7 @@ def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
     return float((nodes * points * (1 + len(how.chosen))).sum() * _POINT_NS / 2) + 1.0
 
 
-_kept: ProcessCache[list[LoadedTree]] = ProcessCache(2)
+_loaded_trees: ProcessCache[list[LoadedTree]] = ProcessCache(2)
 
 
 def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[LoadedTree]:
@@ -138,12 +138,12 @@ def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> It
         for entries in groups:
             yield from load_trees(stock, table, entries)
         return
-    yield from _kept.get(str(table.folder), lambda: load_trees(stock, table, groups[0]))
+    yield from _loaded_trees.get(str(table.folder), lambda: load_trees(stock, table, groups[0]))
 
 
 def forget_trees(key: str) -> None:
     """Free the trees that `trees_in_order` keeps."""
-    _kept.forget(key)
+    _loaded_trees.forget(key)
 
 
 def explain_rows(

@@ -116,15 +116,15 @@ def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
             progress.advance(len(groups[index]))
 
         job.run(oob_decreases, [(group,) for group in groups], collect, (stock, judged), plan.at_once)
-    heard = own[~np.isnan(own).any(axis=1)]
+    known = own[~np.isnan(own).any(axis=1)]
     names = [feature.name for feature in spec.features]
     job.folder.write(
         "unbiased",
         pl.DataFrame(
             {
                 "feature": names,
-                "importance": heard.mean(axis=0) if len(heard) else np.full(len(names), np.nan),
-                "standard_error": error_over_trees(heard),
+                "importance": known.mean(axis=0) if len(known) else np.full(len(names), np.nan),
+                "standard_error": error_over_trees(known),
             }
         ),
         settings,

@@ -116,7 +116,7 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
         return
     kept = judged.table.labelled_rows()
     rows = kept[job.chosen(_SAMPLE)]
-    change, heard = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
+    change, votes = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
     with stage("local importance", stock.tree_count, "trees", job.listener) as progress:
         shared = (stock, judged, groups, loss, options.seed, rows, job.work)
         entries = [(some,) for some in plan.groups]
@@ -127,14 +127,14 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
         path.unlink()
         seen = np.isnan(found[:, 0])
         change[~seen] += found[~seen]
-        heard += ~seen
+        votes += ~seen
     with np.errstate(invalid="ignore"):
-        mean = pl.Series((change / heard[:, None]).reshape(-1)).fill_nan(None)
+        mean = pl.Series((change / votes[:, None]).reshape(-1)).fill_nan(None)
     columns = {
         "row": np.repeat(rows.astype(np.uint64), len(groups)),
         "feature": [group.name for group in groups] * rows.size,
         "importance": mean,
-        "trees": np.repeat(heard, len(groups)),
+        "trees": np.repeat(votes, len(groups)),
     }
     job.folder.write("local", pl.DataFrame(columns), settings)
 
@@ -325,15 +325,21 @@ def _drawn(
 def permutation_tables(found: TreeLosses, names: list[str], classes: pl.Series | None) -> dict[str, pl.DataFrame]:
     """The tables of `write_permutation`, by name."""
     weight = found.weight.sum(axis=1)
-    heard = weight > 0
+    weighed = weight > 0
     whole = np.full(found.change.shape[:2], np.nan)
-    whole[heard] = found.change[heard].sum(axis=2) / weight[heard, None]
-    mean, error = _mean(whole[heard])
+    whole[weighed] = found.change[weighed].sum(axis=2) / weight[weighed, None]
+    mean, error = _mean(whole[weighed])
     with np.errstate(invalid="ignore", divide="ignore"):
         scaled = np.where(error > 0, mean / error, np.nan)
     tables = {
         "permutation": pl.DataFrame(
-            {"feature": names, "importance": mean, "standard_error": error, "scaled": scaled, "trees": int(heard.sum())}
+            {
+                "feature": names,
+                "importance": mean,
+                "standard_error": error,
+                "scaled": scaled,
+                "trees": int(weighed.sum()),
+            }
         ),
         "permutation-trees": by_tree(names, whole),
     }

@@ -140,8 +140,8 @@ def _add_classes(
 
     for at, step in enumerate(steps):
         for tree in range(done, step):
-            heard = np.flatnonzero(cast[tree] != _SEEN)
-            counts[heard, cast[tree, heard]] += 1
+            voted = np.flatnonzero(cast[tree] != _SEEN)
+            counts[voted, cast[tree, voted]] += 1
         done = step
         voters = counts.sum(axis=1)
         reached = voters > 0
@@ -156,22 +156,22 @@ def _add_classes(
         for place, values in enumerate((own, own * margin, own * margin * margin, own * wrong)):
             sums.moments[place, at] += by_class(values)
         for tree in range(step):
-            heard = cast[tree] != _SEEN
-            sums.trees[0, at, tree] += by_class(weight * heard)
+            voted = cast[tree] != _SEEN
+            sums.trees[0, at, tree] += by_class(weight * voted)
             sums.trees[1, at, tree] += by_class(weight * (cast[tree] == truth))
-            sums.trees[2, at, tree] += by_class(weight * (heard & (cast[tree] == runner_up)))
+            sums.trees[2, at, tree] += by_class(weight * (voted & (cast[tree] == runner_up)))
 
 
 def _add_numbers(
     sums: Sums, cast: NDArray[Any], truth: NDArray[Any], weight: NDArray[np.float64], steps: list[int]
 ) -> None:
     total, voters, done = np.zeros(truth.size), np.zeros(truth.size, np.int64), 0
-    heard = ~np.isnan(cast)
-    squares = np.where(heard, (cast - truth) ** 2, 0.0) * weight
+    voted = ~np.isnan(cast)
+    squares = np.where(voted, (cast - truth) ** 2, 0.0) * weight
     for at, step in enumerate(steps):
         for tree in range(done, step):
-            total += np.where(heard[tree], cast[tree], 0.0)
-            voters += heard[tree]
+            total += np.where(voted[tree], cast[tree], 0.0)
+            voters += voted[tree]
         done = step
         reached = voters > 0
         error = total / np.maximum(voters, 1) - truth
@@ -179,7 +179,7 @@ def _add_numbers(
         sums.rows[at, 0] += int(np.count_nonzero(reached))
         sums.moments[0, at, 0] += own.sum()
         sums.moments[1, at, 0] += (own * error * error).sum()
-        sums.trees[0, at, :step, 0] += (heard[:step] * weight).sum(axis=1)
+        sums.trees[0, at, :step, 0] += (voted[:step] * weight).sum(axis=1)
         sums.trees[1, at, :step, 0] += squares[:step].sum(axis=1)
 
 
@@ -187,12 +187,12 @@ def _class_table(total: Sums, steps: list[int], of_class: int | None) -> pl.Data
     """One row per number of trees, of all rows or of those of a class."""
     chosen = slice(None) if of_class is None else slice(of_class, of_class + 1)
     rows, moments = total.rows[:, chosen].sum(axis=1), total.moments[:, :, chosen].sum(axis=2)
-    heard, right, wrong = total.trees[:, :, :, chosen].sum(axis=3)
+    voted, right, wrong = total.trees[:, :, :, chosen].sum(axis=3)
     with np.errstate(invalid="ignore", divide="ignore"):
         strength = moments[1] / moments[0]
         variance = np.maximum(moments[2] / moments[0] - strength**2, 0.0)
-        p1, p2 = right / heard, wrong / heard
-        deviation = _mean_of_trees(np.sqrt(np.maximum(p1 + p2 - (p1 - p2) ** 2, 0.0)), heard)
+        p1, p2 = right / voted, wrong / voted
+        deviation = _mean_of_trees(np.sqrt(np.maximum(p1 + p2 - (p1 - p2) ** 2, 0.0)), voted)
         correlation = np.where(deviation > 0, variance / deviation**2, np.nan)
         bound = np.where(strength > 0, correlation * (1 - strength**2) / strength**2, np.nan)
         error = moments[3] / moments[0]
@@ -209,11 +209,11 @@ def _class_table(total: Sums, steps: list[int], of_class: int | None) -> pl.Data
 
 def _number_table(total: Sums, steps: list[int]) -> pl.DataFrame:
     rows, moments = total.rows[:, 0], total.moments[:, :, 0]
-    heard, squares = total.trees[0, :, :, 0], total.trees[1, :, :, 0]
+    voted, squares = total.trees[0, :, :, 0], total.trees[1, :, :, 0]
     with np.errstate(invalid="ignore", divide="ignore"):
-        mse, trees = moments[1] / moments[0], squares / heard
-        deviation = _mean_of_trees(np.sqrt(trees), heard)
-        tree_mse = _mean_of_trees(trees, heard)
+        mse, trees = moments[1] / moments[0], squares / voted
+        deviation = _mean_of_trees(np.sqrt(trees), voted)
+        tree_mse = _mean_of_trees(trees, voted)
         correlation = np.where(deviation > 0, mse / deviation**2, np.nan)
     columns = {
         "deviation": deviation,
@@ -225,10 +225,10 @@ def _number_table(total: Sums, steps: list[int]) -> pl.DataFrame:
     return _against_trees(steps, rows, columns)
 
 
-def _mean_of_trees(values: NDArray[np.float64], heard: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mean_of_trees(values: NDArray[np.float64], voted: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean over the trees that have out-of-bag rows, values [steps, trees]."""
-    there = heard > 0
-    mean: NDArray[np.float64] = np.where(there, values, 0.0).sum(axis=1) / there.sum(axis=1)
+    counted = voted > 0
+    mean: NDArray[np.float64] = np.where(counted, values, 0.0).sum(axis=1) / counted.sum(axis=1)
     return mean
 
 

@@ -27,9 +27,9 @@ def oob_rows_files(directory: Path) -> list[Path]:
 
     Raises FormatError where one is missing among them, or where rows do not ascend from file to file, as footers say.
     """
-    there = {path.name for path in (directory / "oob").glob("rows-*.parquet")}
-    files = [oob_rows_path(directory, number) for number in range(len(there) + 1)]
-    if {path.name for path in files[1:]} != there:
+    names = {path.name for path in (directory / "oob").glob("rows-*.parquet")}
+    files = [oob_rows_path(directory, number) for number in range(len(names) + 1)]
+    if {path.name for path in files[1:]} != names:
         raise FormatError(f"{directory / 'oob'} lacks one of its files rows-*.parquet; the forest is damaged")
     highest = -1
     for path in files if len(files) > 1 else []:

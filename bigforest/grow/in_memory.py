@@ -131,18 +131,18 @@ def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
 
 
 # Shared data of the forests that grow in this process.
-_kept: ProcessCache[SharedInputs] = ProcessCache(4)
+_shared_inputs: ProcessCache[SharedInputs] = ProcessCache(4)
 
 
 def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
     """Shared data, made once in each process."""
     copies = family_of(config).row_cache(store)
-    return _kept.get((store, config), lambda: _share(store, config, copies))
+    return _shared_inputs.get((store, config), lambda: _share(store, config, copies))
 
 
 def forget_shared(store: Store, config: TrainConfig) -> None:
     """Free the shared data."""
-    _kept.forget((store, config))
+    _shared_inputs.forget((store, config))
     forget_row_cache(store)
 
 

@@ -58,9 +58,9 @@ class RangeTally(NamedTuple):
 
 def no_votes(rows: int, spec: DataSpec, lambdas: int = 1) -> OobAccumulator:
     """An accumulator of rows without votes, for this many lambdas."""
-    told = rows if spec.target.classes else 0
+    class_rows = rows if spec.target.classes else 0
     votes, voters = np.zeros((rows, lambdas * answer_width(spec))), np.zeros(rows, np.uint32)
-    return OobAccumulator(votes, voters, np.zeros((told, lambdas), np.uint16), np.zeros((rows - told, 2)))
+    return OobAccumulator(votes, voters, np.zeros((class_rows, lambdas), np.uint16), np.zeros((rows - class_rows, 2)))
 
 
 def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
@@ -103,9 +103,9 @@ def read_tally(path: Path, rows: int, spec: DataSpec, lambdas: int = 1) -> OobAc
     """Inverse of `write_tally`. Raises FormatError when the file is damaged."""
     with downloads([path]) as [here]:
         arrays = read_arrays(here, _TALLY_TYPES)
-    told = rows if spec.target.classes else 0
+    class_rows = rows if spec.target.classes else 0
     like: list[NDArray[Any]] = list(no_votes(0, spec, lambdas))
-    sizes = zip((rows, rows, told, rows - told), like, strict=True)
+    sizes = zip((rows, rows, class_rows, rows - class_rows), like, strict=True)
     if [array.shape for array in arrays] != [(size, *array.shape[1:]) for size, array in sizes]:
         raise damaged(path)
     return OobAccumulator(*arrays)

@@ -105,17 +105,17 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
     write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, store.spec, config)
 
 
-_kept: ProcessCache[NDArray[np.float64]] = ProcessCache(1)
+_target_values: ProcessCache[NDArray[np.float64]] = ProcessCache(1)
 
 
 def forget_values(store: Store) -> None:
     """Free the data that the tasks of a process share."""
-    _kept.forget(store)
+    _target_values.forget(store)
 
 
 def _values(store: Store) -> NDArray[np.float64]:
     """The different targets, ascending, as they were given."""
-    return _kept.get(store, lambda: np.unique(store.numbers(0, store.rows)))
+    return _target_values.get(store, lambda: np.unique(store.numbers(0, store.rows)))
 
 
 def _residents(

@@ -78,13 +78,13 @@ class OobMonitor:
         files, missing = known_leaves(self._directory, store, config, parts)
         lambdas = self._lambdas
         sizes = loaded_sizes(self._directory, files, missing, len(lambdas), store, resources)
-        way = choose_oob(store.shape, config, sizes, resources, len(lambdas))
+        plan = choose_oob(store.shape, config, sizes, resources, len(lambdas))
         if missing:
-            find_missing(store, config, self._directory, missing, resources, way, len(lambdas), None)
+            find_missing(store, config, self._directory, missing, resources, plan, len(lambdas), None)
             files, _ = known_leaves(self._directory, store, config, parts)
         executor = resources.executor(1)  # a task uses all threads of its process
-        ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
-        groups = cut_groups(files, len(lambdas), store, way)
+        ranges = cut_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
+        groups = cut_groups(files, len(lambdas), store, plan)
         work = TallyInputs(groups, lambdas, resources.workers, self._folder.path, error_unit(store))
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []

@@ -68,19 +68,19 @@ def write_oob(
     tried = lambdas_to_try(config, store.rows, answer_width(store.spec)) if lambdas is None else lambdas
     executor = resources.executor(1)  # a task uses all threads of its process
     sizes = loaded_sizes(directory, files, missing, len(tried), store, resources)
-    way = choose_oob(store.shape, config, sizes, resources, len(tried))
-    way.need.check(resources.memory)
-    ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
+    plan = choose_oob(store.shape, config, sizes, resources, len(tried))
+    plan.need.check(resources.memory)
+    ranges = cut_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
     steps = config.trees * len(ranges) + sum(map(len, missing))
     with (
         stage("oob", steps, "trees", listener) as progress,
         TemporaryFolder(resources.scratch) as folder,
     ):
         if missing:
-            find_missing(store, config, directory, missing, resources, way, len(tried), progress)
+            find_missing(store, config, directory, missing, resources, plan, len(tried), progress)
             files, _ = known_leaves(directory, store, config)
         in_files = executor.remote or len(ranges) > 1
-        groups, kept = cut_groups(files, len(tried), store, way), folder if in_files else None
+        groups, kept = cut_groups(files, len(tried), store, plan), folder if in_files else None
         votes = read_tree_votes(directory, header_of(store.spec, config))
         work = TallyInputs(groups, tried, resources.workers, kept, error_unit(store), votes)
         advance = None if executor.remote else progress.advance
@@ -100,9 +100,9 @@ def write_oob(
             shrinkage = choose_shrinkage(tried, losses, store, work.unit)
         place = tried.index(shrinkage.amount) if losses is not None else 0
         scores = max_scores(store.rows, limited=resources.memory is not None)
-        plan = ReportPlan(directory, place, work.lambdas, scores)
+        report_plan = ReportPlan(directory, place, work.lambdas, scores)
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
-        write_report(store, config, plan, tallies, changes[[place, -2, -1]], writers)
+        write_report(store, config, report_plan, tallies, changes[[place, -2, -1]], writers)
         if config.keep_votes:
             remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
             shared = (directory, store, config)
@@ -134,7 +134,7 @@ def find_missing(
     directory: Path,
     missing: Sequence[range],
     resources: Resources,
-    way: OobPlan,
+    plan: OobPlan,
     lambdas: int,
     progress: Stage | None,
 ) -> None:
@@ -145,7 +145,7 @@ def find_missing(
     executor = resources.executor(1)
     for parts in runs_of(missing):
         trees = _trees_of(directory, parts, resources)
-        groups = cut(entry_bytes(trees, lambdas), trees.first, way.group_bytes, way.group_trees)
+        groups = cut(entry_bytes(trees, lambdas), trees.first, plan.group_bytes, plan.group_trees)
         shared = (Sampler.of(store, config), trees, directory, resources.workers)
         for found in executor.map(write_leaf_files, [(entries,) for entries in groups], shared):
             if progress is not None:
@@ -173,8 +173,8 @@ def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
     return sizes
 
 
-def cut_groups(files: Sequence[LeafFile], lambdas: int, store: Store, way: OobPlan) -> list[list[LeafFile]]:
+def cut_groups(files: Sequence[LeafFile], lambdas: int, store: Store, plan: OobPlan) -> list[list[LeafFile]]:
     """The files whose ballots are loaded together."""
     first = np.array([*(file.trees.start for file in files), files[-1].trees.stop], np.int64)
-    groups = cut(_ballot_bytes(files, lambdas, store), first, way.group_bytes, int(first[-1]))
+    groups = cut(_ballot_bytes(files, lambdas, store), first, plan.group_bytes, int(first[-1]))
     return [list(files[own.start : own.stop]) for own in groups]

@@ -83,7 +83,7 @@ def oob_estimate(
     return _with_votes(choose_oob(shape, config, sizes, resources, tried), shape, config, files)
 
 
-def _with_votes(way: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
+def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
     """With the leaves that wait in scratch, their ballots (bytes), and the votes: while trees are added (monitor.py),
     twice while they are replaced; and those of all ranges of rows, until lambda is chosen by all of them."""
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
@@ -91,9 +91,9 @@ def _with_votes(way: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -
     left_out = shape.rows - round(inside)
     scratch = VOTE_BYTES * config.trees * left_out
     votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
-    if way.rows < shape.rows:
+    if plan.rows < shape.rows:
         votes = max(votes, shape.rows * votes_bytes(shape.classes, max(1, tried)))
-    return replace(way.need, scratch=scratch + ballots + votes)
+    return replace(plan.need, scratch=scratch + ballots + votes)
 
 
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:

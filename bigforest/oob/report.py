@@ -166,8 +166,8 @@ def _pieces(store: Store, plan: ReportPlan, tallies: Sequence[RangeTally]) -> It
 
 def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Error after each tree, nan while no row is out of bag, and how many rows are; arguments as in `write_report`."""
-    change, reached, heard = np.cumsum(changes, axis=1)
-    error = np.divide(change, heard, out=np.full(change.size, np.nan), where=reached > 0)
+    change, reached, weight = np.cumsum(changes, axis=1)
+    error = np.divide(change, weight, out=np.full(change.size, np.nan), where=reached > 0)
     if store.spec.target.is_regression:
         unit = error_unit(store)
         error = error / weight_share(store) / unit / unit  # the square of the unit might overflow

@@ -151,8 +151,8 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
     chunks = []
     for first in range(0, bags.shape[1], step):
         rows = [np.flatnonzero(bag[first : first + step] == 0).astype(np.uint16) for bag in bags]
-        ended = [leaves[first : first + step, own][there] for own, there in enumerate(rows)]
-        counts = np.array([there.size for there in rows], np.uint32)
+        ended = [leaves[first : first + step, own][numbers] for own, numbers in enumerate(rows)]
+        counts = np.array([numbers.size for numbers in rows], np.uint32)
         chunks.append(LeafChunk(np.concatenate(rows), np.concatenate(ended), counts))
     return chunks
 

@@ -229,8 +229,8 @@ def _larger_left(table: pa.Table, store: Store, found: _Described, rows: slice) 
     """
     known = {feature.name for feature in store.spec.features if feature.kind == "numeric" and not feature.missing}
     feature, given = table["feature"].chunk(0), table["default_left"].chunk(0)
-    told = np.array([name in known for name in feature.dictionary.to_pylist()] + [False])
-    here = np.flatnonzero(told[as_numpy(feature.indices, -1)])
+    is_known = np.array([name in known for name in feature.dictionary.to_pylist()] + [False])
+    here = np.flatnonzero(is_known[as_numpy(feature.indices, -1)])
     node = rows.start + here
     column = as_numpy(given, False).copy()
     column[here] = found.weight[node + 1] >= found.weight[found.root[node] + found.right[node]]

@@ -25,8 +25,8 @@ def error_table(forest: Contents) -> pl.DataFrame:
         spread = pl.lit(None, pl.Float64)
     elif forest.is_regression:
         squares = (pl.col("truth") - pl.col("prediction")) ** 2
-        heard = forest.oob.rows.filter(pl.col("trees") > 0)
-        mean, deviation = heard.select(squares.mean().alias("m"), squares.std().alias("s")).collect().row(0)
+        voted = forest.oob.rows.filter(pl.col("trees") > 0)
+        mean, deviation = voted.select(squares.mean().alias("m"), squares.std().alias("s")).collect().row(0)
         part = deviation / mean if mean and deviation is not None else None
         spread = error * pl.lit(part, pl.Float64) / rows.sqrt()
     else:

@@ -30,8 +30,8 @@ def shown_classes(forest: Contents) -> list[int]:
 def _against_rest(forest: Contents, code: int) -> pl.LazyFrame:
     """Columns score and hit of every row out of bag: the probability of the class, and whether it is the true one."""
     label = pl.lit(forest.classes[code]).cast(label_type(forest.spec.target))
-    heard = forest.oob.rows.filter(pl.col("trees") > 0)
-    return heard.select(score=pl.col(proba_names(forest.spec.target)[code]), hit=pl.col("truth") == label)
+    voted = forest.oob.rows.filter(pl.col("trees") > 0)
+    return voted.select(score=pl.col(proba_names(forest.spec.target)[code]), hit=pl.col("truth") == label)
 
 
 def reliability_table(forest: Contents, code: int) -> pl.DataFrame:

@@ -98,10 +98,10 @@ def condition(row: dict[str, Any], steps: dict[str, float]) -> tuple[str, str]:
 def _listed(levels: list[str], room: int) -> str:
     """The first levels, at least one, and how many more there are."""
     texts = [one_line(level, _NAME) for level in levels]
-    told = 1
-    while told < len(texts) and len(", ".join(texts[: told + 1])) + len(", 99 more") <= room:
-        told += 1
-    return ", ".join(texts[:told]) + (f", {len(texts) - told} more" if told < len(texts) else "")
+    shown = 1
+    while shown < len(texts) and len(", ".join(texts[: shown + 1])) + len(", 99 more") <= room:
+        shown += 1
+    return ", ".join(texts[:shown]) + (f", {len(texts) - shown} more" if shown < len(texts) else "")
 
 
 def _answer(forest: Contents, row: dict[str, Any]) -> str:

@@ -79,8 +79,8 @@ def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
     second = in_second_half(key.astype(np.uint64))
     losses, weights = [], []
     for half in (second, ~second):
-        there = {name: measure_loss(_part(each, half), rows.chosen(half)) for name, each in scores.items()}
-        chosen = winner(standings(there, rows.chosen(half)))
+        of_half = {name: measure_loss(_part(each, half), rows.chosen(half)) for name, each in scores.items()}
+        chosen = winner(standings(of_half, rows.chosen(half)))
         other = ~half
         losses.append(measure_loss(_part(scores[chosen], other), rows.chosen(other)).loss)
         used = np.isfinite(scores[chosen].score[other])

@@ -148,8 +148,8 @@ def _trees(plot: Pictures, trees: int) -> list[str]:
     forest = plot.forest
     pieces = [page.picture(plot.depth(), "Depth"), page.picture(plot.leaves(), "Leaf sizes")]
     rules = explain_forest(forest, parts="trees", rules=_RULES, **(plot.how or {}))["rules"]
-    told = page.html_table(rules.columns, [tuple(_number(cell) for cell in row) for row in rules.rows()])
-    pieces.append(page.folded("Leaves that say most", told))
+    table = page.html_table(rules.columns, [tuple(_number(cell) for cell in row) for row in rules.rows()])
+    pieces.append(page.folded("Leaves that say most", table))
     for number in range(min(trees, forest.trees)):
         drawn = page.picture(plot.tree(number), f"Tree {number}", wide=True)
         pieces.append(page.folded(f"Tree {number}", drawn))

@@ -25,12 +25,12 @@ _EPSILON = float(np.finfo(np.float64).eps)
 def row_errors(forest: Contents) -> pl.DataFrame:
     """Columns row and error of every row out of bag: 1 where it is wrong or rejected; for regression the squared
     error."""
-    heard = forest.oob.rows.filter(pl.col("trees") > 0)
+    voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
         error = (pl.col("truth") - pl.col("prediction")) ** 2
     else:
         error = pl.col("truth").ne_missing(pl.col("prediction")).cast(pl.Float64)
-    return heard.select("row", error=error).collect(engine="streaming")
+    return voted.select("row", error=error).collect(engine="streaming")
 
 
 def worst_rows(forest: Contents, most: int = 10) -> pl.DataFrame:
@@ -39,9 +39,9 @@ def worst_rows(forest: Contents, most: int = 10) -> pl.DataFrame:
     loss  of classes -log of the probability of the true one, at least the eps of float64; for regression the squared
           error.
     """
-    heard = forest.oob.rows.filter(pl.col("trees") > 0)
+    voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
-        found = heard.with_columns(loss=(pl.col("truth") - pl.col("prediction")) ** 2)
+        found = voted.with_columns(loss=(pl.col("truth") - pl.col("prediction")) ** 2)
         columns = ["row", "truth", "prediction", "loss"]
     else:
         kind = label_type(forest.spec.target)
@@ -49,7 +49,7 @@ def worst_rows(forest: Contents, most: int = 10) -> pl.DataFrame:
             pl.when(pl.col("truth") == pl.lit(label).cast(kind)).then(pl.col(name))
             for label, name in zip(forest.classes, proba_names(forest.spec.target), strict=True)
         )
-        found = heard.with_columns(p_truth=own).with_columns(loss=-pl.col("p_truth").clip(lower_bound=_EPSILON).log())
+        found = voted.with_columns(p_truth=own).with_columns(loss=-pl.col("p_truth").clip(lower_bound=_EPSILON).log())
         columns = ["row", "truth", "prediction", "p_truth", "loss"]
     return found.select(columns).sort(["loss", "row"], descending=[True, False]).head(most).collect(engine="streaming")
 

@@ -59,7 +59,7 @@ class Sampler:
         self.config = config
         self._counts = counts
         self._most = kept_trees(store.shape, config)
-        self._kept: dict[int, Future[NDArray[Any] | None]] = {}  # the oldest first
+        self._recent_draws: dict[int, Future[NDArray[Any] | None]] = {}  # the oldest first
         self._lock = threading.Lock()
         self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree whose weights are known, and its bag
         self._sizes = None if config.calibration is None else self._drawn_from()
@@ -158,11 +158,11 @@ class Sampler:
     def _draws_once(self, tree: int) -> NDArray[Any] | None:
         """`draws`, kept; a thread waits only for one that draws the same tree."""
         with self._lock:
-            known = self._kept.pop(tree, None)
+            known = self._recent_draws.pop(tree, None)
             draws: Future[NDArray[Any] | None] = Future() if known is None else known
-            self._kept[tree] = draws  # the last to be dropped
-            if len(self._kept) > self._most:
-                del self._kept[next(iter(self._kept))]
+            self._recent_draws[tree] = draws  # the last to be dropped
+            if len(self._recent_draws) > self._most:
+                del self._recent_draws[next(iter(self._recent_draws))]
         if known is None:
             try:
                 draws.set_result(self.draws(tree))

@@ -197,12 +197,12 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         self, frame: pl.DataFrame | SparseTable, target: str, options: Mapping[str, Any], run: Mapping[str, Any]
     ) -> Forest | None:
         """The forest with more trees; None where it has as many as are requested. Raises ConfigError."""
-        trees, there = options["trees"], len(self.forest_)
-        if trees < there:
+        trees, grown = options["trees"], len(self.forest_)
+        if trees < grown:
             raise ConfigError(
-                f"n_estimators={trees} must be larger or equal to len(estimators_)={there} when warm_start==True"
+                f"n_estimators={trees} must be larger or equal to len(estimators_)={grown} when warm_start==True"
             )
-        if trees == there:
+        if trees == grown:
             warnings.warn(
                 "Warm-start fitting without increasing n_estimators does not fit new trees.", UserWarning, stacklevel=4
             )

@@ -126,10 +126,10 @@ class ResumableRun:
         _make_work(work, self.state.mark)
         (work / _TEMPORARY).mkdir()
         if old.exists():
-            with local_workdir(work / _TEMPORARY) as here:
-                copy_folder(old, here / _STORE)
-                sync_all(here / _STORE)
-                install(here / _STORE, work / _STORE, here / _REPLACED)
+            with local_workdir(work / _TEMPORARY) as workdir:
+                copy_folder(old, workdir / _STORE)
+                sync_all(workdir / _STORE)
+                install(workdir / _STORE, work / _STORE, workdir / _REPLACED)
         self.save(work=str(work), other_work=self.state.work)
         self._leave_other()
 

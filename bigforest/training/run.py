@@ -103,8 +103,8 @@ def train_temporary(job: TrainingJob, resources: Resources, clock: Clock) -> For
         config = complete_config(store, config, resources, clock)
         directory.mkdir()
         origin = Origin(job.location, job.exclude, store.fingerprint)
-        own = replace(resources, scratch=temporary)
-        trees = _write_forest(store, config, origin, directory, own, clock, validation)
+        inner = replace(resources, scratch=temporary)
+        trees = _write_forest(store, config, origin, directory, inner, clock, validation)
         for folder in (made, temporary):
             remove(folder)
         return _opened(directory, trees, home)
@@ -127,7 +127,7 @@ def train_new(job: TrainingJob, out: Path, resources: Resources, clock: Clock, *
         fingerprint=None,
         versions=versions(),
     )
-    with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _kept(run):
+    with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _resumable(run):
         trees = _go_on(run, job, resources, clock)
     return _opened(out, trees)
 
@@ -156,7 +156,7 @@ def resume(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> F
         if not run.fresh:
             _check_options(run.out, run.state, job)
             _check_versions(run.out, run.state.versions)
-        with _kept(run):
+        with _resumable(run):
             if resources.scratch is not None:
                 run.move_work(resources.scratch)
             trees = _go_on(run, job, resources, clock)
@@ -208,18 +208,18 @@ def _extend(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> 
 
 def _check_options(out: Path, state: RunState, job: TrainingJob) -> None:
     """Raise ConfigError naming the first option that was given and is not that of the run."""
-    there: dict[str, Any] = asdict(state.config)
+    of_run: dict[str, Any] = asdict(state.config)
     given = asdict(replace(state.config, **job.options))
     if given["axes_from"] == (AUTO,):
-        given["axes_from"] = there["axes_from"]  # what was chosen
+        given["axes_from"] = of_run["axes_from"]  # what was chosen
     if job.target is not None and state.target is not None:
-        there["target"], given["target"] = state.target, job.target
+        of_run["target"], given["target"] = state.target, job.target
     if job.exclude:
-        there["exclude"], given["exclude"] = sorted(state.exclude), sorted(job.exclude)
+        of_run["exclude"], given["exclude"] = sorted(state.exclude), sorted(job.exclude)
     for name, value in given.items():
-        if value != there[name]:
+        if value != of_run[name]:
             raise ConfigError(
-                f"{out} has {name} {there[name]!r}, which resuming cannot change to {value!r}; drop {name}, or "
+                f"{out} has {name} {of_run[name]!r}, which resuming cannot change to {value!r}; drop {name}, or "
                 "train another forest"
             )
 
@@ -234,7 +234,7 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def _kept(run: ResumableRun) -> Iterator[None]:
+def _resumable(run: ResumableRun) -> Iterator[None]:
     """If the block fails, add to the error how to continue; a run refused before it grew anything leaves nothing."""
     try:
         yield
@@ -282,8 +282,8 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
         raise ConfigError(f"{run.out} was started with a table in memory; give DATA again")
     moved = data is not None and (job.location is None or job.location != state.data)
     if not complete or moved:
-        with local_workdir(run.temporary) as here:
-            made = here / "table.store"
+        with local_workdir(run.temporary) as workdir:
+            made = workdir / "table.store"
             store, config = make_store(job, made, run.temporary, resources, clock)
             config = complete_config(store, config, resources, clock)
             if state.fingerprint not in (None, store.fingerprint):
@@ -294,7 +294,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
             run.save(data=job.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
             if complete or store.path != made:
                 return store
-            install(made, run.store, here / "replaced")
+            install(made, run.store, workdir / "replaced")
     try:
         store = Store.open(run.store, verify=complete)
         if store.fingerprint != run.state.fingerprint:

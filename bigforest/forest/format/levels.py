@@ -42,7 +42,7 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
 
 def levels_column(
     lists: LevelLists | None,
-    there: pa.Buffer,
+    valid: pa.Buffer,
     feature: NDArray[np.int32],
     levels: Levels | None,
     spec: DataSpec,
@@ -50,7 +50,7 @@ def levels_column(
 ) -> Any:
     """The column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null.
 
-    there  bitmap of the nodes that have levels.
+    valid  bitmap of the nodes that have levels.
     """
     if lists is None:
         return pa.nulls(feature.size, kind)
@@ -60,7 +60,7 @@ def levels_column(
     place = levels.offsets[of] + lists.code - missing
     words = levels.words.take(arrow_array(place, mask=missing & (lists.code == 0)))
     start = pa.py_buffer(lists.start.astype(np.int32))
-    return pa.Array.from_buffers(kind, feature.size, [there, start], children=[words])
+    return pa.Array.from_buffers(kind, feature.size, [valid, start], children=[words])
 
 
 def check_levels(
