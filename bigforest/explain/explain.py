@@ -142,7 +142,7 @@ def _explained(
     with (
         crew_of(scheduler, resources, Path(home), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
-        naming_full_disk(Path(place)),
+        naming_full_disk(Path(home)),
     ):
         source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
         folder = ExplanationFolder(home, *_made_of(forest, source), overwrite=overwrite)

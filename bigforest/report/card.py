@@ -41,8 +41,10 @@ def card(forest: Contents) -> list[str]:
     pieces = []
     if forest.is_tuned:
         pairs.append(("chosen", chosen_of(forest)))
-        told = forest.tuning.select("candidate", "trees", "loss", "difference", "standard_error", "seconds", "retired")
-        pieces.append(page.folded("The candidates", page.html_table(told.columns, told.rows())))
+        candidates = forest.tuning.select(
+            "candidate", "trees", "loss", "difference", "standard_error", "seconds", "retired"
+        )
+        pieces.append(page.folded("The candidates", page.html_table(candidates.columns, candidates.rows())))
     options = [
         (name, _word(value)) for name, value in _set_options(config) if name not in ("trees", "family") and value != ()
     ]
@@ -56,8 +58,8 @@ def again(forest: Contents) -> list[str]:
     if origin is not None and origin.fingerprint:
         pairs.append(("fingerprint of the table", origin.fingerprint))
     if origin is not None and origin.merged:
-        told = page.text("The forest was merged from others; each has its own seed and table.")
-        return [told, page.facts(pairs)]
+        note = page.text("The forest was merged from others; each has its own seed and table.")
+        return [note, page.facts(pairs)]
     return [
         page.text("The same table, options and seed give the same forest, for any number of threads."),
         page.code(shlex.join(command(forest))),

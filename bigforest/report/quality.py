@@ -56,8 +56,8 @@ def quality(plot: Pictures) -> list[str]:
     if forest.has_validation:
         last = forest.validation.row(-1, named=True)
         error = page.known_number(last["error"])
-        told = f"On the validation table the error is {error}, on {last['rows']:,} rows."
-        pieces.append(page.text(told))
+        sentence = f"On the validation table the error is {error}, on {last['rows']:,} rows."
+        pieces.append(page.text(sentence))
     return pieces
 
 
