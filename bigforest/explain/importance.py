@@ -49,7 +49,7 @@ def write_importance(job: ExplainJob, plan: PartPlan) -> None:
             own[tree] = decrease
             progress.advance()
     whole = own.sum(axis=0)
-    shares = own / np.maximum(own.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    shares = tree_shares(own)
     job.folder.write(
         "importance",
         pl.DataFrame(
@@ -62,6 +62,17 @@ def write_importance(job: ExplainJob, plan: PartPlan) -> None:
         ),
     )
     job.folder.write("importance-trees", by_tree([feature.name for feature in spec.features], shares))
+
+
+def tree_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The share of each feature in the decrease of its tree, [trees, features]; 0 in trees without any.
+
+    Where some rows weigh next to nothing beside others a decrease may be rounded to one below 0, which counts as 0.
+    """
+    own = np.maximum(decrease, 0.0)
+    total = own.sum(axis=1, keepdims=True)
+    shares: NDArray[np.float64] = np.divide(own, total, out=np.zeros_like(own), where=total > 0.0)
+    return shares
 
 
 def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ from bigforest.forest.grown import GrownForest
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.reader import Reader
 from bigforest.forest.load.row_passes import located
+from bigforest.metrics.numbers import LARGEST
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_codes
@@ -218,6 +219,8 @@ class _Writer:
             if not series.dtype.is_numeric():
                 raise DataError(f"the forest predicts the number {name!r}, which is {series.dtype} here; convert it")
             values, present = present_numbers(series)
+            if not (np.abs(values) <= LARGEST).all():
+                raise DataError(f"a value of {name!r} is infinite, or of a size above {LARGEST:g}; drop these rows")
             if present is None:
                 return values, np.ones(values.size, np.bool_)
             target = np.full(len(series), np.nan)
