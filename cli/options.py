@@ -10,8 +10,8 @@ from .streams import table_of
 
 # The panels of --help, in their order.
 COLUMNS = "columns"
-RUN = "the run"
-PANELS = ("arguments", "options", "the trees", "rows and bags", COLUMNS, "one family only", RUN)
+RUN = "run"
+PANELS = ("arguments", "options", "trees", "rows and bags", COLUMNS, "single families", RUN)
 
 Data = Annotated[
     str,

@@ -74,7 +74,7 @@ MAKERS: dict[str, PartMaker] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplanationPlan(RunPlan):
-    """What an explanation needs, as upper bounds unless said otherwise; its stages are reading the rows, and the
+    """The needs of an explanation, as upper bounds unless stated otherwise. Its stages are reading the rows, and the
     parts."""
 
     def _repr_html_(self) -> str:

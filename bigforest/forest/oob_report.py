@@ -27,15 +27,15 @@ class OobReport:
     """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
 
     rows       LazyFrame, one row per training row; columns as in forest/format/schema.py oob_rows
-    curve      error after each tree; columns CURVE, or NUMBER_CURVE for regression
-    confusion  true class against voted class; columns confusion. None for regression
-    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all, columns metrics; of
-               numbers R2, MSE and MAE, columns NUMBER_METRICS
-    error      share of wrong votes, or mean squared error of numbers, among the rows that were left out of at least
-               one bag; nan when there are none
+    curve      error by number of trees; columns CURVE, or NUMBER_CURVE for regression
+    confusion  confusion matrix; columns confusion. None for regression
+    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all, columns metrics; for
+               regression R2, MSE and MAE, columns NUMBER_METRICS
+    error      out-of-bag error (mean squared error for regression) on the rows that are out of bag for at least one
+               tree; nan if there are none
     rows_used  number of these rows
-    votes      LazyFrame, one row per tree and row out of its bag, where they are kept
-    weighted   whether rows have weights, by which all but the numbers of rows are measured
+    votes      LazyFrame, one row per tree and out-of-bag row, if votes are kept
+    weighted   whether rows have weights, which apply to everything except numbers of rows
     """
 
     def __init__(

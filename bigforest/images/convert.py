@@ -99,15 +99,15 @@ class ImageConfig:
 
 @dataclass(frozen=True, slots=True)
 class ImageFeatures:
-    """What `images_to_features` did.
+    """The result of `images_to_features`.
 
     rows      images in the file.
     features  columns of features.
-    size      rows and columns of pixels that each image was brought to.
-    labelled  whether there is a column target.
+    size      rows and columns of pixels of the canvas.
+    labelled  whether the table has the column target.
     shrunk    images that had to be scaled down to fit.
     skipped   images left out because they are damaged.
-    damaged   name of the first 1,000 of these, and what is wrong with each.
+    damaged   names of the first 1,000 of these, and the fault of each.
     """
 
     rows: int

@@ -34,17 +34,17 @@ _MOST_STEPS = 2.0**52
 
 @dataclass(frozen=True, slots=True)
 class FilePrediction:
-    """What `predict_file` did. Without labels, or with unknown ones, metrics is empty and the rest None.
+    """The result of `predict_file`. Without labels, or with unknown ones, metrics is empty and the others are None.
 
     rows      rows written.
-    scored    rows that have a label, and a weight above 0 where rows are weighed.
+    scored    rows with a label and, if rows are weighted, a weight above 0.
     accuracy  share of these whose prediction is their label; a rejected row counts as wrong.
     log_loss  mean of -ln p(label), p clipped to [eps, 1 - eps] of float64 as in scikit-learn.
-    metrics   of each class and, last, of all, as `forest.oob.metrics`. The area under the ROC curve is None when rows
-              have more than 262,144 different probabilities.
-    r2, mse, mae  how far predicted numbers are from the true ones, see metrics/numbers.py; None for classes.
-    weighted  whether rows counted by their weights, but in `scored` and where rows are counted in `metrics`: the table
-              has the column of weights that the forest was trained with.
+    metrics   for each class and, in the last row, for all, as `forest.oob.metrics`. The area under the ROC curve is
+              None if rows have more than 262,144 different probabilities.
+    r2, mse, mae  regression metrics, see metrics/numbers.py; None for classification.
+    weighted  whether rows are weighted, because the table has the weight column of training. Weights do not apply to
+              `scored` and to numbers of rows in `metrics`.
     """
 
     rows: int

@@ -19,16 +19,16 @@ WINNER = "winner.forest"
 
 
 class Comparison:
-    """Candidates that were compared on one table out of bag, and the forest of the winner.
+    """The result of a comparison: the candidates, their out-of-bag losses, and the winning forest.
 
     candidates  DataFrame, a row per candidate in the order given: candidate, options (JSON of its own), trees, loss,
                 difference to the best and its standard_error, paired by row, seconds, bytes of the forest, retired
-                (why; null for those that finished) and winner. The loss is that after the candidate's last round.
+                (reason; null for candidates that finished) and winner. The loss is that of the candidate's last round.
     curve       DataFrame, a row per candidate and round: candidate, trees, loss, difference, standard_error.
-    metric      what the loss is: log_loss, error or auc (1 minus the area) for classes, mse for regression.
-    winner      name of the candidate that won.
-    cross_fitted  loss of the choice itself: each half of the rows by the candidate that the other half chooses.
-    stopped     why the race ended before all trees were grown; None where they were.
+    metric      the loss: log_loss, error or auc (1 minus the area) for classification, mse for regression.
+    winner      name of the winning candidate.
+    cross_fitted  cross-fitted loss: each half of the rows with the candidate selected on the other half.
+    stopped     why the comparison ended before all trees were grown; None if all were grown.
     path        the folder.
     """
 

@@ -50,7 +50,7 @@ TASKS: dict[Task, TaskDefaults] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig(TrainOptions):
-    """Everything that, together with the data, decides the forest bit for bit.
+    """Everything that, together with the data, determines the forest bit for bit.
 
     Its fields are the options of `bigforest.train` and described there. Raises ConfigError for a value that an option
     cannot have, for an option of another family, and for options that contradict each other.

@@ -20,11 +20,11 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 from bigforest.common.errors import ConfigError, shown
 
 # The panels of --help and of the documentation, in their order.
-TREES: Final = "the trees"
+TREES: Final = "trees"
 BAGS: Final = "rows and bags"
 COLUMNS: Final = "columns"
-FAMILY: Final = "one family only"
-RUN: Final = "the run"
+FAMILY: Final = "single families"
+RUN: Final = "run"
 PANELS = (TREES, BAGS, COLUMNS, FAMILY, RUN)
 
 

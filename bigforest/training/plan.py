@@ -42,14 +42,14 @@ _DRAWN = 1.0 - math.exp(-1.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(RunPlan):
-    """What a training run needs, as upper bounds unless said otherwise: besides the fields of `RunPlan`
+    """The needs of a training run, as upper bounds unless stated otherwise. In addition to the fields of `RunPlan`:
 
     rows, features, classes  of the table.
-    widths        how many features have codes of 1, 2 and 4 bytes.
-    store         bytes of the presorted table, which are part of the scratch; 0 when it is kept already.
-    output_free   free bytes where the forest will be.
-    compiling     seconds for compiling kernels first, once per machine; 0 if that has been done here.
-    cluster       the projection for a cluster, if requested (projection.py).
+    widths        numbers of features with codes of 1, 2 and 4 bytes.
+    store         bytes of the presorted table, which are part of the scratch; 0 if the store exists.
+    output_free   free bytes on the disk of the forest.
+    compiling     seconds for compiling kernels, once per machine; 0 if that has been done.
+    cluster       the estimate for a cluster, if requested (projection.py).
     """
 
     rows: int
