@@ -1,4 +1,4 @@
-"""Train, judge and predict on one machine or on many: only the line with `Client` differs.
+"""Train, evaluate and predict on one machine or on a cluster: only the line with `Client` differs.
 
 python examples/cluster.py
 """
@@ -21,7 +21,7 @@ def main() -> None:
     """Two worker processes on this machine; on a cluster, give the scheduler's address to Client instead."""
     here = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
     with (
-        # At the end workers may miss a scheduler that has closed before them, of which there is no need to hear.
+        # At the end workers may log that the scheduler has closed before them; these messages are hidden.
         Client(**here, silence_logs=logging.CRITICAL),  # Client("tcp://host:8786") on a cluster
         tempfile.TemporaryDirectory() as folder,  # on a disk that all workers share
     ):

@@ -1,4 +1,4 @@
-"""Score a file of any size: the forest is an expression in a lazy Polars query, rows stream file to file.
+"""Score a file of any size: the forest is an expression in a lazy Polars query, which streams from file to file.
 
 python examples/lazy_scoring.py
 """

@@ -1,4 +1,4 @@
-"""Train on the digits, look at the out-of-bag report, predict, and look at the forest as the table it is.
+"""Train on the digits, read the out-of-bag report, predict, and read the forest as a table.
 
 python examples/quickstart.py
 """

@@ -1,4 +1,4 @@
-"""The digits in a pipeline of scikit-learn: search by cross-validation, then what the best forest says of itself.
+"""The digits in a pipeline of scikit-learn: search by cross-validation, then the out-of-bag error of the best forest.
 
 python examples/sklearn_pipeline.py      # needs pip install 'bigforest[sklearn]'
 """
@@ -18,7 +18,7 @@ DIGITS = Path(__file__).parent / "data" / "digits.parquet"
 
 
 def main() -> None:
-    """Search on three quarters of the digits, judge on the rest."""
+    """Search on three quarters of the digits, evaluate on the rest."""
     digits = pl.read_parquet(DIGITS)
     X, y = digits.drop("target").to_pandas(), digits["target"].to_numpy()
     X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)

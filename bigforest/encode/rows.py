@@ -128,8 +128,8 @@ def encode_row_weights(
         least = found.spec.largest / found.spec.search
         listener(
             Notice(
-                f"{found.raised} rows weigh less than 1 / {least:.0f} of the heaviest: the search for splits counts "
-                "them as if they weighed that; classes and values of nodes and the out-of-bag report do not"
+                f"{found.raised} rows weigh less than 1 / {least:.0f} of the heaviest: the search for splits uses that "
+                "weight for them; node statistics and the out-of-bag report use the exact weights"
             )
         )
     if found.rough:
