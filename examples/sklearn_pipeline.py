@@ -1,4 +1,4 @@
-"""The digits in a pipeline of scikit-learn: search by cross-validation, then the accuracy and importances of the best forest.
+"""The digits in a scikit-learn pipeline: search by cross-validation, then accuracy and importances of the best forest.
 
 python examples/sklearn_pipeline.py      # needs pip install 'bigforest[sklearn]'
 """
