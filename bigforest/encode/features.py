@@ -29,18 +29,18 @@ from bigforest.store.writer import Part, PartWriter
 class EncodeJob:
     """What all tasks of encoding features share.
 
-    kept      file with the rows of the source to encode, ascending, of ROW_NUMBER_TYPE; None for all.
-    rows      rows of the store.
-    max_bins  "exact", or the most codes of a feature.
-    plan      how much of a column may be in memory.
-    parts     folder for the parts.
-    scratch   folder for what does not fit in memory.
-    columns   the column of the table that each feature is in.
-    kinds     "numeric" or "category", of each feature.
+    rows_file  the rows of the source to encode, ascending, of ROW_NUMBER_TYPE; None for all.
+    rows       rows of the store.
+    max_bins   "exact", or the most codes of a feature.
+    plan       how much of a column may be in memory.
+    parts      folder for the parts.
+    scratch    folder for what does not fit in memory.
+    columns    the column of the table that each feature is in.
+    kinds      "numeric" or "category", of each feature.
     """
 
     source: Source
-    kept: Path | None
+    rows_file: Path | None
     rows: int
     max_bins: str | int
     plan: EncodePlan
@@ -125,8 +125,8 @@ def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
     dtype, binned = job.source.schema[name], isinstance(job.max_bins, int)
     with PartWriter(job.parts, index) as part:
         slices = partial(kept_column, job, name)
-        found = find_levels(name, dtype, slices(), job.plan.room, job.plan.limits)
-        encode_category(name, dtype, slices, part, found, binned=binned, column=job.columns[name])
+        levels = find_levels(name, dtype, slices(), job.plan.room, job.plan.limits)
+        encode_category(name, dtype, slices, part, levels, binned=binned, column=job.columns[name])
         return part.part()
 
 
@@ -145,10 +145,10 @@ def kept_slices(
 ) -> Iterator[pl.DataFrame]:
     """The rows to encode of the named columns, see `kept_column`."""
     stop, rows = job.rows if stop is None else stop, job.plan.limits.slice_rows
-    if job.kept is None:
+    if job.rows_file is None:
         yield from job.source.slices(names, rows, first, stop)
         return
-    kept = np.asarray(np.memmap(local_path(job.kept), ROW_NUMBER_TYPE, "r"))[first:stop]
+    kept = np.asarray(np.memmap(local_path(job.rows_file), ROW_NUMBER_TYPE, "r"))[first:stop]
     at, begin = int(kept[0]), 0
     for frame in job.source.slices(names, rows, at, int(kept[-1]) + 1):
         # No more rows are kept than there are, so the ones of this slice are among the next.

@@ -60,10 +60,10 @@ def encode(
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    found = leaves(source.schema)
-    name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
-    task = find_task(source, found[name], config.task)
-    if task == "regression" and config.task is None and found[name].dtype.is_integer():
+    columns = leaves(source.schema)
+    name = find_target({one: leaf.dtype for one, leaf in columns.items()}, target)
+    task = find_task(source, columns[name], config.task)
+    if task == "regression" and config.task is None and columns[name].dtype.is_integer():
         listener(
             Notice(
                 f"{name!r} has more than {MAX_ODD_CLASSES} different whole numbers, so this is a regression; "
@@ -71,10 +71,10 @@ def encode(
             )
         )
     config = config.settled(task)
-    roles = check_roles(config, found, name)
-    kinds = feature_kinds(found, name, [*exclude, *roles], config.categories)
+    roles = check_roles(config, columns, name)
+    kinds = feature_kinds(columns, name, [*exclude, *roles], config.categories)
     check_features(config, kinds)
-    sizes = {one: value_bytes(found[one].dtype) for one in kinds}
+    sizes = {one: value_bytes(columns[one].dtype) for one in kinds}
     alone = [one for one, kind in kinds.items() if kind == "category"]
     plan = plan_encode(source.rows, sizes, resources, alone, binned=isinstance(config.max_bins, int))
     with (
@@ -84,7 +84,7 @@ def encode(
         StoreWriter(folder, max_bins=config.max_bins, parts=_shared_parts(scratch)) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
-        source = flattened(source, found, [*kinds, name, *roles], scratch)
+        source = flattened(source, columns, [*kinds, name, *roles], scratch)
         with announced(ENCODING, listener):
             compile_presort()
         rows = encode_target(source, name, config, plan, writer, listener)
@@ -94,10 +94,10 @@ def encode(
             listener(Notice(f"{dropped} rows have no value in {name!r}{reason} and are left out"))
         if rows.target.constant:
             listener(Notice(f"all rows have the same value in {name!r}, so every tree is a single leaf"))
-        columns = {one: found[one].column for one in kinds}
-        kept = _shared_rows(writer, scratch)
+        column_of = {one: columns[one].column for one in kinds}
+        rows_file = _shared_rows(writer, scratch)
         plan = replace(plan, rows=rows.target.kept)
-        job = EncodeJob(source, kept, plan.rows, config.max_bins, plan, writer.parts, scratch, columns, kinds)
+        job = EncodeJob(source, rows_file, plan.rows, config.max_bins, plan, writer.parts, scratch, column_of, kinds)
         weight = encode_row_weights(job, rows, config, writer, listener)
         # A table in memory stays where it is.
         executor = (resources if source.files else replace(resources, cluster=None)).executor(plan.workers)
@@ -106,7 +106,7 @@ def encode(
         groups = None
         if config.group is not None:
             groups = encode_groups(
-                config.group, found[config.group].dtype, partial(kept_column, job, config.group), writer
+                config.group, columns[config.group].dtype, partial(kept_column, job, config.group), writer
             )
         writer.finish(rows.target.spec, dropped, groups, weight)
     return Store.open(path, verify=False)

@@ -80,15 +80,15 @@ def write_oob(
             find_missing(store, config, directory, missing, resources, plan, len(tried), progress)
             files, _ = known_leaves(directory, store, config)
         in_files = executor.remote or len(ranges) > 1
-        groups, kept = cut_groups(files, len(tried), store, plan), folder if in_files else None
+        groups, tally_folder = cut_groups(files, len(tried), store, plan), folder if in_files else None
         votes = read_tree_votes(directory, header_of(store.spec, config))
-        work = TallyInputs(groups, tried, resources.workers, kept, error_unit(store), votes)
+        work = TallyInputs(groups, tried, resources.workers, tally_folder, error_unit(store), votes)
         advance = None if executor.remote else progress.advance
-        found = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
+        judged_ranges = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
         tallies: list[RangeTally] = []
         changes = np.zeros((work.lambdas + 2, config.trees), np.int64)
         losses: LambdaLosses | None = None
-        for judged in found:
+        for judged in judged_ranges:
             tallies += judged.tallies
             changes += judged.changes
             if judged.losses is not None:
@@ -147,9 +147,9 @@ def find_missing(
         trees = _trees_of(directory, parts, resources)
         groups = cut(entry_bytes(trees, lambdas), trees.first, plan.group_bytes, plan.group_trees)
         shared = (Sampler.of(store, config), trees, directory, resources.workers)
-        for found in executor.map(write_leaf_files, [(entries,) for entries in groups], shared):
+        for finished in executor.map(write_leaf_files, [(entries,) for entries in groups], shared):
             if progress is not None:
-                progress.advance(found)
+                progress.advance(finished)
 
 
 def _trees_of(directory: Path, parts: Sequence[range] | None, resources: Resources) -> Trees:
@@ -177,4 +177,4 @@ def cut_groups(files: Sequence[LeafFile], lambdas: int, store: Store, plan: OobP
     """The files whose ballots are loaded together."""
     first = np.array([*(file.trees.start for file in files), files[-1].trees.stop], np.int64)
     groups = cut(_ballot_bytes(files, lambdas, store), first, plan.group_bytes, int(first[-1]))
-    return [list(files[own.start : own.stop]) for own in groups]
+    return [list(files[group.start : group.stop]) for group in groups]

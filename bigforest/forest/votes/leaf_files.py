@@ -108,10 +108,10 @@ class LeafFile(NamedTuple):
 
     def move(self, directory: Path, *, ballots: bool = True) -> None:
         """Move the files, or the leaves without the ballots, to another directory of a forest."""
-        place = leaves_path(directory, self.trees.start)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        target = leaves_path(directory, self.trees.start)
+        target.parent.mkdir(parents=True, exist_ok=True)
         for named in (_ballots, _leaves) if ballots else (_leaves,):
-            copy(named(self.path), named(place))
+            copy(named(self.path), named(target))
             named(self.path).unlink()
 
     def remove(self) -> None:
