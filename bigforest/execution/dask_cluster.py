@@ -6,8 +6,9 @@ all tasks of a run share is sent once, unless it is very small, and passed from 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import partial, reduce
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from bigforest.execution import exchange, worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.exchange import HeldParts
 from bigforest.execution.executor import Executor, Part, PartBatch, TaskBatch, merge_lists
-from bigforest.execution.task_run import Call, TaskRun, name_of
+from bigforest.execution.task_run import SMALL, Call, TaskRun, name_of
 
 Result = TypeVar("Result")
 
@@ -60,7 +61,7 @@ class ClusterExecutor(Executor):
             on_result(index, result)
 
     def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
-        """As a single part."""
+        """As a single part, which has no owner where it is small."""
         several = TaskBatch(partial(worker.one_part, job.function), job.arguments, job.shared)
         found: list[Result] = self._parts(several, PartBatch(merge, worker.merged_part, [()]))
         return found[0]
@@ -73,9 +74,13 @@ class ClusterExecutor(Executor):
             left = [number for number in range(len(of_parts.own)) if number not in finished]
             with TaskRun(self._cluster, job, 1) as run:
                 held = [found for _, found in self._hold(run, job, merge)]
+                if of_parts.finish is worker.merged_part and all(own.part for own in held):
+                    finished[0] = reduce(of_parts.merge, (pickle.loads(own.part) for own in held))
+                    left = []
                 shares = _cut(left, self.processes)
                 calls = [run.finish(of_parts, share, held) for share in shares]
-                for at, results in run.completed(_near(calls, self._spread(len(calls))), len(calls)):
+                near = _near(calls, self._spread(len(calls)))
+                for at, results in run.completed(near, len(calls) + 1, together=True):
                     found = dict(zip(shares[at], results, strict=True))
                     lost = {number: own for number, own in found.items() if isinstance(own, exchange.LostPart)}
                     finished |= {number: own for number, own in found.items() if number not in lost}
@@ -100,9 +105,10 @@ class ClusterExecutor(Executor):
         seats = self._spread(len(job.arguments))
         cuts = [0, *(at for at in range(1, len(seats)) if seats[at] != seats[at - 1]), len(seats)]
         calls = [
-            run.hold(job.arguments[first:stop], merge, min(self._slots, stop - first)) for first, stop in pairwise(cuts)
+            run.hold(job.arguments[first:stop], merge, min(self._slots, stop - first), SMALL // (len(cuts) - 1))
+            for first, stop in pairwise(cuts)
         ]
-        return run.completed(_near(calls, [seats[first] for first in cuts[:-1]]), len(calls))
+        return run.completed(_near(calls, [seats[first] for first in cuts[:-1]]), len(calls) + 1, together=True)
 
     def _spread(self, tasks: int) -> list[str | None]:
         """The preferred workers of these tasks: consecutive tasks share a worker."""
@@ -131,7 +137,7 @@ class ClusterExecutor(Executor):
         with TaskRun(self._cluster, job, self._slots) as run:
             calls = ((run.call(job.arguments[first:stop]), None) for first, stop in pairwise(starts))
             seats = [min(size, self._slots) for size in sizes]
-            for number, results in run.completed(calls, _AHEAD * self.size, seats):
+            for number, results in run.completed(calls, _AHEAD * self.size, seats, together=job.even):
                 yield from enumerate(results, starts[number])
 
 

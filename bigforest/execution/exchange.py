@@ -9,6 +9,7 @@ when the first one is slow. A part whose process has gone is lost, and the clien
 from __future__ import annotations
 
 import asyncio
+import builtins
 import pickle
 import secrets
 import threading
@@ -24,11 +25,13 @@ _AT_ONCE = 4
 
 
 class HeldParts(NamedTuple):
-    """Where parts are: in the worker of this address, under this key. bytes: of all of them, packed."""
+    """Where parts are: in the worker of this address, under this key. bytes: of all of them, packed; part: a single one
+    that is small, packed."""
 
     address: str
     key: str
     bytes: int
+    part: builtins.bytes = b""
 
 
 class LostPart(Exception):
@@ -46,8 +49,9 @@ _LOCK = threading.Lock()
 _HELD: dict[str, tuple[RunNumber, list[bytes]]] = {}
 
 
-def keep(run: RunNumber, parts: Sequence[Any]) -> HeldParts:
-    """Keep parts in this worker, packed, until a later run of the client."""
+def keep(run: RunNumber, parts: Sequence[Any], small: int) -> HeldParts:
+    """Keep parts in this worker, packed, until a later run of the client; a single one of at most `small` bytes is in
+    the result too."""
     from distributed import get_worker
 
     here = get_worker()
@@ -56,7 +60,8 @@ def keep(run: RunNumber, parts: Sequence[Any]) -> HeldParts:
     key = secrets.token_hex(16)
     with _LOCK:
         _HELD[key] = run, packed
-    return HeldParts(str(here.address), key, sum(map(len, packed)))
+    size = sum(map(len, packed))
+    return HeldParts(str(here.address), key, size, packed[0] if len(packed) == 1 and size <= small else b"")
 
 
 def forget(run: RunNumber, *, earlier: bool = False) -> None:

@@ -24,12 +24,14 @@ from bigforest.execution.worker import Done, Order
 
 # Retries of a failing task, for instance because a disk did not answer.
 RETRIES = 2
-# Most bytes of shared data that each task carries itself: Dask prefers to run tasks where separate data is.
-_SMALL = 1 << 16
-# Seconds for running tasks to end after an error, and between two looks for what has ended.
+# Most bytes of shared data that each task carries itself: Dask prefers to run tasks where separate data is. Also of
+# results that the client merges itself, all together.
+SMALL = 1 << 16
+# Seconds for running tasks to end after an error, and between two looks whether they have.
 _PATIENCE = 60.0
 _BETWEEN_LOOKS = 0.2
-# Seconds between two looks for tasks that no worker does.
+# Seconds between two looks for tasks that are late, and for those that no worker does.
+_BETWEEN_PACES = 1.0
 _BETWEEN_SEARCHES = 2.0
 
 
@@ -58,8 +60,8 @@ class TaskRun:
         self._near: dict[str, str] = {}
         packed = pickle.dumps(job.shared)
         self._shared = packed
-        if len(packed) > _SMALL:
-            self._shared = self.submit(Call(worker.unpack, (packed,), self._name), None)
+        if len(packed) > SMALL:
+            [self._shared] = self.submit([Call(worker.unpack, (packed,), self._name)], None)
 
     def __enter__(self) -> TaskRun:
         return self
@@ -73,9 +75,10 @@ class TaskRun:
         packed = pickle.dumps((self._function, several))
         return Call(worker.perform, (self._order, packed, self._shared), self._name)
 
-    def hold(self, several: Sequence[tuple[Any, ...]], merge: Callable[..., Any], threads: int) -> Call:
-        """A task that makes some calls on this number of threads and keeps what they give, merged."""
-        packed = pickle.dumps((self._function, merge, several, threads))
+    def hold(self, several: Sequence[tuple[Any, ...]], merge: Callable[..., Any], threads: int, small: int) -> Call:
+        """A task that makes some calls on this number of threads and keeps what they give, merged; see
+        worker.hold_here."""
+        packed = pickle.dumps((self._function, merge, several, threads, small))
         return Call(worker.hold_here, (self._order, packed, self._shared), self._name)
 
     def finish(self, of_parts: PartBatch[Any, Any], numbers: Sequence[int], held: Sequence[HeldParts]) -> Call:
@@ -86,33 +89,43 @@ class TaskRun:
         return Call(worker.finish_parts, (self._order, packed, self._shared), name)
 
     def completed(
-        self, calls: Iterator[tuple[Call, str | None]], ahead: int, seats: Sequence[int] | None = None
+        self,
+        calls: Iterator[tuple[Call, str | None]],
+        ahead: int,
+        seats: Sequence[int] | None = None,
+        *,
+        together: bool = False,
     ) -> Iterator[tuple[int, Any]]:
         """Results as tasks end, with their numbers; about `ahead` seats of workers have a task on its way.
 
-        calls  the tasks, and the workers that had better do them
-        seats  of each task, which it takes at once; None for one each
+        calls     the tasks, and the workers that had better do them
+        seats     of each task, which it takes at once; None for one each
+        together  once no more are handed out, results are fetched when all tasks have ended: that takes less of client
+                  and scheduler
 
         A task that is late when no more are handed out is given to another worker too, and the first result counts; so
         is one whose worker has a full disk.
         """
-        tasks = _OnTheirWay(self, self._cluster, calls, ahead, seats)
+        tasks = _OnTheirWay(self, self._cluster, calls, ahead, seats, together=together)
         while tasks.fill():
-            tasks.wait()
-            number, done = tasks.take()
-            if done is not None:
-                tasks.fill()
+            ended = tasks.take(tasks.wait())
+            tasks.fill()
+            for number, done in ended:
                 yield number, done.result
 
-    def submit(self, call: Call, near: str | None) -> Any:
-        """The future of a task, which the worker `near` had better do."""
-        self._number += 1
+    def submit(self, calls: Sequence[Call], near: str | None) -> list[Any]:
+        """The futures of some tasks of a kind, which the worker `near` had better do; handed out together."""
         where = {} if near is None else {"workers": [near], "allow_other_workers": True}
+        keys = [f"{call.name}-{self._number + place}" for place, call in enumerate(calls, 1)]
+        self._number += len(calls)
+        if near is not None:
+            self._near |= dict.fromkeys(keys, near)
+        arguments = zip(*(call.arguments for call in calls), strict=True)
         with self._cluster.errors(f"handing out {name_of(self._function)}"):
-            key = f"{call.name}-{self._number}"
-            if near is not None:
-                self._near[key] = near
-            return self._client.submit(call.function, *call.arguments, key=key, retries=RETRIES, pure=False, **where)
+            found: list[Any] = self._client.map(
+                calls[0].function, *map(list, arguments), key=keys, retries=RETRIES, pure=False, **where
+            )
+        return found
 
     def workers_at(self, futures: Sequence[Any]) -> set[str]:
         """The workers that are at some tasks, or have them in their queue."""
@@ -132,6 +145,13 @@ class TaskRun:
         """Forget some tasks."""
         with self._cluster.errors("dropping tasks"):
             self._client.cancel(futures)
+
+    def results(self, futures: Sequence[Any]) -> dict[Any, Done]:
+        """The results of those of some tasks that have them, fetched together."""
+        there = {future.key: future for future in futures if future.status == "finished"}
+        with self._cluster.errors(name_of(self._function)):
+            found = self._client.gather(there, errors="skip")
+        return {there[key]: done for key, done in found.items() if done is not None}
 
     def result(self, future: Any) -> Done:
         """The result of a task; raises its error."""
@@ -183,6 +203,8 @@ class _OnTheirWay:
         calls: Iterator[tuple[Call, str | None]],
         ahead: int,
         seats: Sequence[int] | None,
+        *,
+        together: bool,
     ) -> None:
         from distributed import as_completed
 
@@ -191,64 +213,89 @@ class _OnTheirWay:
         self._following = enumerate(calls)
         self._room = ahead
         self._seats = seats
+        self._together = together
         self._last = False  # whether all tasks are handed out
         self._tasks: dict[int, Call] = {}
         self._numbers: dict[Any, int] = {}  # of the task of each future: a task may have two
         self._ended = as_completed(loop=cluster.client.loop)
         self._pace = Pace()
+        self._late: list[int] = []
         self._quick: list[str] = []  # workers, in the order in which they ended tasks
         self._search = time.monotonic() + _BETWEEN_SEARCHES
 
     def fill(self) -> bool:
         """Hand out tasks as long as there is room for more; returns whether any are on their way."""
+        near: dict[str | None, list[int]] = {}
         while self._room > 0 and not self._last:
             following = next(self._following, None)
             if following is None:
                 self._last = True
                 break
-            number, (self._tasks[number], near) = following
+            number, (self._tasks[number], where) = following
             self._room -= self._taken(number)
             self._pace.begin(number)
-            self._hand_out(number, near)
+            near.setdefault(where, []).append(number)
+        for where, numbers in near.items():
+            self._hand_out(numbers, where)
         return bool(self._numbers)
 
-    def wait(self) -> None:
-        """Wait until one has ended, and meanwhile hand on those that nobody does, or that are late."""
-        while not self._ended.has_ready():
+    def wait(self) -> list[Any]:
+        """Wait until one has ended, or all together, and meanwhile hand on those that nobody does, or that are late;
+        gives those that have ended."""
+        ended: list[Any] = []
+        while not ended or (self._together and self._last and not self._are_over(ended)):
+            with self._ended.thread_condition:
+                if not self._ended.has_ready():
+                    self._ended.thread_condition.wait(_BETWEEN_PACES)
+            for future in self._ended.next_batch(block=False):
+                ended.append(future)
+                self._pace.end(self._numbers.get(future, -1))
             if time.monotonic() > self._search:
-                for future in self._run.stranded(self._numbers):
-                    self._hand_out(self._numbers.pop(future), None)
+                for future in self._run.stranded(set(self._numbers) - set(ended)):
+                    self._hand_out([self._numbers.pop(future)], None)
                     self._run.cancel([future])
                 self._search = time.monotonic() + _BETWEEN_SEARCHES
-            for number in self._pace.late() if self._last else ():
-                self._hand_on(number)
-            with self._ended.thread_condition:
-                self._ended.thread_condition.wait(_BETWEEN_LOOKS)
+            self._late += self._pace.late() if self._last else ()
+            if self._late and ended:  # others can take it over once it is known who they are
+                self._together = False
+            while self._late and not ended:
+                number = self._late.pop()
+                if number in self._tasks:
+                    self._hand_on(number)
+        return ended
 
-    def take(self) -> tuple[int, Done | None]:
-        """A task that has ended; None where its result does not count, or it is handed out again."""
-        future = next(self._ended)
-        number = self._numbers.pop(future, -1)
-        if number < 0:
-            return number, None  # another worker was faster
-        twins = [other for other, own in self._numbers.items() if own == number]
-        try:
-            done = self._run.result(future)
-        except BigForestError:
-            if not twins:
-                raise
-            return number, None
-        if isinstance(done.failure, DiskFullError) and self._without(number, done, twins):
-            return number, None
-        if done.failure is not None:
-            raise done.failure
-        self._end(number, done, twins)
-        return number, done
+    def _are_over(self, ended: Sequence[Any]) -> bool:
+        """Whether all tasks have ended, or one did not end well."""
+        over = {self._numbers[future] for future in ended if future in self._numbers}
+        return over >= set(self._numbers.values()) or any(future.status != "finished" for future in ended)
 
-    def _hand_out(self, number: int, near: str | None) -> None:
-        future = self._run.submit(self._tasks[number], near)
-        self._numbers[future] = number
-        self._ended.add(future)
+    def take(self, ended: Sequence[Any]) -> list[tuple[int, Done]]:
+        """The results of tasks that have ended, those that count."""
+        results = self._run.results([future for future in ended if future in self._numbers])
+        found = []
+        for future in ended:
+            number = self._numbers.pop(future, -1)
+            if number < 0:
+                continue  # another worker was faster
+            twins = [other for other, own in self._numbers.items() if own == number]
+            try:
+                done = results.get(future) or self._run.result(future)
+            except BigForestError:
+                if not twins:
+                    raise
+                continue
+            if isinstance(done.failure, DiskFullError) and self._without(number, done, twins):
+                continue
+            if done.failure is not None:
+                raise done.failure
+            self._end(number, done, twins)
+            found.append((number, done))
+        return found
+
+    def _hand_out(self, numbers: Sequence[int], near: str | None) -> None:
+        for number, future in zip(numbers, self._run.submit([self._tasks[own] for own in numbers], near), strict=True):
+            self._numbers[future] = number
+            self._ended.add(future)
 
     def _hand_on(self, number: int) -> None:
         """Give a late task to another worker too, or look at it again later."""
@@ -258,7 +305,7 @@ class _OnTheirWay:
             self._pace.begin(number)
             return
         self._run.handed_on = True
-        self._hand_out(number, near)
+        self._hand_out([number], near)
 
     def _without(self, number: int, done: Done, twins: Sequence[Any]) -> bool:
         """Give a task whose worker has a full disk to another, if there is one and none is at it."""
@@ -267,14 +314,14 @@ class _OnTheirWay:
             return True
         near = self._cluster.other_than(done.ledger, self._cluster.threads())
         if near is not None:
-            self._hand_out(number, near)
+            self._pace.begin(number)
+            self._hand_out([number], near)
         return near is not None
 
     def _end(self, number: int, done: Done, twins: Sequence[Any]) -> None:
         """Note a task that is done, and forget its twins, at which other workers still are."""
         self._cluster.spent = worker.add_ledger(self._cluster.spent, done.ledger)
         self._quick += done.ledger
-        self._pace.end(number)
         self._room += self._taken(number)
         del self._tasks[number]
         if twins:

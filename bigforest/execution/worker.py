@@ -127,10 +127,11 @@ def merged_part(*given: Any) -> Any:
 
 def hold_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
     """Task: call the packed function, which gives lists, with `shared` and each of the packed lists of arguments, on
-    this number of threads; the lists, merged entry by entry, stay here, and the result is where."""
+    this number of threads; the lists, merged entry by entry, stay here, and the result is where. A single entry is in
+    it too if it has at most this many bytes."""
 
     def work() -> exchange.HeldParts:
-        held = exchange.keep(order.run, _reduced(order, packed, shared))
+        held = exchange.keep(order.run, *_reduced(order, packed, shared))
         if _RUNNING.is_stopped(order.run):  # another worker has been faster, and nobody takes these
             exchange.forget(order.run)
         return held
@@ -159,8 +160,8 @@ def finish_parts(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -
     return _done(order, work)
 
 
-def _reduced(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Any:
-    function, merge, several, threads = pickle.loads(packed)
+def _reduced(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> tuple[Any, int]:
+    function, merge, several, threads, small = pickle.loads(packed)
     first = _unpacked(shared)
     merged: list[Any] = []
 
@@ -169,7 +170,7 @@ def _reduced(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> An
 
     with _RUNNING.slot(order):
         run_on_threads(function, [(*first, *own) for own in several], workers=threads, on_result=add)
-    return merged[0]
+    return merged[0], small
 
 
 def _unpacked(shared: tuple[Any, ...] | bytes) -> tuple[Any, ...]:

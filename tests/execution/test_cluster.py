@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +143,16 @@ class Killer:
 def killing_at(client: Client, task: str, monkeypatch: pytest.MonkeyPatch) -> Killer:
     """Kills a worker when a task of this kind is handed out."""
     killer = Killer(client, "none")
-    submit = client.submit
+    hand_out = client.map
 
-    def submitting(function: Callable[..., Any], *arguments: Any, key: str, **options: Any) -> Any:
-        future = submit(function, *arguments, key=key, **options)
-        if f"-{task}-" in key and function is not worker.unpack and not killer.killed:
+    def handing_out(function: Callable[..., Any], *arguments: Any, key: list[str], **options: Any) -> Any:
+        futures = hand_out(function, *arguments, key=key, **options)
+        if f"-{task}-" in key[0] and function is not worker.unpack and not killer.killed:
             time.sleep(0.02)
             killer.kill()
-        return future
+        return futures
 
-    monkeypatch.setattr(client, "submit", submitting)
+    monkeypatch.setattr(client, "map", handing_out)
     return killer
 
 
@@ -590,6 +591,28 @@ def test_reduce__a_task_is_done_where_it_was_done_before(
     first, *others = (executor.reduce(_where, [(number,) for number in range(2)], _both) for _ in range(5))
     assert sorted(first.values()) == sorted(client.scheduler_info()["workers"])
     assert others == [first] * 4
+
+
+@pytest.mark.parametrize(("size", "tasks"), [(10, 2), (1 << 16, 3)])
+def test_reduce__small_results_are_merged_here_and_fetched_together(
+    client: Client, both_alive: None, size: int, tasks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[int] = []
+    gather = client.gather
+
+    def gathering(several: dict[str, Any], **options: Any) -> Any:
+        fetched.append(len(several))
+        return gather(several, **options)
+
+    monkeypatch.setattr(client, "gather", gathering)
+    cluster = Cluster(client)
+    assert ClusterExecutor(cluster, 1).reduce(_bytes_of, [(size,), (size,)], add) == bytes(2 * size)
+    assert sum(spent.tasks for spent in cluster.spent.values()) == tasks
+    assert fetched == [2, 1][: tasks - 1]
+
+
+def _bytes_of(size: int) -> bytes:
+    return bytes(size)
 
 
 def test_reduce__all_workers_die_at_once(client: Client, both_alive: None) -> None:

@@ -282,18 +282,20 @@ def test_grow__by_passes_workers_join_and_leave(
     client: Client, two: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = bigforest.encode_store(frame(), tmp_path / "s", target="late", scheduler="threads")
-    config, mover, submit = TrainConfig(trees=2, seed=3, max_depth=6), Mover(client), client.submit
+    config, mover, hand_out = TrainConfig(trees=2, seed=3, max_depth=6), Mover(client), client.map
 
-    def submitting(function: Callable[..., Any], *arguments: Any, key: str, **options: Any) -> Any:
+    def handing_out(function: Callable[..., Any], *arguments: Any, key: list[str], **options: Any) -> Any:
         mover.move()
-        return submit(function, *arguments, key=key, **options)
+        mover.moved.update(key)
+        return hand_out(function, *arguments, key=key, **options)
 
-    monkeypatch.setattr(client, "submit", submitting)
+    monkeypatch.setattr(client, "map", handing_out)
     cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
     for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
         grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
     contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
     assert contents[0] == contents[1]
+    assert any("bigforest-spill" in key for key in mover.moved)
 
 
 def test_pace__late_are_those_that_take_longer_than_most(monkeypatch: pytest.MonkeyPatch) -> None:
