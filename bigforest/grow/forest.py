@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.tree_arrays import tree_arrays
-from bigforest.grow.warm_up import compile_passes, kernels_of
+from bigforest.grow.warm_up import KERNEL_OPTIONS, compile_passes, kernels_of
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.compile import Needs, compile_kernels
@@ -45,6 +45,8 @@ from bigforest.store.store import Dictionaries, Store
 _MOST_ROWS = 2**32 - 1
 _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
+# What `compile_for` has compiled in this process.
+_compiled: set[tuple[Any, ...]] = set()
 # Bytes of nodes that are kept, so that the first answer of a forest need not read them.
 _KEPT_BYTES = 1 << 30
 
@@ -178,10 +180,18 @@ def part_groups(rows: int, trees: int) -> list[range]:
 
 
 def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
-    """Compile the kernels that this forest needs, grown by passes or whole."""
+    """Compile the kernels that this forest needs, grown by passes or whole, unless this process has done so."""
+    kind = (passes, bool(extras.odd), extras.regression, *(getattr(config, name) for name in KERNEL_OPTIONS))
+    if kind in _compiled:
+        return
     if passes:
         compile_passes(extras, config, scratch)
-        return
+    else:
+        _compile_whole(extras, config)
+    _compiled.add(kind)
+
+
+def _compile_whole(extras: Extras, config: TrainConfig) -> None:
     criterion = criterion_of(config)
     needs = Needs(
         family_of(config).splits,

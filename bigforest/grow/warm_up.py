@@ -26,6 +26,8 @@ from bigforest.storage.paths import is_remote
 from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter, StoreWriter
 
+# The options that decide which kernels are needed.
+KERNEL_OPTIONS = ("family", "splitter", "replace", "impurity", "mean_difference", "mean_difference_scope", "rotation")
 _ROWS = 64
 # Two buckets of many codes, so that they are opened, and nodes that need that more than once.
 _LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)
@@ -58,8 +60,7 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
     """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
     with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
         store = _small_store(folder / "store", extras)
-        same = ("family", "splitter", "replace", "impurity", "mean_difference", "mean_difference_scope", "rotation")
-        config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in same})
+        config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in KERNEL_OPTIONS})
         config = config.settled(store.spec.target.task)
         features = Features.of(store)
         drawn = len(features.codes)
