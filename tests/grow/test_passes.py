@@ -23,13 +23,15 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.events import silent
-from bigforest.common.memory_estimate import BASE_BYTES, Shape
+from bigforest.common.memory_estimate import BASE_BYTES, PLAIN, Shape
 from bigforest.common.sizes import megabytes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
+from bigforest.grow import forest
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined_pieces
+from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.probes import CODES, PROJECTIONS, ColumnKind
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits, UpperTree
@@ -41,6 +43,7 @@ from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
 from tests.thorough import cases, examples
 
+NUMBERS = PLAIN._replace(regression=True)
 WHOLE = GrowPlan(workers=1, limits=None, group=1, memory=0)
 
 
@@ -291,6 +294,29 @@ def test_compile_for__leaves_nothing_to_compile(tmp_path: Path, odd: bool, task:
     home = Path(__file__).resolve().parents[2]
     done = subprocess.run(run, cwd=home, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_compile_for__once_in_a_process(tmp_path: Path) -> None:
+    config = TrainConfig.of(trees=1)
+    classes, numbers = config.settled("classification"), config.settled("regression")
+    with patch.object(forest, "_compiled", set()), patch.object(forest, "compile_passes") as compiled:
+        for extras, own in ((PLAIN, classes), (PLAIN, classes), (NUMBERS, numbers)):
+            forest.compile_for(extras, own, True, tmp_path)
+    assert compiled.call_count == 2
+
+
+@pytest.mark.parametrize("bootstrap", [True, False])
+def test_passes__leave_no_files_in_scratch(tmp_path: Path, bootstrap: bool) -> None:
+    store = bigforest.encode_store(wide_table(500, 2), tmp_path / "s", target="y").path
+    config, left = TrainConfig.of(trees=4, bootstrap=bootstrap).settled("classification"), []
+
+    def grown(*given: Any, **named: Any) -> None:
+        grow_by_passes(*given, **named)
+        left.append([path.name for path in given[3].iterdir() if path.name != "lock"])
+
+    with patch.object(forest, "grow_by_passes", grown):
+        parts(Store.open(store), config, GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 2, 0))
+    assert left == [[], []]
 
 
 FAMILIES = [

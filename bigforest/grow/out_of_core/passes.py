@@ -56,7 +56,10 @@ def grow_by_passes(
     written = executor.reduce(spill, ranges, merged_all, (table, requests, folder))
     for top, response in zip(tops, written, strict=True):
         top.sent(response.below, response.above, {})
-    assemblies = {top.tree: TreeAssembly(top, {}, folder) for top in tops}
+    assemblies = {
+        top.tree: TreeAssembly(top, {}, folder, [*top.past.values(), *top.row_nodes.values(), *rows.row_nodes.values()])
+        for top, rows in zip(tops, written, strict=True)
+    }
     _grow_all(table, assemblies, written, executor)
     subtrees = {own.subtree(entry): nodes for own in assemblies.values() for entry, nodes in own.sizes.items()}
     table.finish(subtrees, executor)
@@ -64,15 +67,17 @@ def grow_by_passes(
     splits: dict[int, SplitFiles] = {}
 
     def end(index: int, kept: dict[int, SplitFiles]) -> None:
-        for tree in parts[index]:
-            for entry in assemblies[tree].sizes:
-                remove_subtree(assemblies[tree].subtree(entry))
         splits.update(kept)
         if not kept:
             on_trees(len(parts[index]))
 
     own = [([assemblies[tree] for tree in part],) for part in parts]
     executor.run(write_assemblies, own, end, (table, directory, folder), even=True)
+    # Only now: before, a task may have to run again.
+    over = [
+        ([one.subtree(entry) for tree in part for one in [assemblies[tree]] for entry in one.sizes],) for part in parts
+    ]
+    executor.run(remove_subtrees, over, lambda *_: None, even=True)
     if splits:
         room = table.context.limits.nodes
         write_left_out(table, parts, splits, directory, folder, ranges, room, executor, on_trees)
@@ -107,7 +112,10 @@ def grow_subtree_task(
 def write_assemblies(
     table: TableView, directory: Path, folder: Path, assemblies: list[TreeAssembly]
 ) -> dict[int, SplitFiles]:
-    """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag."""
+    """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag. The rows
+    that their subtrees were grown from are removed."""
+    for path in (path for assembly in assemblies for path in assembly.rows):
+        path.unlink(missing_ok=True)
     store, config = table.store, table.sampler.config
     part = range(assemblies[0].top.tree, assemblies[0].top.tree + len(assemblies))
     with ExitStack() as stack:
@@ -129,7 +137,7 @@ def _grow_all(
     table: TableView, assemblies: dict[int, TreeAssembly], written: Sequence[SplitResponse], executor: Executor
 ) -> None:
     """Grow the subtrees below all small nodes, tree by tree, large ones first, and note their sizes."""
-    tasks, over = [], []
+    tasks = []
     for assembly, response in zip(assemblies.values(), written, strict=True):
         top, files = assembly.top, [path for _, path in sorted(response.row_nodes.items())]
         own = [
@@ -142,7 +150,6 @@ def _grow_all(
             for node in [top.nodes[entry]]
         ]
         tasks += sorted(own, key=lambda task: -task[0].rows)
-        over.append(([*dict.fromkeys(path for _, rows, _ in own for path in rows.paths)],))
 
     def keep(index: int, nodes: int) -> None:
         subtree_task = tasks[index][0]
@@ -150,11 +157,9 @@ def _grow_all(
 
     owns = {tree: assembly.top.own for tree, assembly in assemblies.items()}
     executor.run(grow_subtree_task, tasks, keep, (table, owns))
-    # Only now: before, a task may have to run again.
-    executor.run(remove_files, over, lambda *_: None, even=True)
 
 
-def remove_files(files: Sequence[Path]) -> None:
-    """Task: remove the rows of a tree."""
-    for file in files:
-        file.unlink(missing_ok=True)
+def remove_subtrees(paths: Sequence[Path]) -> None:
+    """Task: remove the files of some subtrees."""
+    for path in paths:
+        remove_subtree(path)

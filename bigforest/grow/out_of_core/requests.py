@@ -38,7 +38,7 @@ class SplitRequest(NamedTuple):
     """The request of a pass about one tree; see kernels/out_of_core/blocks.py.
 
     nodes     number of nodes, and its newest splits, on the directions `ways`
-    row_nodes  UpperTree.row_nodes
+    row_nodes, past  as of UpperTree
     stats     what is counted
     own       UpperTree.own
     asked     the directions that counts and collects are about. `ways` and `asked` are None where they are features
@@ -53,6 +53,7 @@ class SplitRequest(NamedTuple):
     splits: Splits
     ways: Terms | None
     row_nodes: dict[int, Path]
+    past: dict[int, Path]
     stats: NodeStats
     own: Any
     asked: Terms | None
@@ -181,14 +182,14 @@ def request(top: UpperTree, entries: Sequence[int], small: list[int] | None = No
     probes = [
         (entry, top.stats.centre(top.nodes[entry].total), probe) for entry in entries for probe in top.pending(entry)
     ]
-    tree = (top.tree, len(top.nodes), *_splits(split, top.kind), top.row_nodes, top.stats, top.own)
+    tree = (top.tree, len(top.nodes), *_splits(split, top.kind), top.row_nodes, top.past, top.stats, top.own)
     return SplitRequest(*tree, *_asked(probes, top.kind), small)
 
 
 def root_request(tree: int, stats: NodeStats, own: Any, *probes: Probe) -> SplitRequest:
     """The request about the bag of a tree that splits on directions, before it grows."""
     asked = _asked([(0, 0, probe) for probe in probes], PROJECTIONS)
-    return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, stats, own, *asked, None))
+    return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, {}, stats, own, *asked, None))
 
 
 def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[Splits, Terms | None]:

@@ -70,11 +70,15 @@ class SubtreeScratch(NamedTuple):
 
 
 class TreeAssembly(NamedTuple):
-    """The upper part of a tree, and the subtrees below it: the nodes of each by entry, in files of `folder`."""
+    """The upper part of a tree, and the subtrees below it: the nodes of each by entry, in files of `folder`.
+
+    rows  files of the rows that these were grown from.
+    """
 
     top: UpperTree
     sizes: dict[int, int]
     folder: Path
+    rows: list[Path]
 
     def subtree(self, entry: int) -> Path:
         """The file of a subtree."""
@@ -177,7 +181,10 @@ class TableView(ABC):
 
     def answer(self, requests: Sequence[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
         """Task: the responses of some blocks to the requests. The new nodes of rows, and rows of small nodes, are
-        written into `folder`."""
+        written into `folder`; nodes of rows that no pass needs any more are removed."""
+        for asked in requests:
+            if blocks.start in asked.past:
+                asked.past[blocks.start].unlink(missing_ok=True)
         read = np.empty(BLOCK_ROWS, self.kind.dtype)
         most = max((asked.max_probes() for asked in requests), default=0)
         stats = self.context.stats

@@ -117,6 +117,7 @@ class UpperTree:
     newest    entries of the newest splits, through which no rows were routed yet.
     row_nodes  the nodes of its rows, without the newest splits: a file (row_nodes.py) by the first block of each run of
               blocks, none before the first splits.
+    past      those that the last pass read and replaced, which the tasks of the next one remove.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class UpperTree:
         self._ground = context
         self.nodes: list[UpperNode] = []
         self.row_nodes: dict[int, Path] = {}
+        self.past: dict[int, Path] = {}
         self.newest: list[int] = []
         self._add(key, 0, total, constant, start)
 
@@ -175,6 +177,7 @@ class UpperTree:
 
     def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> None:
         """Rows have been sent down the newest splits (blocks.py route_rows), and now stand in these files."""
+        self.past = {}
         if not self.newest:
             return
         for entry, left, right in zip(self.newest, below.tolist(), above.tolist(), strict=True):
@@ -183,9 +186,7 @@ class UpperTree:
                 alone = node.cut.way == MISSING_RIGHT and right == AFTER_ALL
                 node.below, node.above = left, 0 if alone else right
         self.newest = []
-        for path in self.row_nodes.values():
-            path.unlink(missing_ok=True)
-        self.row_nodes = dict(row_nodes)
+        self.past, self.row_nodes = self.row_nodes, dict(row_nodes)
 
     def preorder(self) -> Iterator[int]:
         """Entries of the nodes as they are numbered in the tree."""

@@ -258,10 +258,9 @@ def write_left_out(
             [trees] = executor.map(cut_exactly, [(trees,)], (table.sampler.store,))
         # A task for each worker, which has the blocks of its passes.
         runs = executor.reduce(send_blocks, ranges, or_, (table, some, trees, folder))
-        for own in trees.values():
-            own.remove()
         shared = (table.sampler.store, directory, [run for _, run in sorted(runs.items())])
-        executor.run(join_runs, [(part,) for part in some], lambda _, found: on_trees(found), shared, even=True)
+        own = [(part, [trees[tree] for tree in part]) for part in some]
+        executor.run(join_runs, own, lambda _, found: on_trees(found), shared, even=True)
         for path in (_piece(run, part) for run in runs.values() for part in some):  # only now: tasks may be done again
             path.unlink()
 
@@ -335,8 +334,11 @@ def send_blocks(
     return {blocks.start: run}
 
 
-def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range) -> int:
-    """Task: write the leaves of a part that were found in these runs of blocks; gives how many trees it has."""
+def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range, splits: Sequence[SplitFiles]) -> int:
+    """Task: write the leaves of a part that were found in these runs of blocks; gives how many trees it has. What these
+    split on is removed."""
+    for own in splits:
+        own.remove()
     found = (LeafChunk(*own) for run in runs for own in ArrayFile.of(_piece(run, part), _FOUND).each())
     classes = max(1, len(store.spec.target.classes))
     write_leaves(leaves_path(directory, part.start), part, store.rows, classes, found)
