@@ -27,7 +27,7 @@ def calibrate(
     threads: options.Threads = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Re-estimate the class probabilities of the leaves from other rows.
+    """Re-estimate class probabilities of leaves from other rows.
 
     A leaf gets the class shares of the rows that end in it. A leaf that no row reaches is not changed.
 

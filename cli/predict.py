@@ -93,7 +93,7 @@ def predict(
     *,
     scheduler: dict[str, Any],
 ) -> None:
-    """Predict every row of a table, in order, and write the predictions to a file.
+    """Predict every row of a table, in order, to a file.
 
     If the table has the target, accuracy, log loss and other metrics are shown. They are weighted if it has the weight
     column of training.
