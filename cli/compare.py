@@ -60,7 +60,7 @@ def compare(
     memory: options.Memory = None,
     scheduler: dict[str, Any],
 ) -> None:
-    """Compare sets of options by out-of-bag loss; keep the best forest.
+    """Compare sets of options out of bag and keep the best forest.
 
     All candidates grow on one table, 25 trees at a time; those that fall behind are retired. Training options given
     here apply to all candidates.
