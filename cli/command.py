@@ -118,8 +118,11 @@ class GuardedCommand(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words of the usage: arguments by their names, in brackets where they may be left out."""
-        names = [(_metavar(argument), argument.required) for argument in self._arguments(ctx)]
-        return ["[OPTIONS]", *(name if required else f"[{name}]" for name, required in names)]
+        pieces = ["[OPTIONS]"]
+        for argument in self._arguments(ctx):
+            name = f"{_metavar(argument)}{'...' if argument.nargs == -1 else ''}"
+            pieces.append(name if argument.required else f"[{name}]")
+        return pieces
 
     def _arguments(self, ctx: Any) -> list[Any]:
         return [parameter for parameter in self.get_params(ctx) if parameter.param_type_name == "argument"]
@@ -193,7 +196,7 @@ class GuardedCommand(TyperCommand):
 
 def _metavar(argument: Any) -> str:
     """How the help calls an argument."""
-    return f"{argument.metavar or argument.name.upper()}{'...' if argument.nargs == -1 else ''}"
+    return str(argument.metavar or argument.name.upper())
 
 
 def _unbroken(text: str) -> str:

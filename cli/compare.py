@@ -106,8 +106,8 @@ def compare(
 
 
 def draw_candidates(console: Console, candidates: list[Facts]) -> None:
-    """Show the candidates of a comparison, a line each."""
-    from .show import count, duration, number_cell, print_table
+    """Show the candidates of a comparison, a line each, and why those that retired did."""
+    from .show import count, duration, lines, number_cell, print_table
 
     headings = ["candidate", "trees", "loss", "behind", "error", "time", ""]
     rows = [
@@ -118,11 +118,15 @@ def draw_candidates(console: Console, candidates: list[Facts]) -> None:
             "" if row["difference"] is None else number_cell(row["difference"]),
             "" if row["standard_error"] is None else number_cell(row["standard_error"]),
             duration(row["seconds"]),
-            "winner" if row["winner"] else row["retired"] or "",
+            "winner" if row["winner"] else "retired" if row["retired"] else "",
         ]
         for row in candidates
     ]
     print_table(console, headings, rows)
+    retired = [(row["candidate"], row["retired"]) for row in candidates if row["retired"]]
+    if retired:
+        console.print()
+        lines(console, retired)
 
 
 def _draw(console: Console, facts: Facts) -> None:

@@ -12,7 +12,7 @@ _NO_WORDS = ("mtry", "overwrite")
 # What stands before the name of an argument. Many names are words, too: "the target has nulls", "too little memory".
 _BEFORE = "with|drop|lower|raise|set|leave|as"
 # And what behind one that begins a message.
-_BEHIND = "must be|must list|is an option|is of|looks at|replaces|describe|and"
+_BEHIND = "must be|must list|is an option|is not set|is of|looks at|applies to|does not apply to|replaces|describe|and"
 
 
 def in_flags(message: str, command: Any) -> str:
@@ -24,6 +24,8 @@ def in_flags(message: str, command: Any) -> str:
         longest = max(parameter.opts, key=len, default="")
         if longest.startswith("--"):
             flags[parameter.name] = longest
+        elif parameter.name == "data":
+            flags[parameter.name] = "DATA"
     any_name = "|".join(sorted(flags, key=len, reverse=True))
 
     def flag(found: re.Match[str]) -> str:

@@ -40,6 +40,8 @@ def inspect(
     from .facts import inspection_facts
     from .show import show
 
+    if config and (trees or features or json):
+        raise typer.BadParameter("--config prints a file of options and nothing else; drop the other options")
     found = bigforest.read_forest(forest)
     if config:
         typer.echo(toml_of(_run_options(found)), nl=False)

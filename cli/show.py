@@ -18,6 +18,10 @@ from .text import plain
 
 # Wide enough that nothing is folded or cut when the output goes to a file or another program.
 PIPE_WIDTH = 1000
+# Least width of a column of text; longer text is folded where a table is wider than the terminal.
+_MIN_TEXT = 8
+# Spaces between columns.
+_GAP = 2
 
 Facts = Mapping[str, Any]
 
@@ -44,13 +48,19 @@ def lines(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def print_table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-    """Print a table whose first `left` columns are text and whose others are numbers."""
-    drawn = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    """Print a table whose first `left` columns are text and whose others are numbers, which are never broken: where the
+    terminal is narrower than they are, the table is wider than it."""
+    drawn = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
+    needed = 0
     for position, heading in enumerate(headings):
-        drawn.add_column(Text(plain(heading)), justify="left" if position < left else "right", overflow="fold")
+        longest = max((len(plain(row[position])) for row in rows), default=0)
+        text = position < left
+        width = min(_MIN_TEXT, longest) if text else max(longest, *map(len, plain(heading).split(" ")))
+        drawn.add_column(Text(plain(heading)), justify="left" if text else "right", overflow="fold", min_width=width)
+        needed += width + _GAP
     for row in rows:
         drawn.add_row(*(Text(plain(cell)) for cell in row))
-    _print(console, drawn)
+    _print(console, drawn, needed)
 
 
 def count(number: int, noun: str = "") -> str:
@@ -90,10 +100,13 @@ def size(total: int) -> str:
     return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
 
 
-def _print(console: Console, drawn: Table) -> None:
-    """Print without the spaces that fill a table's lines, which would be noise in a file."""
+def _print(console: Console, drawn: Table, needed: int = 0) -> None:
+    """Print without the spaces that fill a table's lines, which would be noise in a file; `needed`: least width."""
+    own = console.width
+    console.width = max(own, needed)
     with console.capture() as capture:
         console.print(drawn)
+    console.width = own
     typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()), color=True)
 
 

@@ -43,4 +43,9 @@ def warm_up(
             listener=ledger,
             scheduler=client,
         )
-    show({"kinds": named}, lambda console, facts: lines(console, [("compiled", ", ".join(facts["kinds"]))]), json=json)
+    show(
+        {"kinds": named},
+        lambda console, facts: lines(console, [("compiled", ", ".join(facts["kinds"]))]),
+        json=json,
+        quiet=quiet,
+    )

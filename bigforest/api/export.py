@@ -65,6 +65,15 @@ def export_forest(
         raise ConfigError(
             f"the name of a file for {to} ends in {SUFFIXES[to]}, not {out.name!r}; choose another output"
         )
+    for name, changed, own in (
+        ("dtype", dtype != "float32", "onnx"),
+        ("table", table != "rows", "sql"),
+        ("keep", bool(keep), "sql"),
+    ):
+        if changed and to != own:
+            raise ConfigError(f"{name} is an option of {own}, not of {to}; drop it")
+    if not table:
+        raise ConfigError("table must be the name of a table, not ''")
     forest = opened_forest(forest)
     with staged(out, overwrite=overwrite, kind=f"export to {to}", is_ours=Path.is_file) as made:
         if to == "onnx":

@@ -26,7 +26,7 @@ from bigforest.source.beside import with_columns_beside
 from bigforest.source.files import find_files
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
 from bigforest.storage.paths import absolute, as_path, is_folder
-from bigforest.store.format import is_store
+from bigforest.store.format import is_meant_as_store, is_store
 from bigforest.store.store import Store
 from bigforest.training.resumable_run import named_output
 from bigforest.training.run import Clock, TrainingJob, agreed, open_table, train_new, train_temporary
@@ -505,6 +505,7 @@ def predict_file(
     resources = resources_of(threads, scratch, memory)
     check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
     forest = opened_forest(forest)
+    notice = _notice_of_training(forest, data)
     with (
         watching(listener) as listener,
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
@@ -523,16 +524,17 @@ def predict_file(
             listener=listener,
             overwrite=overwrite,
         )
-        _tell_of_training(forest, data, listener)
+        if notice is not None:
+            listener(notice)
         return done
 
 
-def _tell_of_training(forest: Forest, data: Any, listener: Listener) -> None:
-    """A notice where a forest predicts the table that it was grown on: its trees know most of the rows."""
+def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
+    """What to say where a forest predicts the table that it was grown on: its trees know most of the rows."""
     if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != absolute(data):
-        return
+        return None
     way = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "judge it on other rows"
-    listener(Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {way}"))
+    return Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {way}")
 
 
 @with_options
@@ -644,5 +646,5 @@ def default_output(data: str | Path, suffix: str) -> Path:
     Raises DataError if nothing exists at `data`.
     """
     path = as_path(data)
-    name = path.resolve().name.removesuffix(".store") if is_store(path) else find_files(data)[0]
+    name = path.resolve().name.removesuffix(".store") if is_meant_as_store(path) else find_files(data)[0]
     return Path(name + suffix)

@@ -14,6 +14,9 @@ from bigforest.common.notebook_bars import NotebookBars, in_notebook
 
 # Seconds of work before anything is shown.
 _PATIENCE = 2.0
+# Columns of a bar, and of what is said beside it of stages of up to a million steps.
+_BAR_WIDTH = 30
+_BESIDE_BAR = 50
 _LOG = logging.getLogger("bigforest")
 
 
@@ -121,12 +124,14 @@ def _progress() -> Any:
 
     # Times are yellow otherwise, which a light terminal hides.
     plain = Theme({"progress.elapsed": "none", "progress.remaining": "none"})
+    console = Console(stderr=True, highlight=False, theme=plain)
+    width = min(_BAR_WIDTH, console.width - _BESIDE_BAR)
     return Progress(
         TextColumn("{task.description:<7}"),
-        BarColumn(bar_width=30),
+        *([BarColumn(bar_width=width)] if width > 0 else []),
         TextColumn("{task.completed:,.0f} of {task.total:,.0f} {task.fields[unit]}"),
         TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("{task.fields[clock]}"),
-        console=Console(stderr=True, highlight=False, theme=plain),
+        console=console,
         transient=True,
     )

@@ -91,7 +91,9 @@ def encode(
         dropped = source.rows - rows.target.kept
         if dropped:
             reason = "" if config.weight is None else f", or 0 in {config.weight!r},"
-            listener(Notice(f"{dropped} rows have no value in {name!r}{reason} and are left out"))
+            rows_have = "1 row has" if dropped == 1 else f"{dropped:,} rows have"
+            left_out = "is left out" if dropped == 1 else "are left out"
+            listener(Notice(f"{rows_have} no value in {name!r}{reason} and {left_out}"))
         if rows.target.constant:
             listener(Notice(f"all rows have the same value in {name!r}, so every tree is a single leaf"))
         column_of = {one: columns[one].column for one in kinds}

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigforest.common.errors import ClusterError, ConfigError
+from bigforest.common.errors import ClusterError, ConfigError, reason
 from bigforest.common.events import Listener, Notice, WorkersUsed, WorkerUse, silent
 from bigforest.execution.resources import Resources
 from bigforest.storage.paths import is_folder
@@ -86,8 +86,7 @@ def connected(
         client = _client(address, security, listener)
     except (OSError, ValueError, TypeError, ImportError) as error:
         raise ClusterError(
-            f"no scheduler answers at {address} ({type(error).__name__}: {error}); check the address, and the TLS "
-            "files of a tls:// one"
+            f"no scheduler answers at {address} ({reason(error)}); check the address, and the TLS files of a tls:// one"
         ) from error
     with client:
         yield client

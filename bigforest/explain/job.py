@@ -86,7 +86,7 @@ class ExplainJob:
     def described(self) -> RowTable:
         """The rows, before they are read. Raises ConfigError where no table was given, and DataError."""
         if self.source is None:
-            raise ConfigError("this needs rows: give data, a table with the features of the forest")
+            raise ConfigError("this needs rows: set data to a table with the features of the forest")
         used = self.stock.trees.used
         assert used is not None
         return describe_rows(self.forest, self.source, used, self.work)

@@ -25,7 +25,7 @@ from bigforest.forest.load.row_passes import located
 from bigforest.metrics.numbers import LARGEST
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import label_codes
+from bigforest.schema.labels import label_codes, strange_labels
 from bigforest.source import Source
 from bigforest.storage.atomic import write_whole
 
@@ -228,7 +228,7 @@ class _Writer:
             return target, ~np.isnan(target)
         codes = label_codes(series, self._spec.target)
         if codes is None:
-            raise DataError(f"the table has labels in {name!r} that the forest does not know")
+            raise DataError(f"the table has labels in {name!r} {strange_labels(series, self._spec.target)}")
         return np.maximum(codes, 0).astype(np.uint16), codes >= 0
 
     def _weights(self, batch: pl.DataFrame, target: NDArray[Any]) -> NDArray[np.float64]:

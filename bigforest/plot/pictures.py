@@ -349,7 +349,7 @@ class _Opened:
 
     def __init__(self, data: Any, how: dict[str, Any]) -> None:
         if data is None:
-            raise ConfigError("this needs rows: give data, a table with the features of the forest")
+            raise ConfigError("this needs rows: set data to a table with the features of the forest")
         self._resources = resources_of(how.get("threads"), how.get("scratch"), how.get("memory"))
         self._data = data
         self._folder = TemporaryFolder(self._resources.scratch)

@@ -50,9 +50,14 @@ def default_candidates(task: str, most: int | None = None) -> list[Candidate]:
     ]
     if most is None:
         return found
-    if isinstance(most, bool) or not 2 <= most <= len(found):
-        raise ConfigError(f"a number of candidates is from 2 to {len(found)}, not {shown(most)}")
+    check_candidate_count(most, len(found))
     return found[:most]
+
+
+def check_candidate_count(count: int, most: int = len(_DEFAULT), name: str = "candidates") -> None:
+    """Raise ConfigError, which names the option, unless there are so many default candidates."""
+    if isinstance(count, bool) or not 2 <= count <= most:
+        raise ConfigError(f"{name} must be a number of default candidates from 2 to {most}, not {shown(count)}")
 
 
 def given_candidates(given: Mapping[str, Mapping[str, Any]] | str | Path, base: Mapping[str, Any]) -> list[Candidate]:

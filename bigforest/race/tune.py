@@ -14,6 +14,7 @@ from bigforest.forest.contents import TUNING_FILE
 from bigforest.forest.format.files import write_table
 from bigforest.forest.format.schema import TUNING, TUNING_KIND
 from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.race.candidates import check_candidate_count
 from bigforest.race.comparison import Comparison
 from bigforest.race.run import Race, name_table, parse_duration, run_race
 from bigforest.storage.atomic import TemporaryFolder, check_output
@@ -48,6 +49,8 @@ def tuned_forest(
     if isinstance(tune, bool) or not isinstance(tune, int | str):
         raise ConfigError(f"tune must be a number of candidates, or a time such as 10m, not {shown(tune)}")
     count, budget = (tune, None) if isinstance(tune, int) else (None, parse_duration(tune, "tune"))
+    if count is not None:
+        check_candidate_count(count, name="tune")
     if out is not None:
         check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
     holding = TemporaryFolder(resources.scratch)

@@ -33,7 +33,7 @@ from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_batch import missing_error
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.schema.columns import cells
-from bigforest.schema.labels import label_codes
+from bigforest.schema.labels import label_codes, strange_labels
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.regular_files import copy_regular
@@ -159,7 +159,9 @@ def _counted(
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
             truth = label_codes(cells(batch, target), spec.target)
             if truth is None:
-                raise DataError(f"{revision.rows} has labels in {target!r} that the forest does not know")
+                raise DataError(
+                    f"{revision.rows} has labels in {target!r} {strange_labels(cells(batch, target), spec.target)}"
+                )
             _count_batch(whole, found, batch, truth, counts, resources.workers)
             known += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)

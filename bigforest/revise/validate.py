@@ -28,7 +28,7 @@ from bigforest.predict.columns import answer_shape
 from bigforest.predict.forest import Forest, grown_forest, opened_forest
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import label_codes
+from bigforest.schema.labels import label_codes, strange_labels
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, staged
 
@@ -179,5 +179,5 @@ def _batches(
 def _labels(target: pl.Series, spec: DataSpec) -> NDArray[np.int32]:
     truth = label_codes(target, spec.target)
     if truth is None:
-        raise DataError(f"the validation set has labels in {spec.target.name!r} that the forest does not know")
+        raise DataError(f"the validation set has labels in {spec.target.name!r} {strange_labels(target, spec.target)}")
     return truth

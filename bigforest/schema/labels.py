@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, listed
 from bigforest.schema.columns import TICKS, kind_of, level_text, physical
 from bigforest.schema.dataspec import TargetSpec
 from bigforest.schema.options import label_text
@@ -125,6 +125,15 @@ def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | No
         return None
     found: NDArray[np.int32] = codes.fill_null(-1).to_numpy()
     return found
+
+
+def strange_labels(series: pl.Series, target: TargetSpec) -> str:
+    """What messages say about labels that are none of the classes: some of them, and the classes."""
+    classes = [label_text(label) for label in label_series(target).to_list()]
+    found = dict.fromkeys(label_text(label) for label in series.drop_nulls().unique(maintain_order=True).head(1000))
+    strange = [repr(text) for text in found if text not in classes][:3]
+    such = f", such as {', '.join(strange)}" if strange else ""
+    return f"that the forest does not know{such}; its classes are {listed(classes, 10)}: correct or drop these rows"
 
 
 def equal_labels(found: pl.Series, truth: pl.Series) -> pl.Series:

@@ -53,7 +53,7 @@ def _check_boosting(config: TrainOptions) -> None:
     if config.group is not None:
         raise ConfigError(f"{named} draws rows by their weights, and not whole groups; drop group or sampling")
     if config.weight is not None or config.class_weight is not None:
-        raise ConfigError(f"{named} gives rows weights of its own; drop weight and class_weight, or sampling")
+        raise ConfigError(f"{named} gives rows weights of its own; drop weight and class_weight, or drop sampling")
     if config.vote != "hard":
         raise ConfigError(
             f"{named} evaluates trees by the classes they vote for; vote must be 'hard', not {config.vote!r}"
@@ -102,6 +102,8 @@ def _check_family(config: TrainOptions) -> None:
     if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "half", "all"):
         raise ConfigError("feature_fraction replaces mtry; drop one of them")
     if base_family(config.family) == "tree" and (config.trees != 1 or config.bootstrap):
-        raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
+        raise ConfigError(
+            "the family tree is a single tree on all rows; drop trees and bootstrap, or choose another family"
+        )
     if config.in_subspaces and config.bootstrap:
         raise ConfigError(f"the family {config.family} grows every tree on all rows: bootstrap must be off")

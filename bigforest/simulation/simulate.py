@@ -113,7 +113,7 @@ def _configured(
 ) -> SimulationConfig:
     """The SimulationConfig of the options of `simulate`. Raises ConfigError."""
     if dims is None and kind in KINDS and kind != "shapes":
-        raise ConfigError(f"give the number of dims of {kind}")
+        raise ConfigError(f"simulating {kind} needs its number of columns; set dims")
     dims = 2 if dims is None else dims
     if noise is None:
         noise = SHAPES_NOISE if kind == "shapes" else 0.0

@@ -41,6 +41,7 @@ import numpy as np
 from bigforest.common.errors import FormatError
 from bigforest.schema.dataspec import LARGEST_NUMBER, DataSpec, json_object, max_number
 from bigforest.schema.options import MAX_BINS, Exact, Task
+from bigforest.storage.paths import known_folder
 from bigforest.storage.regular_files import read_json_text
 
 FORMAT = "bigforest-store"
@@ -161,6 +162,11 @@ class Manifest:
         if not named or spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
             raise FormatError(f"{damaged}; encode the table again")
         return manifest
+
+
+def is_meant_as_store(path: Path) -> bool:
+    """Whether `path` is a store, or the folder of one whose manifest is damaged."""
+    return is_store(path) or known_folder(path) == "a store"
 
 
 def is_store(path: Path) -> bool:

@@ -98,7 +98,7 @@ def machines_of(workers: int | None, link: str | None, resources: Resources) -> 
     ConfigError."""
     if workers is None:
         if link is not None:
-            raise ConfigError("link applies to a cluster; give the number of its workers too")
+            raise ConfigError("link applies to a cluster; set workers, the number of them, too")
         return None
     if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MAX_WORKERS:
         raise ConfigError(f"workers must be a whole number from 1 to {MAX_WORKERS}, not {shown(workers)}")

@@ -43,7 +43,7 @@ from bigforest.schema.options import AUTO
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
 from bigforest.storage.paths import absolute, as_path, free_bytes, local_workdir
-from bigforest.store.format import is_store
+from bigforest.store.format import is_meant_as_store
 from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
 from bigforest.training.choose import complete_config
@@ -309,7 +309,7 @@ def open_table(data: Any, temporary: Path, *, memory: int | None = None, verify:
 
     verify  read and check all of a store on the disk.
     """
-    if isinstance(data, str | Path) and is_store(as_path(data)):
+    if isinstance(data, str | Path) and is_meant_as_store(as_path(data)):
         return Store.open(data, verify=verify)
     return data if isinstance(data, Store) else open_source(data, scratch=temporary, memory=memory)
 
@@ -356,7 +356,8 @@ def agreed(store: Store, job: TrainingJob) -> TrainConfig:
     ):
         if given not in (None, own):
             raise ConfigError(
-                f"the store {store.path} was made with {name} {own!r}, not {given!r}; encode the table again"
+                f"the store {store.path} was made {f'without {name}' if own is None else f'with {name} {own!r}'}, "
+                f"not with {given!r}; encode the table again"
             )
     config = replace(config, max_bins=store.max_bins, group=group, categories=categories)
     return replace(config, weight=weight, class_weight=class_weight).settled(spec.target.task)

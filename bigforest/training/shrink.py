@@ -88,7 +88,7 @@ def shrink_forest(
 
 def _lambdas(forest: Forest) -> tuple[float, ...]:
     """The lambdas to choose from. Raises ConfigError if none can be chosen."""
-    advice = "give the amount"
+    advice = "set amount"
     if not forest.config.bootstrap:
         raise ConfigError(f"the forest was grown without bootstrap, so no row is out of bag to choose by; {advice}")
     if forest.config.boosts:
@@ -112,7 +112,7 @@ def _task(forest: Forest, data: Any) -> TrainingJob:
     """What the forest was trained on. Raises ConfigError where that is not known."""
     assert forest.origin is not None
     if data is None and forest.origin.data is None:
-        raise ConfigError("the forest was grown on a table in memory; give it again as data, or give the amount")
+        raise ConfigError("the forest was grown on a table in memory; give it again as data, or set amount")
     given = forest.origin.data if data is None else data
     return TrainingJob(given, forest.spec.target.name, forest.origin.exclude, asdict(forest.config))
 

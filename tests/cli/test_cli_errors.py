@@ -165,6 +165,14 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: ["things.parquet", "--class-weight", *text("[1, 2]", "weights.json")],
         "it holds no object, but list",
     ),
+    "one tree of many": (
+        lambda: ["things.parquet", "--family", "tree", "--trees", "5"],
+        "drop --trees and --bootstrap",
+    ),
+    "too many candidates": (
+        lambda: ["things.parquet", "--tune", "99"],
+        "--tune must be a number of default candidates",
+    ),
     "bag without bootstrap": (lambda: ["things.parquet", "--no-bootstrap", "--no-replace"], "bootstrap"),
 }
 
@@ -291,6 +299,90 @@ def test_encode__wrong_input_is_one_clear_line(run: Run, folder: Path) -> None:
     ):
         run("encode", *args)
         assert_refused(run, before, folder, message)
+
+
+def other_labels(forest: Path, command: str) -> list[str]:
+    frame().with_columns(target=pl.lit("huge")).write_parquet("bad.parquet")
+    return [command, str(forest), "bad.parquet", *(["--out", "x"] if command != "validate" else [])]
+
+
+def options_of(forest: Path, *words: str) -> list[str]:
+    return [words[0], str(forest), *words[1:]]
+
+
+WRONG_REST: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+    "labels to prune by": (
+        lambda forest: other_labels(forest, "prune"),
+        "such as 'huge'; its classes are large, small:",
+    ),
+    "labels to validate": (lambda forest: other_labels(forest, "validate"), "such as 'huge'; its classes are large"),
+    "keep of onnx": (
+        lambda f: options_of(f, "export", "--to", "onnx", "--keep", "a"),
+        "--keep is an option of sql, not",
+    ),
+    "dtype of sql": (
+        lambda f: options_of(f, "export", "--to", "sql", "--dtype", "float64"),
+        "--dtype is an option of onnx",
+    ),
+    "no name of a table": (lambda f: options_of(f, "export", "--to", "sql", "--table", ""), "--table must be the name"),
+    "coverage of nothing": (lambda f: options_of(f, "predict", "things.parquet", "--jackknife"), "set --coverage"),
+    "rows that lack": (lambda f: options_of(f, "explain", "--permutation"), "set DATA to a table"),
+    "no dims": (lambda _: ["simulate", "trunk", "--rows", "5"], "set --dims"),
+    "a link alone": (lambda _: ["plan", "things.parquet", "--link", "1Gbit"], "set --workers"),
+    "no bag to compare by": (lambda _: ["compare", "things.parquet", "--no-bootstrap"], "or set --bootstrap"),
+    "no scheduler": (
+        lambda _: ["train", "things.parquet", "--scheduler", "nowhere"],
+        "no scheduler answers at nowhere (missing port number in address 'nowhere'); check",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_REST)
+def test_commands__wrong_input_is_one_clear_line(run: Run, folder: Path, grown: Path, case: str) -> None:
+    make, message = WRONG_REST[case]
+    args = make(grown)
+    before = contents(folder)
+    run(*args)
+    assert_refused(run, before, folder, message)
+
+
+def test_shrink__without_an_estimate_names_the_option(run: Run, folder: Path) -> None:
+    run("train", "things.parquet", "--family", "tree")
+    before = contents(folder)
+    run("shrink", "things.forest", "--out", "s.forest")
+    assert_refused(run, before, folder, "; set --lambda")
+
+
+def test_train__on_a_damaged_store(run: Run, folder: Path) -> None:
+    run("encode", "things.parquet", "--out", "things.store")
+    run("train", "things.store", "--weight", "noise")
+    assert "was made without weight, not with 'noise'" in run.err
+    Path("things.store/manifest.json").write_text("{")
+    before = contents(folder)
+    run("train", "things.store")
+    assert_refused(run, before, folder, "encode the table again")
+
+
+def test_predict__with_a_damaged_record_of_the_run_writes_nothing(run: Run, folder: Path, grown: Path) -> None:
+    shutil.copytree(grown, "flipped.forest")
+    path = Path("flipped.forest/run.parquet")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 255
+    path.write_bytes(content)
+    before = contents(folder)
+    run("predict", "flipped.forest", grown.parent / "things.parquet", "--out", "p.parquet")  # its training table
+    assert_refused(run, before, folder, "the forest is damaged")
+
+
+def test_inspect__config_is_alone(run: Run, folder: Path, grown: Path) -> None:
+    for other in ("--json", "--trees", "--features"):
+        run("inspect", grown, "--config", other)
+        assert run.code == 2
+        assert "drop the other options" in run.err
+
+
+def test_warm_up__quiet(run: Run, folder: Path) -> None:
+    assert (run("warm-up", "--quiet").code, run.out) == (0, "")
 
 
 def test_compare__overwrites_only_when_the_new_one_can_begin(run: Run, folder: Path) -> None:

@@ -78,7 +78,7 @@ def test_explain__errors_are_in_the_words_of_the_command_line(tmp_path: Path) ->
     forest, data = files(tmp_path)
     pl.read_parquet(data).head(50).write_parquet(tmp_path / "half.parquet")
     for arguments, text in (
-        ([forest, "--shap", "--out", tmp_path / "x"], "give data"),
+        ([forest, "--shap", "--out", tmp_path / "x"], "set DATA"),
         ([forest, tmp_path / "half.parquet", "--permutation", "--out", tmp_path / "x"], "--new-rows"),
         ([forest, data, "--permutation", "--loss", "mse", "--out", tmp_path / "x"], "does not fit the target"),
         ([forest, data, "--group", "a,b", "--out", tmp_path / "x"], "NAME=COL"),

@@ -39,12 +39,19 @@ ROOT = Path(__file__).resolve().parents[2]
         ("target 'a' has nulls; the weight of a row", "target 'a' has nulls; the weight of a row"),
         ("the table has 2 features; lower mtry, or set it to all", "...; lower --mtry, or set it to all"),
         ("evaluate it with validate_forest", "evaluate it with `bigforest validate`"),
+        (
+            "coverage is not set; drop jackknife or set coverage",
+            "--coverage is not set; drop --jackknife or set --coverage",
+        ),
+        ("link applies to a cluster; set workers too", "--link applies to a cluster; set --workers too"),
+        ("this needs rows: set data to a table", "this needs rows: set DATA to a table"),
         ("use bigforest train --resume x", "use bigforest train --resume x"),
     ],
 )
 def test_in_flags(python: str, shell: str) -> None:
-    train = get_command(app).commands["train"]  # type: ignore[attr-defined]
-    assert in_flags(python, train).endswith(shell.removeprefix("..."))
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    named = "predict" if "jackknife" in python else "plan" if "workers" in python else "train"
+    assert in_flags(python, commands[named]).endswith(shell.removeprefix("..."))
 
 
 def test_in_flags__by_the_names_of_the_command() -> None:

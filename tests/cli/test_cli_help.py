@@ -26,8 +26,7 @@ def test_help__of_every_command(run: Run, monkeypatch: pytest.MonkeyPatch, comma
     lines = [line for line in shown.splitlines() if not re.match(r"  --\S+ \S+$", line)]
     assert max(map(len, lines)) <= columns - 2
     assert shown.count("\n\n  Example: bigforest") == 1
-    for broken in ("<str>", "{", "[[", "\N{NON-BREAKING HYPHEN}"):
-        assert broken not in shown.replace('{"late": 2.5}', ""), broken
+    assert not re.search(r"<str>|\{[A-Z]|\[\[|\u2011", shown)
     # An option or a name with a hyphen is on one line.
     assert not [line for line in shown.splitlines() if re.search(r"\w-$", line)]
 

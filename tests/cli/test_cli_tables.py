@@ -10,9 +10,11 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from rich.console import Console
 
 import bigforest
 from cli.images import images
+from cli.show import print_table
 from cli.simulate import simulate
 from tests.commands import Run, contents, folder, run
 
@@ -158,7 +160,7 @@ def test_simulate__prints_the_bayes_error(run: Run, folder: Path, kind: str, opt
         (["images", str(DIGITS), "--out", "f", "--size", "20"], 2, "size must be"),
         (["images", str(DIGITS), "--out", "things.parquet", "--overwrite"], 2, "is not a bigforest image features"),
         (["images", str(DIGITS)], 2, "Missing option '--out'"),
-        (["simulate", "trunk", "--rows", "5"], 2, "give the number of dims"),
+        (["simulate", "trunk", "--rows", "5"], 2, "set --dims"),
         (["simulate", "trunc", "--rows", "5"], 2, "there is no simulation 'trunc'; it is one of trunk"),
         (["simulate", "trunks", "--rows", "5", "--dims", "2"], 2, "no simulation 'trunks'"),
         (["simulate", "trunk", "--dims", "5"], 2, "Missing option '--rows'"),
@@ -181,3 +183,28 @@ def test_quiet__prints_nothing(run: Run, folder: Path) -> None:
     for args in (["images", str(DIGITS), "--out", "f"], ["simulate", "shapes", "--rows", "5"]):
         run(*args, "--quiet")
         assert (run.code, run.out, run.err) == (0, "", "")
+
+
+def test_table__of_numbers_is_wider_than_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    console = Console(width=30, force_terminal=True, color_system=None)
+    names = ["a name that is long", "b"]
+    print_table(
+        console, ["feature", "decrease", "standard error"], [[name, "1,234,567", "0.1234567"] for name in names]
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert [*lines[0].split(), *lines[1].split()] == ["standard", "feature", "decrease", "error"]
+    assert [line.split()[-2:] for line in lines if "," in line] == [["1,234,567", "0.1234567"]] * 2
+    assert console.width == 30
+
+
+def test_compare__reasons_stand_below_the_table(run: Run, folder: Path) -> None:
+    pl.read_parquet("things.parquet").with_columns(kind=pl.lit("x")).write_parquet("kinds.parquet")
+    shown = run("compare", "kinds.parquet", "--trees", "2", "--out", "c").out.splitlines()
+    table = shown[: shown.index("")]
+    assert table[0].split() == ["candidate", "trees", "loss", "behind", "error", "time"]
+    assert not any("cannot" in line for line in table)
+    assert [line.split()[-1] for line in table[1:]].count("winner") == 1
+    assert next(line for line in table if "sparse" in line).endswith("retired")
+    assert any(line.startswith("sparse-oblique  cannot be grown here") for line in shown)

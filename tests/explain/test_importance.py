@@ -253,7 +253,7 @@ def test_explain__keeps_what_is_finished(tmp_path: Path) -> None:
         (lambda frame: frame, {"loss": "auc"}, "loss must be one of"),
         (lambda frame: frame, {"groups": {"g": ["a", "z"]}}, "'z' is not a feature"),
         (lambda frame: frame, {"parts": "nonsense"}, "parts must be some of"),
-        (lambda frame: None, {"parts": "permutation"}, "give data"),
+        (lambda frame: None, {"parts": "permutation"}, "set data"),
     ],
 )
 def test_explain__refuses(change: Any, options: dict[str, Any], message: str) -> None:

@@ -349,7 +349,7 @@ def test_wrong_input__is_one_line(grown: Any, tmp_path: Path) -> None:
     for words, told in (
         (["--what", "nonsense"], "--what must be some of"),
         (["--format", "gif"], "--format must be one of"),
-        (["--what", "dependence"], "give data"),
+        (["--what", "dependence"], "set DATA"),
         (["--what", "tree", "--tree", "99"], "--tree must be a number from 0 to 11"),
         (["--what", "tree", "--depth", "9"], "--depth must be"),
     ):

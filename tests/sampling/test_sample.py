@@ -386,7 +386,7 @@ def test_train__unusable_groups(changes: dict[str, Any], words: str) -> None:
 
 def test_train__groups_of_a_store_are_those_it_was_made_with(tmp_path: Path) -> None:
     store = bigforest.encode_store(grouped(50), tmp_path / "s", target="y", exclude=["who"])
-    with pytest.raises(ConfigError, match="was made with group None, not 'who'"):
+    with pytest.raises(ConfigError, match="was made without group, not with 'who'"):
         bigforest.train(store, group="who", trees=1)
 
 
