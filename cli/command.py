@@ -18,7 +18,7 @@ from .config_file import FROM_FILE
 from .flags import in_flags
 from .groups import Choice
 from .options import COLUMNS, PANELS, RUN
-from .streams import STANDARD_INPUT
+from .streams import STANDARD_INPUT, STREAM
 from .text import plain
 
 EXIT_UNEXPECTED = 1
@@ -155,7 +155,12 @@ class GuardedCommand(TyperCommand):
         """Read the arguments; wrong ones show the usage."""
         given = list(args)  # which are used up
         try:
-            return super().parse_args(ctx, args)
+            left = super().parse_args(ctx, args)
+            if ctx.params.get("out") == STREAM and self.name != "predict":
+                raise typer.BadParameter(
+                    "only predictions go to standard output; name a file or a folder", param_hint="--out"
+                )
+            return left
         except typer.Exit:
             raise
         except (Exception, KeyboardInterrupt, SystemExit) as error:

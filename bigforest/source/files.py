@@ -97,7 +97,32 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
     parts = [scan.select(order) for scan, _ in scans]
     if any(keys):
         parts = _with_keys(files, parts, keys, scans[0][1])
-    return name, spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path)), spool_bytes(size)
+    try:
+        return name, spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path)), spool_bytes(size)
+    except DataError as error:
+        odd = next(filter(None, (_odd_line(file, mark) for file in files if kind == "CSV")), None)
+        if odd is None:
+            raise
+        raise DataError(odd) from error
+
+
+def _odd_line(file: Path, mark: str | None) -> str | None:
+    """What is wrong with the first line of a CSV file that has too many values or a stray quote, if one has."""
+    with text_lines(file, "utf-8-sig") as lines:
+        reader = csv.reader(lines, delimiter=mark or _separator(file), strict=True)
+        try:
+            width = len(next(reader, []))
+            for row in reader:
+                if len(row) > width:
+                    return (
+                        f"{file}: line {reader.line_num} has {len(row)} values, and the header names {width} columns; "
+                        "mend the line, or give the separator"
+                    )
+        except UnicodeDecodeError:
+            return None
+        except csv.Error as error:
+            return f"{file}: line {reader.line_num} cannot be read ({error}); mend its quotes"
+    return None
 
 
 def _partition(file: Path, folder: Path) -> dict[str, str | None]:

@@ -41,7 +41,7 @@ def open_source(data: Any, *, scratch: Path, memory: int | None = None) -> Sourc
 def _open(data: Any, scratch: Path, memory: int | None) -> Source:
     if isinstance(data, str | Path):
         name, files, spooled = parquet_files(data, scratch, memory)
-        return source_of_files(files, name, spooled)
+        return source_of_files(files, name, spooled, str(data))
     if isinstance(data, pl.LazyFrame):
         return _spooled(spool_lazy(data, scratch, IN_MEMORY))
     if isinstance(data, tuple) and len(data) == 2:

@@ -151,15 +151,15 @@ def _again(name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Pa
     return Source(name, schema, rows, scan_parquet(files) if _only_polars(schema) else None, files)
 
 
-def source_of_files(files: Sequence[Path], name: str, spooled: int = 0) -> Source:
-    """The Source of Parquet files of one table, in the order given. Raises DataError if it is empty."""
+def source_of_files(files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None) -> Source:
+    """The Source of Parquet files of one table, in the order given. Raises DataError (of `where`) if it is empty."""
     schema, rows = parquet_schema(files[0]), 0
     if _only_polars(schema):
-        return replace(source_of(scan_parquet(files), name, files), spooled=spooled)
+        return replace(source_of(scan_parquet(files), name, files, where), spooled=spooled)
     for path in files:
         with reading_parquet(path), _open(path) as file:
             rows += file.metadata.num_rows
-    _check_size(name, schema, rows)
+    _check_size(where or name, schema, rows)
     return Source(name, schema, rows, None, tuple(files), spooled)
 
 
@@ -204,11 +204,11 @@ def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
     return pl.scan_parquet([str(file) for file in files], glob=False, hive_partitioning=False)
 
 
-def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = ()) -> Source:
+def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = (), where: str | None = None) -> Source:
     """The Source of a table in memory, or of the scan of Parquet `files`. Raises DataError if it is empty."""
     schema = dict(frame.collect_schema())
     rows = frame.select(pl.len()).collect().item()
-    _check_size(name, schema, rows)
+    _check_size(where or name, schema, rows)
     return Source(name=name, schema=schema, rows=rows, frame=frame, files=tuple(files))
 
 

@@ -86,3 +86,11 @@ def test_stdin__ctrl_c_while_it_is_read(folder: Path, run: Run, monkeypatch: pyt
     before = contents(folder)
     assert (run("train", "-").code, run.err) == (130, "error: interrupted\n")
     assert contents(folder) == before
+
+
+def test_stdout__takes_no_folder(folder: Path, run: Run) -> None:
+    before = contents(folder)
+    for words in ("train things.parquet", "encode things.parquet", "simulate shapes --rows 5"):
+        assert run(*words.split(), "--out", "-").code == 2
+        assert "only predictions go to standard output; name a file or a folder" in run.err
+        assert contents(folder) == before
