@@ -27,7 +27,7 @@ from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.grow import memory
 from bigforest.grow.families.registry import family_of
-from bigforest.grow.out_of_core import levels as level
+from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.memory import limits_for
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.oob.pipeline import write_oob
@@ -51,7 +51,7 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
     """CPU seconds by task function; trees that passes have sent down, bytes of histograms, nodes that asked."""
     spent: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    kept = crews.Threads._each, crews.Threads._in_order, level.score_responses, level._ask
+    kept = crews.Threads._each, crews.Threads._in_order, passes.score_responses, passes._ask
 
     def timed(job: Any) -> Any:
         def call(*arguments: Any) -> Any:
@@ -76,15 +76,15 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
         begin = time.process_time()
         kept[3](*arguments)
         spent["client"] += time.process_time() - begin - (spent["score"] + spent["answer"] - before)
-        asked["nodes"] += sum(len(entries) for _, entries in arguments[2])
+        asked["nodes"] += sum(len(searches) for _, searches in arguments[1])
 
-    level.score_responses, level._ask = score, ask
+    passes.score_responses, passes._ask = score, ask
     crews.Threads._each = lambda crew, job, on_result: kept[0](crew, timed(job), on_result)  # type: ignore[method-assign]
     crews.Threads._in_order = lambda crew, job: kept[1](crew, timed(job))  # type: ignore[method-assign]
     try:
         yield spent, asked
     finally:
-        crews.Threads._each, crews.Threads._in_order, level.score_responses, level._ask = kept  # type: ignore[method-assign]
+        crews.Threads._each, crews.Threads._in_order, passes.score_responses, passes._ask = kept  # type: ignore[method-assign]
 
 
 def measure(rows: int, trees: int) -> Rates:

@@ -31,7 +31,7 @@ from bigforest.common.events import silent
 from bigforest.encode.pieces import compile_pieces
 from bigforest.explain.plan import MAKERS
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.kernels.compiler import jit
 from bigforest.kernels.compiler.cache import folders
 

@@ -184,10 +184,7 @@ def test_folders__have_a_readme_of_a_page() -> None:
 
 
 def test_growing_by_passes__stays_within_its_lines() -> None:
-    """Both folders, and of the families all that imports from them; in family.py only what all with projections share.
-
-    Leaves of rows out of bag (shared/passed_leaves.py) are a part of the report, and are not counted.
-    """
+    """Both folders, and of the families all that imports from them; of family.py only that of all with projections."""
     engine = [*_modules(PACKAGE / "grow" / "out_of_core"), *_modules(PACKAGE / "kernels" / "out_of_core")]
     families = [path for name, path in MODULES.items() if _within(name, {"bigforest.grow.families"})]
     shared = [path for path in families if path.match("oblique/family.py")]

@@ -23,12 +23,11 @@ from bigforest.forest.load.flatten import pack
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.in_memory import GrownPart, forget_shared, grow_part, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
-from bigforest.grow.out_of_core.node_stats import NodeStats
+from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import TableView
-from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.shared.memory import fitting
 from bigforest.grow.shared.tree_arrays import tree_arrays
 from bigforest.grow.warm_up import KERNEL_OPTIONS, compile_passes, kernels_of
 from bigforest.kernels.oblique.search import DirectionExtras
@@ -147,13 +146,12 @@ class Grower:
 
             self._executor.run(grow_part, own, end, (*self._task, self._keep))
             return
-        for group in _groups(wanted, self._way.group):
+        for group in fitting(wanted, [len(part) for part in wanted], self._way.group):
             if self._table is None:
-                values = store if config.splitter == "random" else None
-                stats, features, criterion = NodeStats.of(store.shape), Features.of(store), criterion_of(config)
-                context = GrowContext(rules_of(store, config), stats, features, criterion, limits, values)
+                family, rules = family_of(config), rules_of(store, config)
+                context = GrowContext.of(store, config, rules, limits, by_values=family.by_values)
                 kept = self._prepared.enter_context(TemporaryFolder(self._scratch))
-                self._table = family_of(config).passed_table(store, config, context, kept, self._executor)
+                self._table = family.passed_table(store, config, context, kept, self._executor)
             with TemporaryFolder(self._scratch) as folder:
                 grow_by_passes(self._table, group, directory, folder, executor=self._executor, on_trees=advance)
 
@@ -206,17 +204,6 @@ def _compile_whole(extras: Extras, config: TrainConfig) -> None:
     values = np.arange(2.0)
     values.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
-
-
-def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
-    """Parts that follow each other, together of about `trees` trees and of one part at least."""
-    groups: list[list[range]] = []
-    for part in parts:
-        if groups and sum(map(len, groups[-1])) + len(part) <= trees:
-            groups[-1].append(part)
-        else:
-            groups.append([part])
-    return groups
 
 
 def _check_rows(store: Store, config: TrainConfig, way: GrowPlan) -> None:

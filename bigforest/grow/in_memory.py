@@ -27,11 +27,11 @@ from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
+from bigforest.grow.shared.tree_splits import code_view, sending_scratch, split_arrays, splits_of
 from bigforest.grow.shared.weighted_bags import check_bag, weighed
-from bigforest.kernels.columns.row_major import CACHE_BYTES
-from bigforest.kernels.common.layout import Codes, RowMajorCodes, Terms
-from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
-from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits, find_projected_leaves
+from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.predict.route_codes import CodeView, find_leaves
+from bigforest.kernels.predict.route_projections import find_projected_leaves
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
@@ -186,10 +186,8 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     grown = family_of(config).grow(_call(shared, trees, times), shared.family)
     if not config.bootstrap or config.boosts:  # with boosting all rows are routed later
         return GrownTrees(grown, None)
-    left_out = [np.flatnonzero(own == 0).astype(np.uint32) for own in times]
-    if family_of(config).by_values:
-        return GrownTrees(grown, projected_leaves_of(shared.view, store.dictionaries, grown, left_out))
-    return GrownTrees(grown, leaves_of(shared.view, store.dictionaries, shared.features, grown, left_out))
+    of_table, projected = (shared.view, store.dictionaries, shared.features), family_of(config).by_values
+    return GrownTrees(grown, leaves_of(*of_table, grown, times, projected=projected))
 
 
 def _call(shared: SharedInputs, trees: range, times: list[NDArray[np.uint16]]) -> TreeCall:
@@ -203,94 +201,25 @@ def _call(shared: SharedInputs, trees: range, times: list[NDArray[np.uint16]]) -
     )
 
 
-def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
-    """The codes, for routing rows."""
-    columns: tuple[NDArray[Any], ...] = codes[:3]
-    rows: tuple[NDArray[Any], ...] = by_row[:3]
-    u8, u16, u32, r8, r16, r32 = (_read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
-    width = sum(matrix.shape[1] * matrix.itemsize for matrix in rows)
-    return CodeView(
-        u8,
-        u16,
-        u32,
-        r8,
-        r16,
-        r32,
-        np.full(3, codes.u8.shape[1], np.uint64),
-        np.array([matrix.shape[0] for matrix in columns], np.uint64),
-        codes.place,
-        np.uint64(CACHE_BYTES // width if width else 0),
-    )
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as if it were of a file; other flags would be compiled apart."""
-    found = array.view()
-    found.flags.writeable = False
-    return found
-
-
 def leaves_of(
     view: CodeView,
     dictionaries: Dictionaries,
     features: Features,
     trees: TreeArrays,
-    left_out: list[NDArray[np.uint32]],
+    bags: list[NDArray[np.uint16]],
+    *,
+    projected: bool,
 ) -> list[LeftOut]:
-    """For each of the trees grown together, the leaves of its rows in `left_out`."""
-    lists = trees.levels
-    start = np.zeros(trees.feature.size + 1, np.int64) if lists is None else lists.start
-    level = np.empty(0, np.uint32) if lists is None else lists.code
-    splits = GrownSplits(
-        _read_only(trees.feature),
-        _read_only(trees.right),
-        _read_only(trees.below),
-        _read_only(trees.above),
-        _read_only(trees.threshold),
-        _read_only(trees.default_left),
-        dictionaries.offsets,
-        dictionaries.low,
-        None if features.plain else features.kinds,
-        _read_only(start),
-        _read_only(level),
-    )
-    most = max(map(len, left_out))
-    scratch = CodeScratch(
-        np.empty(most, np.uint32),
-        np.empty((int(trees.depth.max()) + 2, 3), np.uint64),
-        np.zeros(features.largest, np.bool_),
-    )
-    return _each_left_out(find_leaves, view, splits, scratch, trees, left_out)
-
-
-def projected_leaves_of(
-    view: CodeView, dictionaries: Dictionaries, trees: TreeArrays, left_out: list[NDArray[np.uint32]]
-) -> list[LeftOut]:
-    """See `leaves_of`: of trees that split on projections."""
-    terms = trees.terms
-    if terms is None:  # all trees are leaves
-        terms = Terms(np.zeros(trees.feature.size + 1, np.int64), np.empty(0, np.int32), np.empty(0))
-    splits = ProjectedSplits(
-        trees.feature, trees.right, trees.threshold, *terms, dictionaries.offsets, dictionaries.low
-    )
-    most = max(map(len, left_out))
-    stack = np.empty((int(trees.depth.max()) + 2, 3), np.uint64)
-    scratch = ProjectedScratch(np.empty(most, np.uint32), np.empty(most), stack)
-    return _each_left_out(find_projected_leaves, view, splits, scratch, trees, left_out)
-
-
-def _each_left_out(
-    find: Callable[..., None],
-    view: CodeView,
-    splits: Any,
-    scratch: Any,
-    trees: TreeArrays,
-    left_out: list[NDArray[np.uint32]],
-) -> list[LeftOut]:
-    """For each of the trees, the leaves of its rows in `left_out`, which a kernel finds."""
-    leaf = np.empty(max((int(rows[-1]) + 1 for rows in left_out if rows.size), default=0), np.uint32)
+    """For each of the trees grown together, the rows that are not in its bag, and their leaves; bags: how often each
+    row is in each, uint16 [rows]."""
+    most, depth = max(bag.size - int(np.count_nonzero(bag)) for bag in bags), int(trees.depth.max())
+    splits = splits_of(split_arrays(trees), dictionaries, features, projected=projected)
+    scratch = sending_scratch(features, most, depth, projected=projected)
+    find: Callable[..., None] = find_projected_leaves if projected else find_leaves
+    leaf = np.empty(bags[0].size, np.uint32)
     found = []
-    for root, rows in zip(np.flatnonzero(trees.depth == 0).tolist(), left_out, strict=True):
+    for root, bag in zip(np.flatnonzero(trees.depth == 0).tolist(), bags, strict=True):
+        rows = np.flatnonzero(bag == 0).astype(np.uint32)
         find(view, splits, np.uint64(root), rows.copy(), leaf, scratch)
         found.append(LeftOut(rows, leaf[rows]))
     return found

@@ -12,6 +12,7 @@ from bigforest.forest.format.schema import GROUP_NODES
 from bigforest.forest.load.load_plan import ENTRY_BYTES
 from bigforest.forest.votes.leaf_files import FILE_BYTES
 from bigforest.grow.families.registry import family_of
+from bigforest.grow.out_of_core.context import MemoryLimits, NodeStats
 from bigforest.grow.out_of_core.decoded_table import sweeps
 from bigforest.grow.out_of_core.memory import (
     LISTS,
@@ -21,10 +22,8 @@ from bigforest.grow.out_of_core.memory import (
     small_chunks,
 )
 from bigforest.grow.out_of_core.node_search import buckets_for
-from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
 from bigforest.grow.out_of_core.row_nodes import ROW_NODE_BYTES
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.grow.shared.memory import (
     COPIED,
     NODE,

@@ -13,11 +13,9 @@ from bigforest.encode.ranks import compile_presort
 from bigforest.execution.compiling import KernelKind
 from bigforest.execution.executor import Threads
 from bigforest.grow.families.registry import family_of
-from bigforest.grow.out_of_core.node_stats import NodeStats
+from bigforest.grow.out_of_core.context import GrowContext, MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
-from bigforest.grow.out_of_core.upper_tree import GrowContext, MemoryLimits
 from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.tree.builder import Rules
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import TargetSpec
@@ -62,12 +60,9 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         store = _small_store(folder / "store", extras)
         config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in KERNEL_OPTIONS})
         config = config.settled(store.spec.target.task)
-        features = Features.of(store)
-        drawn = len(features.codes)
-        criterion, family = criterion_of(config), family_of(config)
-        rules = Rules(drawn, criterion.number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
-        values = store if config.splitter == "random" else None
-        context = GrowContext(rules, NodeStats.of(store.shape), features, criterion, _LIMITS, values)
+        number, family = criterion_of(config).number, family_of(config)
+        rules = Rules(len(store.spec.features), number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+        context = GrowContext.of(store, config, rules, _LIMITS, by_values=family.by_values)
         (folder / "rows").mkdir()
         executor = Threads(1)
         if family.by_values:

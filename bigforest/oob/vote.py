@@ -1,7 +1,7 @@
 """Finding the leaves of the rows of a store with the trees of its forest, read back from parts.
 
-Growing writes the leaves of out-of-bag rows as it goes (grow/in_memory.py, grow/shared/passed_leaves.py). Here they are
-found in a run that was killed between a part and its leaves, and those of rows in bags for what needs them.
+Growing writes the leaves of out-of-bag rows as it goes (grow/in_memory.py, grow/out_of_core/passed_leaves.py). Here
+they are found in a run that was killed between a part and its leaves, and those of rows in bags for what needs them.
 
 If all nodes split on features, rows are not decoded: thresholds are replaced by codes (forest/votes/) and
 compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in ascending

@@ -6,7 +6,7 @@ import ctypes
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -72,7 +72,7 @@ class MatrixReader(ABC):
         found: NDArray[Any] = file.matrix[slot, :rows]
         return found
 
-    def read(self, block: int, features: Iterable[int], following: int | None = None) -> Any:
+    def read(self, block: int, features: Collection[int], following: int | None = None) -> Any:
         """The cells of `features` in a block, valid until the next call; other features, and rows after the block's
         last, have any. See `column`.
 
@@ -81,6 +81,11 @@ class MatrixReader(ABC):
         for feature in features:
             self._check(feature, block, self.column(feature, block, following))
         return self._cells._make([*(file.matrix for file in self._files.values()), self._place])
+
+    def each(self, blocks: range, features: Collection[int]) -> Iterator[tuple[int, Any]]:
+        """The blocks in order, and what `read` gives of them."""
+        for block in blocks:
+            yield block, self.read(block, features, block + 1 if block + 1 in blocks else None)
 
     @abstractmethod
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:

@@ -23,8 +23,8 @@ from bigforest.execution.dask_cluster import share_out
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
+from bigforest.grow.out_of_core.context import NodeStats
 from bigforest.grow.out_of_core.node_search import buckets_for
-from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.sampling.bags import block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.store.joining import RANGE_BYTES

@@ -36,7 +36,7 @@ from bigforest.execution.resources import Resources
 from bigforest.execution.task_run import TaskRun
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store

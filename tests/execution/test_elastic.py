@@ -26,7 +26,7 @@ from bigforest.execution.pace import Pace
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.schema.config import TrainConfig
 from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import assert_equal, frame, rows_of

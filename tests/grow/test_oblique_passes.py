@@ -23,10 +23,10 @@ from bigforest.execution.resources import Resources
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.decoded_table import ValueReader, decode_table
-from bigforest.grow.out_of_core.levels import block_ranges
 from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.table import block_ranges
 from bigforest.grow.shared.rank_store import put_ranks
 from bigforest.schema.config import TrainConfig
 from tests.grow.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table

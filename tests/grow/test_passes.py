@@ -30,11 +30,11 @@ from bigforest.forest.format.parts import part_paths
 from bigforest.grow import forest
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
-from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined_pieces
+from bigforest.grow.out_of_core.context import CODES, PROJECTIONS, ColumnKind, MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
-from bigforest.grow.out_of_core.probes import CODES, PROJECTIONS, ColumnKind
+from bigforest.grow.out_of_core.probes import CollectedRows, joined_pieces
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits, UpperTree
+from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.sampling.bags import bag, distinct_rows, max_nodes
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -179,7 +179,7 @@ def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def damage(*arguments: Any) -> int:
         if not damaged:
-            damaged.append(arguments[3].paths[0])
+            damaged.append(arguments[4].paths[0])
             flip(damaged[0], place)
         return grow(*arguments)
 
@@ -256,7 +256,7 @@ import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.draws
 from bigforest.schema.config import TrainConfig
 from bigforest.grow.forest import compile_for
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits, UpperTree
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.store.store import Store
 from tests.grow.test_passes import parts
 

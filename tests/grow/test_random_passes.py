@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.grow.families.axis.random_search import own_codes
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING
 from bigforest.schema.config import TrainConfig

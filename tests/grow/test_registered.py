@@ -28,7 +28,7 @@ from bigforest.grow.families.rotation.family import RotationFamily
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.in_memory import grow_tree
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared import criteria
 from bigforest.grow.shared.criteria import Criterion, ScoredCriterion, register_criterion
 from bigforest.kernels.compiler.jit import helper

@@ -20,7 +20,7 @@ from bigforest.common.sizes import megabytes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.schema.config import TrainConfig
 from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
 from tests.grow.test_subspace import most_trees

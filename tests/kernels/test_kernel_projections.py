@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.in_memory import code_view, projected_leaves_of
+from bigforest.grow.in_memory import leaves_of
+from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.shared.tree_splits import code_view
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.store.store import Dictionaries
@@ -95,10 +97,12 @@ def test_rows_end_where_they_do_one_at_a_time(
     low = values.ravel()
     dictionaries = Dictionaries(np.arange(0, FEATURES * VALUES + 1, VALUES), low, low)
     trees = [random_tree(draw, number, values) for number in splits]
-    left_out = [np.flatnonzero(draw.random(rows) < 0.7).astype(np.uint32) for _ in trees]
+    bags = [(draw.random(rows) >= 0.7).astype(np.uint16) for _ in trees]
     view = code_view(codes, by_rows(codes))._replace(reach=np.uint64(reach))
-    found = projected_leaves_of(view, dictionaries, joined(trees), left_out)
-    for tree, sent, own in zip(trees, left_out, found, strict=True):
+    features = Features((VALUES,) * FEATURES, np.zeros(FEATURES, np.uint8))
+    found = leaves_of(view, dictionaries, features, joined(trees), bags, projected=True)
+    for tree, bag, own in zip(trees, bags, found, strict=True):
+        sent = np.flatnonzero(bag == 0)
         np.testing.assert_array_equal(own.rows, sent)
         table = np.take_along_axis(values, cells, axis=1).T
         with np.errstate(invalid="ignore"):

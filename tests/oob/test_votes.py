@@ -20,9 +20,9 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import outline
 from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
-from bigforest.grow.shared import passed_leaves
-from bigforest.grow.shared.passed_leaves import SplitKeeper
+from bigforest.grow.out_of_core import passed_leaves
+from bigforest.grow.out_of_core.context import MemoryLimits
+from bigforest.grow.out_of_core.passed_leaves import SPLITS, SplitFiles, appending, cut_exactly, keeping_splits
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob import vote
 from bigforest.oob.pipeline import write_oob
@@ -171,31 +171,29 @@ def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_pat
 def test_splits_in_scratch__that_are_damaged_are_refused(tmp_path: Path) -> None:
     tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
     pieces = [tree.rows(0, 2), tree.rows(2, tree.feature.size)]
-    with SplitKeeper(spec_of(3, ("no", "yes")), tmp_path, tmp_path, range(1)) as kept:
-        assert [*kept.through(0, iter(pieces))] == pieces
-    splits = kept.splits[0]
-    np.testing.assert_array_equal(splits.load()["threshold"], tree.threshold)
-    path = splits.arrays.path("threshold")
-    content = path.read_bytes()
+    with keeping_splits(spec_of(3, ("no", "yes")), tmp_path, tmp_path, range(1)) as (through, splits):
+        assert [*through(0, iter(pieces))] == pieces
+    threshold = splits[0].arrays["threshold"]
+    np.testing.assert_array_equal(threshold.load(), tree.threshold)
+    content = threshold.path.read_bytes()
     for damaged in (content[:-8], content[:-1] + bytes([content[-1] ^ 1])):
-        path.write_bytes(damaged)
-        with pytest.raises(FormatError, match="start the training again"):
-            splits.load()
+        threshold.path.write_bytes(damaged)
+        with pytest.raises(FormatError, match="is damaged"):
+            threshold.load()
 
 
 def test_splits_in_scratch__of_two_attempts_at_the_same_time(tmp_path: Path) -> None:
     tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
     given = spec_of(3, ("no", "yes")), tmp_path, tmp_path, range(1)
-    with SplitKeeper(*given) as one, SplitKeeper(*given) as two:
-        for kept in (one, two):
-            assert [*kept.through(0, iter([tree]))] == [tree]
-    one.write_ballots()
-    [written] = (tmp_path / FOLDER).iterdir()
-    content = written.read_bytes()
-    two.write_ballots()
+    with keeping_splits(*given) as (one, splits):
+        with keeping_splits(*given) as (two, others):
+            for through in (one, two):
+                assert [*through(0, iter([tree]))] == [tree]
+        [written] = (tmp_path / FOLDER).iterdir()
+        content = written.read_bytes()
     assert written.read_bytes() == content
-    for kept in (one, two):
-        np.testing.assert_array_equal(kept.splits[0].load()["threshold"], tree.threshold)
+    for kept in (splits, others):
+        np.testing.assert_array_equal(kept[0].arrays["threshold"].load(), tree.threshold)
 
 
 def test_cut_exactly__takes_twenty_bytes_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,19 +201,19 @@ def test_cut_exactly__takes_twenty_bytes_a_node(tmp_path: Path, monkeypatch: pyt
     nodes = 1 << 20
     below = np.arange(nodes, dtype=np.uint32)
     threshold = np.where(below % 2 == 0, np.nan, below + 7.0)
-    with passed_leaves._Appending(tmp_path, "splits-4", passed_leaves._SPLITS) as out:
-        out.add({"feature": below % 3, "below": below, "threshold": threshold})
+    with appending(tmp_path, "splits-4", SPLITS) as (arrays, add):
+        add(feature=below % 3, below=below, threshold=threshold)
     store: Any = SimpleNamespace(spec=spec_of(3, ("no", "yes")))
     tracemalloc.start()
     try:
-        found = passed_leaves.cut_exactly(store, {4: passed_leaves.SplitFiles(out.arrays, 1)})
+        found = cut_exactly(store, {4: SplitFiles(arrays, 1)})
         most = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert most < 20 * nodes
-    cut = found[4].cut
-    assert cut is not None
-    np.testing.assert_array_equal(cut.load()["cut"], np.where(below % 2 == 0, below, below + 7))
+    cut = np.where(below % 2 == 0, below, below + 7)
+    np.testing.assert_array_equal(found[4].arrays["below"].load(), cut)
+    np.testing.assert_array_equal(found[4].arrays["above"].load(), cut + 1)
 
 
 def leaves_by_tree(directory: Path, rows: int) -> dict[int, tuple[Any, Any]]:

@@ -26,7 +26,7 @@ from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.storage import locks, object_cache, paths

@@ -23,7 +23,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.grow.in_memory import grow_trees
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared.row_cache import forget_row_cache, row_cache_of
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source

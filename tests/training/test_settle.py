@@ -21,7 +21,7 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.grow import forest as growing
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.oob.monitor import settled_at
 from bigforest.oob.plan import oob_estimate
 from bigforest.schema.config import TrainConfig

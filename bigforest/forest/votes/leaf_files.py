@@ -91,7 +91,7 @@ class LeafFile(NamedTuple):
     def ballots(self, spec: DataSpec) -> Ballots:
         """What the leaves cast. Raises FormatError when that is damaged."""
         path = _ballots(self.path)
-        first, ballot, weight, mixed = _fixed(read_arrays(path, _ballot_types(spec)))
+        first, ballot, weight, mixed = _fixed(read_arrays(path, ballot_types(spec)))
         sound = first.size == len(self.trees) + 1 and first[0] == 0 and first[-1] == ballot.size
         sound = sound and (np.diff(first) > 0).all() and weight.size == (ballot.size + len(self.trees)) // 2
         if not sound or mixed.shape[1:] != (max(1, len(spec.target.classes)),):
@@ -103,7 +103,7 @@ class LeafFile(NamedTuple):
 
         Raises FormatError when that is damaged.
         """
-        file = ArrayFile.of(_ballots(self.path), _ballot_types(spec))
+        file = ArrayFile.of(_ballots(self.path), ballot_types(spec))
         return int(file.rows("ballot").sum()), int(file.rows("mixed").sum())
 
     def move(self, directory: Path, *, ballots: bool = True) -> None:
@@ -188,20 +188,22 @@ class LeafWriter:
             return
         path, trees = leaves_path(self._directory, self._first), range(self._first, self._first + len(self._found))
         write_ballots(path, join_ballots(self._ballots, self._classes))
-        write_leaves(path, trees, self._rows, self._classes, self._chunks())
+        write_leaves(path, trees, self._rows, self._classes, leaf_chunks(self._found, self._rows, self._classes))
         self._first = trees.stop
         self._found, self._ballots, self._held = [], [], 0
 
-    def _chunks(self) -> Iterator[LeafChunk]:
-        step = leaf_chunk_rows(self._classes)
-        starts = np.arange(0, self._rows + step, step)
-        cuts = [np.searchsorted(found.rows, starts) for found in self._found]
-        for number, start in enumerate(starts[:-1].tolist()):
-            here = [(found, slice(*cut[number : number + 2])) for found, cut in zip(self._found, cuts, strict=True)]
-            rows = np.concatenate([found.rows[own] for found, own in here])
-            leaves = np.concatenate([found.leaves[own] for found, own in here])
-            counts = np.array([own.stop - own.start for _, own in here], np.uint32)
-            yield LeafChunk((rows - np.uint32(start)).astype(np.uint16), leaves, counts)
+
+def leaf_chunks(found: Sequence[LeftOut], rows: int, classes: int) -> Iterator[LeafChunk]:
+    """The leaves of some rows, a chunk at a time; classes: numbers in an answer."""
+    step = leaf_chunk_rows(classes)
+    starts = np.arange(0, rows + step, step)
+    cuts = [np.searchsorted(own.rows, starts) for own in found]
+    for number, start in enumerate(starts[:-1].tolist()):
+        here = [(own, slice(*cut[number : number + 2])) for own, cut in zip(found, cuts, strict=True)]
+        chunk = np.concatenate([own.rows[cut] for own, cut in here])
+        leaves = np.concatenate([own.leaves[cut] for own, cut in here])
+        counts = np.array([cut.stop - cut.start for _, cut in here], np.uint32)
+        yield LeafChunk((chunk - np.uint32(start)).astype(np.uint16), leaves, counts)
 
 
 def found_leaves(directory: Path, rows: int, classes: int, trees: range | None = None) -> list[LeafFile]:
@@ -234,7 +236,8 @@ def _about(trees: range, rows: int, classes: int) -> dict[str, int]:
     return {"first": trees.start, "trees": len(trees), "rows": rows, "chunk": leaf_chunk_rows(classes)}
 
 
-def _ballot_types(spec: DataSpec) -> dict[str, str]:
+def ballot_types(spec: DataSpec) -> dict[str, str]:
+    """Types of the arrays of Ballots."""
     whole = "<u8" if spec.wide_weights else "<u4"
     kind = "<f8" if spec.target.is_regression else whole
     return {"first": "<i8", "ballot": "<u4", "weight": whole, "mixed": kind}

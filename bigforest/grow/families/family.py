@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.table import TableView
-from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache, row_cache_of
 from bigforest.kernels.common.layout import RowMajorCodes

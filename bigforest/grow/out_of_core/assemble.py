@@ -24,7 +24,7 @@ _ENDS = ".ends"
 # Values that are looked up at a time.
 _LOOKED_UP = 1 << 16
 # The arrays of a CodeTree, and of Subsets and DirectionExtras those that nodes have; others are empty.
-_NODES = {
+_TYPES = {
     "feature": "<i4",
     "right": "<u4",
     "depth": "<u4",
@@ -32,22 +32,27 @@ _NODES = {
     "right_code": "<u4",
     "counts": "<u4",
     "sums": "<i8",
+    "missing": "<u1",
+    "size": "<u4",
+    "level": "<u4",
+    "threshold": "<f8",
+    "terms": "<u4",
+    "term": "<i4",
+    "weight": "<f8",
 }
-_SUBSETS = {"missing": "<u1", "size": "<u4", "level": "<u4"}
-_DIRECTIONS = {"threshold": "<f8", "terms": "<u4", "term": "<i4", "weight": "<f8"}
-_TYPES = _NODES | _SUBSETS | _DIRECTIONS
 _END_TYPES = {"below": "<f8", "above": "<f8"}
 
 # Nodes, and their further data.
 Subtree = tuple[CodeTree, Subsets | DirectionExtras | None]
 
 
-def write_subtree(path: Path, nodes: CodeTree, extras: Subsets | DirectionExtras | None) -> None:
-    """Keep a finished subtree in a file of its own (storage/array_file.py)."""
-    subsets = extras[:-1] if isinstance(extras, Subsets) else [None] * len(_SUBSETS)
-    directions = extras[:-1] if isinstance(extras, DirectionExtras) else [None] * len(_DIRECTIONS)
+def write_subtree(path: Path, nodes: CodeTree, extras: Subsets | DirectionExtras | None) -> int:
+    """Keep a finished subtree in a file of its own (storage/array_file.py); gives its nodes."""
+    subsets = extras[:-1] if isinstance(extras, Subsets) else [None] * 3
+    directions = extras[:-1] if isinstance(extras, DirectionExtras) else [None] * 4
     given = (*nodes, *subsets, *directions)
     write_arrays(path, _TYPES, *(np.empty(0) if array is None else array for array in given))
+    return nodes.feature.size
 
 
 def read_subtree(path: Path) -> Subtree:
@@ -101,10 +106,11 @@ def read_ends(path: Path) -> Ends:
     return Ends(*read_arrays(path.with_suffix(_ENDS), _END_TYPES))
 
 
-def remove_subtree(path: Path) -> None:
-    """Remove the files of a subtree."""
-    path.unlink(missing_ok=True)
-    path.with_suffix(_ENDS).unlink(missing_ok=True)
+def remove_subtrees(paths: Sequence[Path]) -> None:
+    """Task: remove the files of some subtrees."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+        path.with_suffix(_ENDS).unlink(missing_ok=True)
 
 
 def join_pieces(

@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
-from bigforest.grow.out_of_core.probes import PROJECTIONS, Spans
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.out_of_core.context import PROJECTIONS, MemoryLimits
+from bigforest.grow.out_of_core.probes import Spans
 from bigforest.kernels.columns.decoded import is_float32
 from bigforest.kernels.common.layout import Codes
-from bigforest.kernels.out_of_core.blocks import BlockValues
+from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
 from bigforest.storage.array_file import damaged
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_path, write_atomically
@@ -52,11 +52,13 @@ class DecodedTable(NamedTuple):
              each column of each block
     place    uint32 [features, 2], see kernels/out_of_core/blocks.py BlockValues
     spans    smallest and largest value of each feature
+    steps    the steps in which they are summed; None if no family of trees asks for sums
     """
 
     runs: dict[range, tuple[Path, NDArray[np.int64]]]
     place: NDArray[np.uint32]
     spans: Spans
+    steps: Steps | None = None
 
 
 def sweeps(shape: Shape, limits: MemoryLimits) -> int:
@@ -101,8 +103,7 @@ def decode_blocks(
             step = most * VALUE_TYPE.itemsize // width
             for first in range(0, low.size, step):
                 held = np.array(low[first : first + step], _TYPES[width])  # copied: a map would be read at random
-                for number, block in enumerate(blocks):
-                    codes = reader.read(block, [feature], block + 1 if block + 1 in blocks else None)
+                for number, (block, codes) in enumerate(reader.each(blocks, [feature])):
                     values = np.empty(reader.size(block), held.dtype)
                     offset = width * (slot * rows + number * store.block_rows)
                     if first:

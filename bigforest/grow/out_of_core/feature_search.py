@@ -8,37 +8,31 @@ on the right (kernels/scan/categorical_missing.py). A category has a bucket for 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
-from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
-from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.out_of_core.blocks import AFTER_ALL, LISTED_LEFT, LISTED_RIGHT, MISSING_RIGHT
 from bigforest.kernels.out_of_core.draws import draw_order
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT
 from bigforest.kernels.scan.draw import make_feature_draw
-from bigforest.kernels.tree.builder import Rules
 
 
 @dataclass(slots=True)
 class FeatureSearch(HistogramSearch):
-    """The search for a split on a feature.
+    """The search for a split on a feature of the node `key`. `pending` is empty if every feature is known to be
+    constant.
 
-    order      int64 [features], in which they are drawn
-    wanted     how many are
-    max_room  counts of all histograms requested at once, unless it is a single one
+    order   int64 [features], in which they are drawn
+    wanted  how many are
     """
 
-    rules: Rules
-    features: Features
-    order: NDArray[np.int64]
-    wanted: int
-    max_room: int
+    key: np.uint64
+    order: NDArray[np.int64] = field(init=False)
+    wanted: int = field(init=False)
     _drawn: int = field(default=0, init=False)
     _usable: int = field(default=0, init=False)
     _missing: dict[int, Counts] = field(default_factory=dict, init=False)  # of features with missing values in the node
@@ -46,36 +40,19 @@ class FeatureSearch(HistogramSearch):
     _levels: tuple[NDArray[np.int64], NDArray[np.uint32]] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
+        draw = make_feature_draw(self.constant.size)
+        self.wanted, self.order = int(draw_order(self.key, self.context.rules, draw)), draw.perm
         self.scorer.drawn = np.argsort(self.order)
-
-    @classmethod
-    def start(
-        cls,
-        key: np.uint64,
-        scorer: SplitScorer,
-        rules: Rules,
-        features: Features,
-        constant: NDArray[np.bool_],
-        max_keys: int,
-        max_cells: int,
-        max_room: int,
-        *own: Any,
-    ) -> Self:
-        """Start a search: without probes if every feature is known to be constant. own: fields of a subclass."""
-        draw = make_feature_draw(len(features.codes))
-        wanted = int(draw_order(key, rules, draw))
-        search = cls(scorer, constant.copy(), max_keys, max_cells, rules, features, draw.perm, wanted, max_room, *own)
-        search._draw()
-        return search
+        self._draw()
 
     def _draw(self) -> None:
         """Request features until enough are drawn, if none of them turns out constant.
 
         Features found constant are replaced in the next round; those without room wait for it.
         """
-        hoped, room = self._usable, self.max_room
+        hoped, room, redraw = self._usable, self.context.limits.room, self.context.rules.redraw
         while self._drawn < self.order.size and (
-            hoped < self.wanted if self.rules.redraw else (self._drawn < self.wanted or hoped == 0)
+            hoped < self.wanted if redraw else (self._drawn < self.wanted or hoped == 0)
         ):
             feature = int(self.order[self._drawn])
             if not self.constant[feature]:
@@ -89,7 +66,7 @@ class FeatureSearch(HistogramSearch):
 
     def _histogram(self, feature: int, most: int) -> Histogram:
         """The first request about a feature, in at most `most` buckets unless it is a category."""
-        codes, kind = self.features.codes[feature], self.features.kinds[feature]
+        codes, kind = self.context.features.codes[feature], self.context.features.kinds[feature]
         return Histogram.ranges(feature, None, int(kind == MISSING), codes - 1, codes if kind == CATEGORY else most)
 
     def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
@@ -104,11 +81,11 @@ class FeatureSearch(HistogramSearch):
         """Record the counts of a feature, and offer the splits of a category; returns whether it is a number to
         split."""
         gone = self.scorer.stats.moved(self.scorer.total - answer.counts.sum(axis=0), 0)
-        missing = self.features.kinds[feature] == MISSING and self.scorer.stats.weight(gone) > 0
+        missing = self.context.features.kinds[feature] == MISSING and self.scorer.stats.weight(gone) > 0
         if answer.low > answer.high or (answer.low == answer.high and not missing):
             self.constant[feature] = True
             return False
-        if self.features.kinds[feature] == CATEGORY:
+        if self.context.features.kinds[feature] == CATEGORY:
             self._usable += self._offer_levels(feature, answer.counts)
             return False
         self._usable += 1
@@ -138,7 +115,7 @@ class FeatureSearch(HistogramSearch):
         self, feature: int, levels: NDArray[np.int64], counts: Counts
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """The place of each level of a node with these `counts`, and the places after which they are cut."""
-        places = self.scorer.places(counts, self.rules.min_level)
+        places = self.scorer.places(counts, self.context.rules.min_level)
         return places, np.arange(int(places.max()))
 
     def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
@@ -153,7 +130,7 @@ class FeatureSearch(HistogramSearch):
             return None
         feature, missing_last = divmod(cut.feature, 2)
         cut = cut._replace(feature=feature)
-        if self.features.kinds[feature] == CATEGORY:
+        if self.context.features.kinds[feature] == CATEGORY:
             return self._cut_levels(cut)
         if feature not in self._missing:
             return cut
@@ -170,7 +147,7 @@ class FeatureSearch(HistogramSearch):
         levels, places = self._levels
         scorer = self.scorer
         right = 2 * scorer.stats.weight(cut.left) >= scorer.stats.weight(scorer.total)
-        listed = np.zeros(self.features.codes[cut.feature], np.bool_)
+        listed = np.zeros(self.context.features.codes[cut.feature], np.bool_)
         listed[levels[(places > cut.code) == right]] = True
         bits = np.packbits(listed, bitorder="little")
         return cut._replace(code=0, way=LISTED_RIGHT if right else LISTED_LEFT, listed=bits)

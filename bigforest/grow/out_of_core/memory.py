@@ -7,9 +7,8 @@ from bisect import bisect_right
 import numpy as np
 
 from bigforest.common.memory_estimate import Shape
-from bigforest.grow.out_of_core.node_stats import NodeStats
+from bigforest.grow.out_of_core.context import MemoryLimits, NodeStats
 from bigforest.grow.out_of_core.row_file import TAG
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.grow.shared.memory import (
     COPIED,
     NODE,

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.collected_rows import boundaries
-from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import Answer, Collect, Direction, Histogram, HistogramCounts, Probe
+from bigforest.grow.out_of_core.context import Counts, GrowContext
+from bigforest.grow.out_of_core.probes import Answer, Collect, Direction, Histogram, HistogramCounts, Probe, boundaries
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.kernels.out_of_core.blocks import BY_CODE
 from bigforest.kernels.scan.categorical_missing import UNSEEN
@@ -93,15 +92,12 @@ class NodeSearch(Protocol):
 class HistogramSearch(ABC):
     """The search for the split of one node. `pending` has its first probes, none if there is nothing to split on.
 
-    constant    bool [features], known to be constant in the node; found ones are added
-    max_keys   rows that may be collected at once
-    max_cells  counts of one histogram
+    constant  bool [features], known to be constant in the node; found ones are added
     """
 
+    context: GrowContext
     scorer: SplitScorer
     constant: NDArray[np.bool_]
-    max_keys: int
-    max_cells: int
     pending: list[Probe] = field(default_factory=list, init=False)
     _open: list[HiddenOrder] = field(default_factory=list, init=False)
 
@@ -134,7 +130,7 @@ class HistogramSearch(ABC):
             self._take(probe, answer)
         self._draw()
         bounds = self._forget_hopeless()
-        if not self.pending:
+        if bounds.size and not self.pending:
             self._look_inside(bounds)
 
     def _take(self, probe: Probe, answer: Answer) -> None:
@@ -146,10 +142,9 @@ class HistogramSearch(ABC):
 
     def _most(self, rows: int) -> int:
         """Buckets for a histogram of this many rows."""
-        return buckets_for(rows, self.scorer.stats.parts, self.max_cells)
+        return buckets_for(rows, self.scorer.stats.parts, self.context.limits.cells)
 
-    def _offer_edges(self, probe: Histogram, answer: Answer) -> None:
-        assert isinstance(answer, HistogramCounts)
+    def _offer_edges(self, probe: Histogram, answer: HistogramCounts) -> None:
         left = probe.left
         if left is None:
             if not self._is_usable(probe, answer):
@@ -164,34 +159,30 @@ class HistogramSearch(ABC):
             counts = answer.counts[waiting]
             self._open.append(HiddenOrder(probe, waiting, after[waiting] - counts, counts))
 
-    def _forget_hopeless(self) -> list[NDArray[np.float64]]:
+    def _forget_hopeless(self) -> NDArray[np.float64]:
         """Drop the buckets that cannot contain a better split than the best; returns the bounds of the others."""
-        found = []
+        bounds = [np.zeros(0)]
         for hidden in self._open:
             orders = self._orders(hidden.probe.number)
-            bounds = np.max([self.scorer.bounds(ahead + hidden.before, hidden.counts) for _, ahead in orders], axis=0)
-            promising = bounds >= self.scorer.limit
+            own = np.max([self.scorer.bounds(ahead + hidden.before, hidden.counts) for _, ahead in orders], axis=0)
+            promising = own >= self.scorer.limit
             hidden.keep(promising)
-            found.append(bounds[promising])
-        return found
+            bounds.append(own[promising])
+        self._open = [hidden for hidden in self._open if hidden.bucket.size]
+        return np.concatenate(bounds)
 
-    def _look_inside(self, found: Sequence[NDArray[np.float64]]) -> None:
+    def _look_inside(self, bounds: NDArray[np.float64]) -> None:
         """Request the buckets that could contain a better split than the best, those with the highest bounds first.
-
-        found  their bounds
 
         Buckets beyond the limits wait, and are often pruned before they are opened.
         """
-        if not any(bounds.size for bounds in found):
-            self._open = []
-            return
-        bounds = np.concatenate(found)
-        first = np.cumsum([0, *(own.size for own in found)])
+        first = np.cumsum([0, *(hidden.bucket.size for hidden in self._open)])
         rows = self.scorer.stats.rows(np.concatenate([hidden.counts for hidden in self._open]))
         order = np.argsort(-bounds, kind="stable")
-        few = order[rows[order] <= self.max_keys]
-        few = few[np.cumsum(rows[few]) <= self.max_keys]
-        looked = self._count_again(order[rows[order] > self.max_keys], first)
+        keys = self.context.limits.keys
+        few = order[rows[order] <= keys]
+        few = few[np.cumsum(rows[few]) <= keys]
+        looked = self._count_again(order[rows[order] > keys], first)
         looked[few] = True
         collected = np.zeros(bounds.size, np.bool_)
         collected[few] = True
@@ -202,7 +193,6 @@ class HistogramSearch(ABC):
                 wanted[hidden.bucket[own]] = True
                 self.pending.append(Collect(hidden.probe, wanted, hidden.before[own], int(rows[start:stop][own].sum())))
             hidden.keep(~looked[start:stop])
-        self._open = [hidden for hidden in self._open if hidden.bucket.size]
 
     def _count_again(self, buckets: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Request narrower counts of buckets whose rows cannot be collected at once, as many as there is room for.
@@ -211,14 +201,14 @@ class HistogramSearch(ABC):
 
         Returns which are requested, bool [all that wait].
         """
-        cells, stats = self.max_cells, self.scorer.stats
+        cells, stats = self.context.limits.cells, self.scorer.stats
         asked = np.zeros(int(first[-1]), np.bool_)
         for number in buckets.tolist():
             at = int(first.searchsorted(number, side="right")) - 1
             hidden, own = self._open[at], number - int(first[at])
             most = self._most(int(stats.rows(hidden.counts[own])))
             narrower = hidden.probe.within(int(hidden.bucket[own]), most, hidden.before[own])
-            if cells < self.max_cells and narrower.buckets * stats.parts > cells:
+            if cells < self.context.limits.cells and narrower.buckets * stats.parts > cells:
                 continue
             cells -= narrower.buckets * stats.parts
             self.pending.append(narrower)

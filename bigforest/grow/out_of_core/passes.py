@@ -1,28 +1,36 @@
 """Grow trees whose rows do not fit in memory: split large nodes by passes, write the rows of small ones to disk by
 node, and grow each of those in memory. Oracle: grow/in_memory.py grow_tree, which has all in memory.
+
+Large nodes are split breadth first. A pass reads the blocks once, in order. For every tree it takes the rows of the
+block at their nodes (row_nodes.py), routes them through the newest splits, and answers the requests of nodes
+(node_search.py). Many nodes and many trees share a pass. Runs of blocks are divided among tasks. The responses of tasks
+are added up per tree (requests.py), and scored by one worker for each tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
-from bigforest.forest.format.nodes import TreeArrays, write_part
-from bigforest.grow.out_of_core.assemble import remove_subtree
-from bigforest.grow.out_of_core.levels import split_large
-from bigforest.grow.out_of_core.node_stats import Counts, NodeStats, total_of
-from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all, request
-from bigforest.grow.out_of_core.row_file import NodeRows, rows_of
-from bigforest.grow.out_of_core.table import SubtreeTask, TableView, TreeAssembly
-from bigforest.grow.out_of_core.upper_tree import UpperTree, root_key
-from bigforest.grow.shared.passed_leaves import SplitFiles, SplitKeeper, write_left_out
+from bigforest.forest.format.nodes import write_part
+from bigforest.grow.out_of_core.assemble import remove_subtrees, write_subtree
+from bigforest.grow.out_of_core.context import Counts, NodeStats, total_of
+from bigforest.grow.out_of_core.node_search import NodeSearch
+from bigforest.grow.out_of_core.passed_leaves import SplitFiles, keeping_splits, write_left_out
+from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, choose_nodes, merged_all, request
+from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of
+from bigforest.grow.out_of_core.table import SubtreeScratch, TableView
+from bigforest.grow.out_of_core.upper_tree import UpperNode, UpperTree, root_key
 from bigforest.grow.shared.weighted_bags import check_bag, weighed_block
+from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
+from bigforest.kernels.tree.builder import Roots
 from bigforest.sampling.bags import Sampler
 
 
@@ -48,39 +56,84 @@ def grow_by_passes(
     config, context = table.sampler.config, table.context
     owns = table.own(trees, totals, ranges, folder, executor)
     tops = [
-        UpperTree(tree, root_key(config, tree), total, context, table.kind, table.search, *own)
+        UpperTree(tree, root_key(config, tree), total, context, table.search, own, table.constant(own))
         for tree, total, own in zip(trees, totals, owns, strict=True)
     ]
     split_large(table, tops, folder, ranges, executor)
-    requests = [request(top, [], top.small()) for top in tops]
+    requests = [request(top, {}, top.small()) for top in tops]
     written = executor.reduce(spill, ranges, merged_all, (table, requests, folder))
+    rows: dict[int, list[Path]] = {}
     for top, response in zip(tops, written, strict=True):
         top.sent(response.below, response.above, {})
-    assemblies = {
-        top.tree: TreeAssembly(top, {}, folder, [*top.past.values(), *top.row_nodes.values(), *rows.row_nodes.values()])
-        for top, rows in zip(tops, written, strict=True)
-    }
-    _grow_all(table, assemblies, written, executor)
-    subtrees = {own.subtree(entry): nodes for own in assemblies.values() for entry, nodes in own.sizes.items()}
+        rows[top.tree] = [*top.past.values(), *top.row_nodes.values(), *response.row_nodes.values()]
+    _grow_all(table, tops, written, folder, executor)
+    subtrees = {top.subtree(folder, entry): nodes for top in tops for entry, nodes in top.sizes.items()}
     table.finish(subtrees, executor)
 
-    splits: dict[int, SplitFiles] = {}
+    by_tree, splits = {top.tree: top for top in tops}, {}
+    own = [([by_tree[tree] for tree in part], [path for tree in part for path in rows[tree]]) for part in parts]
 
     def end(index: int, kept: dict[int, SplitFiles]) -> None:
         splits.update(kept)
         if not kept:
             on_trees(len(parts[index]))
 
-    own = [([assemblies[tree] for tree in part],) for part in parts]
     executor.run(write_assemblies, own, end, (table, directory, folder), even=True)
     # Only now: before, a task may have to run again.
-    over = [
-        ([one.subtree(entry) for tree in part for one in [assemblies[tree]] for entry in one.sizes],) for part in parts
-    ]
+    over = [([top.subtree(folder, entry) for top in some for entry in top.sizes],) for some, _ in own]
     executor.run(remove_subtrees, over, lambda *_: None, even=True)
     if splits:
-        room = table.context.limits.nodes
-        write_left_out(table, parts, splits, directory, folder, ranges, room, executor, on_trees)
+        write_left_out(table, parts, splits, directory, folder, ranges, executor, on_trees)
+
+
+def split_large(
+    table: TableView, tops: Sequence[UpperTree], folder: Path, ranges: Sequence[tuple[range]], executor: Executor
+) -> None:
+    """Make passes over the store until no node of `tops` searches.
+
+    folder  for files of the nodes of rows.
+    ranges  the runs of blocks, the same for all passes over these trees.
+    """
+    while chosen := choose_nodes(tops, table.context.limits.room):
+        _ask(table, chosen, folder, ranges, executor)
+        table.train_nodes(tops, executor)
+
+
+def _ask(
+    table: TableView,
+    chosen: Sequence[tuple[UpperTree, dict[int, NodeSearch]]],
+    folder: Path,
+    ranges: Sequence[tuple[range]],
+    executor: Executor,
+) -> None:
+    """One pass, for these nodes of these trees."""
+    requests = [request(top, searches) for top, searches in chosen]
+    own = [(number, searches) for number, (_, searches) in enumerate(chosen)]
+    release_freed()
+    scored = executor.reduce_parts(
+        TableView.answer, ranges, SplitResponse.merged, score_responses, own, (table, requests, folder)
+    )
+    for (top, _), (searches, below, above, row_nodes) in zip(chosen, scored, strict=True):
+        top.sent(below, above, row_nodes)
+        for entry, search in searches.items():
+            top.settle(entry, search, table.search)
+
+
+def score_responses(
+    table: TableView,
+    requests: list[SplitRequest],
+    folder: Path,
+    number: int,
+    searches: dict[int, NodeSearch],
+    response: SplitResponse,
+) -> tuple[dict[int, NodeSearch], NDArray[Any], NDArray[Any], dict[int, Path]]:
+    """Task: give the searches of request `number` the responses of all blocks; gives them back, and the arguments of
+    UpperTree.sent."""
+    answers = requests[number].answers(response, table.context.stats.parts)
+    for search in searches.values():
+        search.receive([next(answers[type(probe)]) for probe in search.pending])
+    release_freed()
+    return searches, response.below, response.above, response.row_nodes
 
 
 def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks: range) -> Counts:
@@ -101,65 +154,55 @@ def spill(table: TableView, requests: list[SplitRequest], folder: Path, blocks: 
 
 
 def grow_subtree_task(
-    table: TableView, own: dict[int, Any], subtree_task: SubtreeTask, rows: NodeRows, path: Path
+    table: TableView, owns: dict[int, Any], tree: int, node: UpperNode, rows: NodeRows, path: Path
 ) -> int:
-    """Task: see TableView.grow; `own` by tree."""
-    nodes = table.grow(own[subtree_task.tree], subtree_task, rows, path)
+    """Task: grow the subtree below a small node from its rows into the file `path`; gives its nodes. owns: by tree."""
+    own, context = owns[tree], table.context
+    widths, regression = table.place(own)[:, 0].tolist(), context.stats.regression
+    kinds = [(kind, widths.count(np.dtype(kind).itemsize)) for kind in context.kind.cells]
+    most = int(context.stats.rows(node.total))
+    cells, items = load_rows(rows, [("<i8", 1), *kinds] if regression else kinds, most)
+    classes = ClassTarget(context.stats.classes, context.criterion.table)
+    target = RegressionTarget(cells.pop(0)[0]) if regression else classes
+    roots = Roots.one(items.size, node.key, node.depth, node.constant)
+    nodes = write_subtree(path, *table.grow_below(own, cells, SubtreeScratch(items, target, roots, context.rules)))
+    del cells, items, target  # before freed memory is given back
     release_freed()
     return nodes
 
 
 def write_assemblies(
-    table: TableView, directory: Path, folder: Path, assemblies: list[TreeAssembly]
+    table: TableView, directory: Path, folder: Path, tops: list[UpperTree], rows: Sequence[Path]
 ) -> dict[int, SplitFiles]:
-    """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag. The rows
-    that their subtrees were grown from are removed."""
-    for path in (path for assembly in assemblies for path in assembly.rows):
+    """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag. The
+    files of the `rows` that their subtrees were grown from are removed."""
+    for path in rows:
         path.unlink(missing_ok=True)
     store, config = table.store, table.sampler.config
-    part = range(assemblies[0].top.tree, assemblies[0].top.tree + len(assemblies))
-    with ExitStack() as stack:
-        kept = stack.enter_context(SplitKeeper(store.spec, directory, folder, part)) if config.bootstrap else None
-
-        def pieces() -> Iterator[TreeArrays]:
-            for assembly in assemblies:
-                own = table.pieces(assembly)
-                yield from own if kept is None else kept.through(assembly.top.tree, own)
-
-        write_part(directory, part.start, pieces(), store.spec, config, store.levels())
-    if kept is not None:
-        kept.write_ballots()
+    part = range(tops[0].tree, tops[0].tree + len(tops))
+    with keeping_splits(store.spec, directory, folder, part) if config.bootstrap else nullcontext() as kept:
+        through = (lambda _, pieces: pieces) if kept is None else kept[0]
+        trees = (piece for top in tops for piece in through(top.tree, table.pieces(top, folder)))
+        write_part(directory, part.start, trees, store.spec, config, store.levels())
     release_freed()
-    return {} if kept is None else kept.splits
+    return {} if kept is None else kept[1]
 
 
 def _grow_all(
-    table: TableView, assemblies: dict[int, TreeAssembly], written: Sequence[SplitResponse], executor: Executor
+    table: TableView, tops: Sequence[UpperTree], written: Sequence[SplitResponse], folder: Path, executor: Executor
 ) -> None:
     """Grow the subtrees below all small nodes, tree by tree, large ones first, and note their sizes."""
+    places: list[tuple[UpperTree, int]] = []
     tasks = []
-    for assembly, response in zip(assemblies.values(), written, strict=True):
-        top, files = assembly.top, [path for _, path in sorted(response.row_nodes.items())]
-        own = [
-            (
-                SubtreeTask(top.tree, entry, int(top.stats.rows(node.total)), node.key, node.depth, node.constant),
-                rows_of(files, number),
-                assembly.subtree(entry),
-            )
-            for number, entry in enumerate(top.small())
-            for node in [top.nodes[entry]]
-        ]
-        tasks += sorted(own, key=lambda task: -task[0].rows)
+    for top, response in zip(tops, written, strict=True):
+        files = [path for _, path in sorted(response.row_nodes.items())]
+        small = [(entry, top.nodes[entry], rows_of(files, number)) for number, entry in enumerate(top.small())]
+        for entry, node, rows in sorted(small, key=lambda own: -top.stats.rows(own[1].total)):
+            places.append((top, entry))
+            tasks.append((top.tree, node, rows, top.subtree(folder, entry)))
 
     def keep(index: int, nodes: int) -> None:
-        subtree_task = tasks[index][0]
-        assemblies[subtree_task.tree].sizes[subtree_task.entry] = nodes
+        top, entry = places[index]
+        top.sizes[entry] = nodes
 
-    owns = {tree: assembly.top.own for tree, assembly in assemblies.items()}
-    executor.run(grow_subtree_task, tasks, keep, (table, owns))
-
-
-def remove_subtrees(paths: Sequence[Path]) -> None:
-    """Task: remove the files of some subtrees."""
-    for path in paths:
-        remove_subtree(path)
+    executor.run(grow_subtree_task, tasks, keep, (table, {top.tree: top.own for top in tops}))

@@ -5,7 +5,7 @@ Responses of runs of blocks are added up in integers, so the division of the blo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,18 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import merge_lists
-from bigforest.grow.out_of_core.collected_rows import CollectedRows, joined_pieces
-from bigforest.grow.out_of_core.node_stats import NodeStats
+from bigforest.grow.out_of_core.context import CODES, PROJECTIONS, ColumnKind, GrowContext
+from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.probes import (
-    CODES,
-    PROJECTIONS,
     Answer,
     Collect,
-    ColumnKind,
+    CollectedRows,
     Histogram,
     HistogramCounts,
     Probe,
     StepSums,
+    joined_pieces,
     terms_of,
 )
 from bigforest.grow.out_of_core.upper_tree import UpperNode, UpperTree
@@ -39,7 +38,6 @@ class SplitRequest(NamedTuple):
 
     nodes     number of nodes, and its newest splits, on the directions `ways`
     row_nodes, past  as of UpperTree
-    stats     what is counted
     own       UpperTree.own
     asked     the directions that counts and collects are about. `ways` and `asked` are None where they are features
     wanted    bool, the wanted buckets of all collects
@@ -54,7 +52,6 @@ class SplitRequest(NamedTuple):
     ways: Terms | None
     row_nodes: dict[int, Path]
     past: dict[int, Path]
-    stats: NodeStats
     own: Any
     asked: Terms | None
     counts: Probes
@@ -63,17 +60,17 @@ class SplitRequest(NamedTuple):
     sums: Summands
     small: list[int] | None
 
-    def no_response(self) -> SplitResponse:
+    def no_response(self, context: GrowContext) -> SplitResponse:
         """The response of no blocks."""
-        kind = CODES if self.asked is None else PROJECTIONS
+        kind, stats = context.kind, context.stats
         probes, splits = self.counts.node.size, self.splits.node.size
         return SplitResponse(
-            counts=np.zeros(int(self.counts.buckets.sum()) * self.stats.parts, self.stats.cell),
+            counts=np.zeros(int(self.counts.buckets.sum()) * stats.parts, stats.cell),
             low=np.full(probes, kind.greatest, kind.dtype),
             high=np.full(probes, kind.least, kind.dtype),
             mark=np.zeros(probes, np.int64),
             found=[],
-            sums=np.zeros((self.sums.feature.size, self.stats.classes), np.int64),
+            sums=np.zeros((self.sums.feature.size, stats.classes), np.int64),
             below=np.full(splits, kind.least, kind.dtype),
             above=np.full(splits, kind.greatest, kind.dtype),
             row_nodes={},
@@ -95,24 +92,15 @@ class SplitRequest(NamedTuple):
         of_nodes = np.unique(np.stack([self.collects.node, self.collects.column]), axis=1)
         return int(np.unique(of_nodes[0], return_counts=True)[1].max(initial=0))
 
-    def answers(self, response: SplitResponse) -> Callable[[Probe], Answer]:
-        """The answer to each probe, in the order of the probes."""
-        found = joined_pieces(response.found).each() if response.found else iter(())
-        sums = iter(np.split(response.sums, self.sums.start[1:-1]))
-        places = self.counts.offset, self.counts.buckets
-        counted = iter(zip(*places, response.low, response.high, response.mark, strict=True))
-        parts = self.stats.parts
-
-        def answered(probe: Probe) -> Answer:
-            if isinstance(probe, Collect):
-                return next(found)
-            if isinstance(probe, StepSums):
-                return next(sums)
-            offset, buckets, low, high, mark = (number.item() for number in next(counted))
-            cells = response.counts[offset * parts : (offset + buckets) * parts].reshape(buckets, parts)
-            return HistogramCounts(cells.astype(np.int64), low, high, mark)
-
-        return answered
+    def answers(self, response: SplitResponse, parts: int) -> dict[type, Iterator[Answer]]:
+        """The answers to the probes of each kind, in their order; parts: of NodeStats."""
+        cells = np.split(response.counts.reshape(-1, parts), self.counts.offset[1:].astype(np.int64))
+        counted = zip(cells, response.low.tolist(), response.high.tolist(), response.mark.tolist(), strict=False)
+        return {
+            Histogram: (HistogramCounts(counts.astype(np.int64), *found) for counts, *found in counted),
+            Collect: joined_pieces(response.found).each() if response.found else iter(()),
+            StepSums: iter(np.split(response.sums, self.sums.start[1:-1])),
+        }
 
 
 class SplitResponse(NamedTuple):
@@ -159,37 +147,39 @@ def _response(counts: PackedCounts, *others: Any) -> SplitResponse:
     return SplitResponse(unpacked_counts(counts), *others)
 
 
-def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[int, list[int]]]:
-    """Trees and those of their searching nodes whose histograms fit, in order; at least one node if any searches."""
-    chosen: list[tuple[int, list[int]]] = []
+def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, dict[int, NodeSearch]]]:
+    """Trees and the searches of those of their nodes whose histograms fit, by entry and in order; at least one if any
+    node searches."""
+    chosen: list[tuple[UpperTree, dict[int, NodeSearch]]] = []
     left = room
-    for at, top in enumerate(tops):
-        entries: list[int] = []
-        for entry in top.searching():
-            size = sum(probe.cells(top.stats.parts) for probe in top.pending(entry))
-            if size > left and (chosen or entries):
-                return [*chosen, (at, entries)] if entries else chosen
-            left -= size
-            entries.append(entry)
-        if entries:
-            chosen.append((at, entries))
+    waiting = [(top, *own) for top in tops for own in top.searching()]
+    for top, entry, search in waiting:
+        size = sum(probe.cells(top.stats.parts) for probe in search.pending)
+        if size > left and chosen:
+            break
+        left -= size
+        if not chosen or chosen[-1][0] is not top:
+            chosen.append((top, {}))
+        chosen[-1][1][entry] = search
     return chosen
 
 
-def request(top: UpperTree, entries: Sequence[int], small: list[int] | None = None) -> SplitRequest:
-    """The request of the nodes `entries` of a tree; small: see SplitRequest."""
+def request(top: UpperTree, searches: Mapping[int, NodeSearch], small: list[int] | None = None) -> SplitRequest:
+    """The request of some nodes of a tree, by entry; small: see SplitRequest."""
     split = [(entry, top.nodes[entry]) for entry in top.newest]
     probes = [
-        (entry, top.stats.centre(top.nodes[entry].total), probe) for entry in entries for probe in top.pending(entry)
+        (entry, top.stats.centre(top.nodes[entry].total), probe)
+        for entry, search in searches.items()
+        for probe in search.pending
     ]
-    tree = (top.tree, len(top.nodes), *_splits(split, top.kind), top.row_nodes, top.past, top.stats, top.own)
-    return SplitRequest(*tree, *_asked(probes, top.kind), small)
+    tree = (top.tree, len(top.nodes), *_splits(split, top.context.kind), top.row_nodes, top.past, top.own)
+    return SplitRequest(*tree, *_asked(probes, top.context.kind), small)
 
 
-def root_request(tree: int, stats: NodeStats, own: Any, *probes: Probe) -> SplitRequest:
+def root_request(tree: int, own: Any, *probes: Probe) -> SplitRequest:
     """The request about the bag of a tree that splits on directions, before it grows."""
     asked = _asked([(0, 0, probe) for probe in probes], PROJECTIONS)
-    return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, {}, stats, own, *asked, None))
+    return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, {}, own, *asked, None))
 
 
 def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[Splits, Terms | None]:
@@ -214,7 +204,7 @@ def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[S
 def _asked(
     asked: Sequence[tuple[int, int, Probe]], kind: ColumnKind
 ) -> tuple[Terms | None, Probes, Probes, NDArray[np.bool_], Summands]:
-    """The last fields of a request, from these probes of nodes, by entry, with these centres (node_stats.py)."""
+    """The last fields of a request, from these probes of nodes, by entry, with these centres (context.py)."""
     counts = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Histogram)]
     collects = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Collect)]
     of_collects = [(entry, centre, probe.count) for entry, centre, probe in collects]

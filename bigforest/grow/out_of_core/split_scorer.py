@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
-from bigforest.grow.shared.criteria import Criterion
+from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.kernels.categories.order_from_counts import order_counted
 from bigforest.kernels.categories.ordering import make_levels
 from bigforest.kernels.out_of_core.split_scores import bucket_bounds, split_scores
@@ -39,13 +38,10 @@ class ScoredSplit:
     left: Counts
     score: Fraction | int
 
-    def beats(self, other: ScoredSplit | None) -> bool:
-        """Whether it is better than the other, or equal and drawn earlier, or equal with a lower code."""
-        if other is None:
-            return True
-        if self.score != other.score:
-            return self.score > other.score
-        return (self.rank, self.code) < (other.rank, other.code)
+    @property
+    def key(self) -> tuple[Fraction | int, int, float]:
+        """The key of a better one is larger: of equal ones that of the one drawn earlier, or with a lower code."""
+        return self.score, -self.rank, -self.code
 
 
 class SplitScorer:
@@ -59,17 +55,17 @@ class SplitScorer:
     drawn     int64 [features], the place of each feature in the draw; None for directions, drawn by number
     """
 
-    def __init__(self, stats: NodeStats, total: Counts, criterion: Criterion, min_leaf: int) -> None:
+    def __init__(self, context: GrowContext, total: Counts) -> None:
         """total: with regression targets not centred."""
-        self.stats = stats
+        self.stats = stats = context.stats
         self.centre = stats.centre(total)
         self.total = stats.moved(total, -self.centre)
         self.rows = int(stats.rows(total))
         self.best: ScoredSplit | None = None
         self.limit = -np.inf
         self.drawn: NDArray[np.int64] | None = None
-        self._criterion = criterion
-        self._min_leaf = min_leaf
+        self._criterion = context.criterion
+        self._min_leaf = context.rules.min_leaf
         self._judged = self.total[: stats.judged]
         self._scratch = np.empty(stats.judged, np.int64)
 
@@ -87,7 +83,7 @@ class SplitScorer:
             here = left[place].copy()  # not a view: it is kept
             score = self._criterion.exact(here[: self.stats.judged], self._judged)
             split = ScoredSplit(number, rank, codes[place].item(), here, score)
-            if split.beats(self.best):
+            if self.best is None or split.key > self.best.key:
                 self.best = split
 
     def places(self, counts: Counts, min_level: int) -> NDArray[np.uint32]:

@@ -11,53 +11,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.out_of_core.assemble import Subtree, join_pieces, numbers_in_tree, read_subtree, write_subtree
-from bigforest.grow.out_of_core.collected_rows import CollectedRows
+from bigforest.grow.out_of_core.assemble import Subtree, join_pieces, numbers_in_tree
+from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.node_search import NodeSearch
-from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import ColumnKind
+from bigforest.grow.out_of_core.probes import CollectedRows
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse
-from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
+from bigforest.grow.out_of_core.row_file import writing_rows
 from bigforest.grow.out_of_core.row_nodes import Stood, row_nodes
-from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.upper_tree import GrowContext, UpperTree
-from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.out_of_core.blocks import (
-    Steps,
-    collect_rows,
-    count_rows,
-    route_rows,
-    sum_rows,
-)
-from bigforest.kernels.scan.categorical_missing import Subsets
+from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.kernels.out_of_core.blocks import Steps, collect_rows, count_rows, route_rows, sum_rows
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.storage.open_files import allow_many_files
 from bigforest.store.blocks import MatrixReader
 from bigforest.store.store import Store
-
-# The own data of a tree, and bool [columns], the columns known to be constant in it.
-TreeOwn = tuple[Any, NDArray[np.bool_]]
-
-
-class SubtreeTask(NamedTuple):
-    """A small node: entry in the upper tree, most rows, and the inputs of `grow`."""
-
-    tree: int
-    entry: int
-    rows: int
-    key: np.uint64
-    depth: int
-    constant: NDArray[np.bool_]
 
 
 class SubtreeScratch(NamedTuple):
@@ -69,52 +46,36 @@ class SubtreeScratch(NamedTuple):
     rules: Rules
 
 
-class TreeAssembly(NamedTuple):
-    """The upper part of a tree, and the subtrees below it: the nodes of each by entry, in files of `folder`.
-
-    rows  files of the rows that these were grown from.
-    """
-
-    top: UpperTree
-    sizes: dict[int, int]
-    folder: Path
-    rows: list[Path]
-
-    def subtree(self, entry: int) -> Path:
-        """The file of a subtree."""
-        return self.folder / f"subtree-{self.top.tree}-{entry}.bin"
-
-
 @dataclass(frozen=True)
 class TableView(ABC):
-    """See above.
-
-    kind  of the columns that trees split on
-    """
+    """See above."""
 
     store: Store
     sampler: Sampler
     context: GrowContext
-    kind: ClassVar[ColumnKind]
 
     @property
     def steps(self) -> Steps | None:
         """The steps in which features are summed; None if no node requests sums."""
         return None
 
-    @abstractmethod
     def ranges(self, tasks: int) -> list[tuple[range]]:
         """The runs of blocks, for this many tasks."""
+        return block_ranges(self.store, tasks)
 
-    @abstractmethod
     def own(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> Sequence[TreeOwn]:
+    ) -> Sequence[Any]:
         """The own data of each tree; totals int64 [trees, parts], statistics of their bags."""
+        return [None] * len(trees)
+
+    def constant(self, own: Any) -> NDArray[np.bool_]:
+        """The columns known to be constant in a tree, bool [columns]."""
+        return np.zeros(len(self.place(own)), np.bool_)
 
     @abstractmethod
-    def search(self, own: Any, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]) -> NodeSearch:
-        """The search for the split of a node, see upper_tree.py StartSearch."""
+    def search(self, own: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> NodeSearch:
+        """The search for the split of a node; constant: bool [columns], known to be constant in it."""
 
     @abstractmethod
     def reader(self, blocks: range, features: Sequence[int], again: bool) -> MatrixReader:
@@ -146,38 +107,21 @@ class TableView(ABC):
         return
 
     @abstractmethod
-    def extras(self, top: UpperTree) -> Subsets | DirectionExtras | None:
-        """Further data of the nodes of the upper part of a tree."""
-
-    @abstractmethod
-    def finished(self, top: UpperTree, subtree: Subtree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
-        """Nodes of a tree, which have these numbers, in the form of forests; path: the file of a subtree."""
+    def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
+        """Nodes of a tree, which have these numbers, in the form of forests: those of the subtree in a file, or of the
+        upper part."""
 
     # What is the same for all families.
 
-    def grow(self, own: Any, subtree_task: SubtreeTask, rows: NodeRows, path: Path) -> int:
-        """Grow the subtree below a small node from its rows into the file `path`; gives its nodes."""
-        widths, regression = self.place(own)[:, 0].tolist(), self.context.stats.regression
-        kinds = [(kind, widths.count(np.dtype(kind).itemsize)) for kind in self.kind.cells]
-        cells, items = load_rows(rows, [("<i8", 1), *kinds] if regression else kinds, subtree_task.rows)
-        target = self.context.target(cells.pop(0)[0] if regression else None)
-        roots = Roots.one(items.size, subtree_task.key, subtree_task.depth, subtree_task.constant)
-        subtree = self.grow_below(own, cells, SubtreeScratch(items, target, roots, self.context.rules))
-        write_subtree(path, *subtree)
-        return subtree[0].feature.size
-
-    def pieces(self, assembly: TreeAssembly) -> Iterator[TreeArrays]:
-        """The nodes of a tree in preorder, in pieces. Memory: one subtree."""
-        top, sizes = assembly.top, assembly.sizes
+    def pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
+        """The nodes of a tree in preorder, in pieces; folder: of the subtrees. Memory: one subtree."""
         order = list(top.preorder())
-        numbers = numbers_in_tree(order, sizes)
+        numbers = numbers_in_tree(order, top.sizes)
 
         def below(entry: int, first: int) -> TreeArrays:
-            path = assembly.subtree(entry)
-            return self.finished(top, read_subtree(path), path, first + np.arange(sizes[entry]))
+            return self.finished(top, top.subtree(folder, entry), first + np.arange(top.sizes[entry]))
 
-        upper = self.finished(top, (top.skeleton(), self.extras(top)), None, numbers)
-        return join_pieces(upper, order, numbers, sizes, below)
+        return join_pieces(self.finished(top, None, numbers), order, numbers, top.sizes, below)
 
     def answer(self, requests: Sequence[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
         """Task: the responses of some blocks to the requests. The new nodes of rows, and rows of small nodes, are
@@ -185,19 +129,20 @@ class TableView(ABC):
         for asked in requests:
             if blocks.start in asked.past:
                 asked.past[blocks.start].unlink(missing_ok=True)
-        read = np.empty(BLOCK_ROWS, self.kind.dtype)
+        read = np.empty(BLOCK_ROWS, self.context.kind.dtype)
         most = max((asked.max_probes() for asked in requests), default=0)
         stats = self.context.stats
-        found = CollectedRows.empty(self.kind, most * BLOCK_ROWS + 1, stats.regression)
+        found = CollectedRows.empty(self.context.kind, most * BLOCK_ROWS + 1, stats.regression)
         numbers = found.number if stats.regression else None
-        responses = [asked.no_response() for asked in requests]
+        responses = [asked.no_response(self.context) for asked in requests]
         with ExitStack() as stack:
-            files = [self._file_of(*part, blocks.start, folder) for part in zip(requests, responses, strict=True)]
-            sinks = [
-                stack.enter_context(writing_rows(path, asked.small)) if path is not None and asked.small else None
-                for asked, path in zip(requests, files, strict=True)
-            ]
-            for at, cells, stood, value in self.route(requests, blocks, responses, files):
+            sinks: list[Any] = []
+            for asked, response in zip(requests, responses, strict=True):
+                if asked.splits.node.size if asked.small is None else asked.small:
+                    name = f"{'standing' if asked.small is None else 'rows'}-{asked.tree}-{blocks.start}"
+                    response.row_nodes[blocks.start] = path = folder / f"{name}-{secrets.token_hex(8)}.bin"
+                sinks.append(stack.enter_context(writing_rows(path, asked.small)) if asked.small else None)
+            for at, cells, stood, value in self.route(requests, blocks, responses):
                 asked, response, sink = requests[at], responses[at], sinks[at]
                 rows = (cells, asked.asked, *stood, value)
                 counted = (response.counts, response.low, response.high, response.mark)
@@ -213,22 +158,18 @@ class TableView(ABC):
         return responses
 
     def route(
-        self,
-        requests: Sequence[SplitRequest],
-        blocks: range,
-        responses: Sequence[SplitResponse],
-        files: Sequence[Path | None],
+        self, requests: Sequence[SplitRequest], blocks: range, responses: Sequence[SplitResponse]
     ) -> Iterator[tuple[int, Any, Stood, NDArray[np.int64] | None]]:
         """For every block and request, the request's number, the block's cells as its tree sees them, its rows sorted
         by the nodes they fall into, and their regression targets; None for classes.
 
-        responses  record what went left and right.
-        files      for the new nodes of rows of a request, unless small nodes follow.
+        responses  record what went left and right; they have the files of the new nodes of rows, unless small nodes
+                   follow.
         """
         allow_many_files()  # two for each tree, on each thread
         store, regression = self.store, self.context.stats.regression
         items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
-        read = np.empty(BLOCK_ROWS, self.kind.dtype)
+        read = np.empty(BLOCK_ROWS, self.context.kind.dtype)
         columns = [asked.features() for asked in requests]
         some = [own for own in columns if own is not None]
         every = range(len(store.spec.features))
@@ -236,15 +177,13 @@ class TableView(ABC):
         again = any(asked.row_nodes for asked in requests)
         with ExitStack() as stack:
             reader = stack.enter_context(self.reader(blocks, needed, again))
-            rows = [
-                stack.enter_context(
-                    row_nodes(self.sampler, asked.tree, asked.row_nodes.get(blocks.start), None if asked.small else out)
-                )
-                for asked, out in zip(requests, files, strict=True)
-            ]
-            for block in blocks:
+            rows = []
+            for asked, response in zip(requests, responses, strict=True):
+                kept, out = (files.row_nodes.get(blocks.start) for files in (asked, response))
+                own = row_nodes(self.sampler, asked.tree, kept, None if asked.small else out)
+                rows.append(stack.enter_context(own))
+            for block, cells in reader.each(blocks, needed):
                 store.check_unchanged()
-                cells = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
                 start = block * store.block_rows
                 target = store.labels(start, min(start + store.block_rows, store.rows))
                 for at, (asked, response) in enumerate(zip(requests, responses, strict=True)):
@@ -257,15 +196,6 @@ class TableView(ABC):
                     keep(*stood)
                     yield at, seen, stood, target if regression else None
 
-    def _file_of(self, asked: SplitRequest, response: SplitResponse, first: int, folder: Path) -> Path | None:
-        """The file that the blocks from `first` on write for a request: the rows of small nodes, or the new nodes of
-        rows, if there are any."""
-        if not (asked.splits.node.size if asked.small is None else asked.small):
-            return None
-        kind = "standing" if asked.small is None else "rows"
-        response.row_nodes[first] = folder / f"{kind}-{asked.tree}-{first}-{secrets.token_hex(8)}.bin"
-        return response.row_nodes[first]
-
     def _columns(self, own: Any, cells: Any) -> Iterator[NDArray[Any]]:
         """Of each of the matrices of a block the columns that a tree grows on."""
         place = self.place(own)
@@ -274,3 +204,10 @@ class TableView(ABC):
             own_columns = matrix if slots.size == len(matrix) else matrix[slots]
             own_columns.flags.writeable = False  # as they are read: with other flags kernels would be compiled again
             yield own_columns
+
+
+def block_ranges(store: Store, tasks: int) -> list[tuple[range]]:
+    """All blocks of the store in `tasks` runs of about equal length, or fewer where there are fewer blocks."""
+    blocks = -(-store.rows // store.block_rows)
+    cuts = np.linspace(0, blocks, min(tasks, blocks) + 1).astype(int).tolist()
+    return [(range(first, stop),) for first, stop in pairwise(cuts)]

@@ -5,72 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.grow.out_of_core.context import CODES, SUM, WEIGHT, Counts, GrowContext, NodeStats
 from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
-from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
-from bigforest.grow.out_of_core.probes import CODES, ColumnKind, Direction, Probe
-from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.shared.criteria import Criterion
-from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.out_of_core.probes import Direction
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.kernels.common.rng import PURPOSE_GROW, stream_key
 from bigforest.kernels.out_of_core.blocks import AFTER_ALL, MISSING_RIGHT
 from bigforest.kernels.out_of_core.draws import child_keys
 from bigforest.kernels.scan.categorical_missing import UNSEEN, Subsets
-from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.schema.config import TrainConfig
-from bigforest.store.store import Store
-
-
-class MemoryLimits(NamedTuple):
-    """Limits of memory.
-
-    rows   rows of a node that is grown in memory, see NodeStats.rows; larger ones are split by passes
-    keys   rows of a node that are collected at once, to open buckets
-    cells  counts of the histogram of one feature
-    room   counts of all histograms of a pass, and keys
-    nodes  nodes whose thresholds are looked up together
-    values of a dictionary in memory at a time, float64
-    held   bytes of rows that perceptrons are trained on together
-    """
-
-    rows: int
-    keys: int
-    cells: int
-    room: int
-    nodes: int = 1 << 20
-    values: int = 1 << 16
-    held: int = 1 << 24
-
-
-class GrowContext(NamedTuple):
-    """Data that all nodes of a forest share.
-
-    values  the store between whose values random splits are drawn; None for the best splits
-    """
-
-    rules: Rules
-    stats: NodeStats
-    features: Features
-    criterion: Criterion
-    limits: MemoryLimits
-    values: Store | None = None
-
-    def target(self, value: NDArray[np.int64] | None = None) -> ClassTarget | RegressionTarget:
-        """The target of trees: classes, or these numbers."""
-        return ClassTarget(self.stats.classes, self.criterion.table) if value is None else RegressionTarget(value)
 
 
 @dataclass(slots=True)
 class UpperNode:
     """A node of the upper part.
 
-    total        int64 [parts], its statistics (node_stats.py).
+    total        int64 [parts], its statistics (context.py).
     small        whether it is grown in memory.
     search       while it searches; cut: once it is split. A leaf has none.
     left, right  entries of its children.
@@ -103,21 +59,20 @@ class UpperNode:
         return int(self.cut.direction.feature[0]) if self.cut.direction.is_feature else OBLIQUE
 
 
-# The search for the split of a node: from the own data of the tree, the node's key, and the columns known to be
-# constant.
-StartSearch = Callable[[Any, np.uint64, SplitScorer, NDArray[np.bool_]], NodeSearch]
+# The search for the split of a node, see table.py TableView.search.
+StartSearch = Callable[[Any, np.uint64, Counts, NDArray[np.bool_]], NodeSearch]
 
 
 class UpperTree:
     """The upper part of tree number `tree`.
 
-    kind      of the columns that it splits on.
     own       the own data of the tree, see table.py TableView.
     nodes     parents before their children, the root first.
     newest    entries of the newest splits, through which no rows were routed yet.
     row_nodes  the nodes of its rows, without the newest splits: a file (row_nodes.py) by the first block of each run of
               blocks, none before the first splits.
     past      those that the last pass read and replaced, which the tasks of the next one remove.
+    sizes     nodes of the subtrees below small nodes, by entry, once they are grown.
     """
 
     def __init__(
@@ -126,40 +81,33 @@ class UpperTree:
         key: np.uint64,
         total: Counts,
         context: GrowContext,
-        kind: ColumnKind,
         start: StartSearch,
         own: Any,
         constant: NDArray[np.bool_],
     ) -> None:
         """constant: bool [columns], known to be constant in the whole tree."""
         self.tree = tree
+        self.context = context
         self.stats = context.stats
-        self.kind = kind
         self.own = own
-        self._ground = context
         self.nodes: list[UpperNode] = []
         self.row_nodes: dict[int, Path] = {}
         self.past: dict[int, Path] = {}
         self.newest: list[int] = []
+        self.sizes: dict[int, int] = {}
         self._add(key, 0, total, constant, start)
 
-    def searching(self) -> list[int]:
-        """Entries of the nodes with requests to the next pass."""
-        return [entry for entry, node in enumerate(self.nodes) if node.search is not None]
+    def searching(self) -> list[tuple[int, NodeSearch]]:
+        """The nodes with requests to the next pass: their entries and searches."""
+        return [(entry, node.search) for entry, node in enumerate(self.nodes) if node.search is not None]
 
     def small(self) -> list[int]:
         """Entries of the nodes to be grown in memory."""
         return [entry for entry, node in enumerate(self.nodes) if node.small]
 
-    def search(self, entry: int) -> NodeSearch:
-        """The search of a searching node."""
-        search = self.nodes[entry].search
-        assert search is not None
-        return search
-
-    def pending(self, entry: int) -> list[Probe]:
-        """The requests of a searching node."""
-        return self.search(entry).pending
+    def subtree(self, folder: Path, entry: int) -> Path:
+        """The file of the subtree below a small node."""
+        return folder / f"subtree-{self.tree}-{entry}.bin"
 
     def settle(self, entry: int, search: NodeSearch, start: StartSearch) -> None:
         """Take the search of a node back, which has had its answers: split the node, or make it a leaf, if it is over;
@@ -206,7 +154,7 @@ class UpperTree:
         nodes = [self.nodes[entry] for entry in order]
         totals = np.stack([node.total for node in nodes])
         counts = totals[:, [WEIGHT]] if self.stats.regression else totals[:, : self.stats.classes]
-        codes = [(node.below, node.above) if self.kind == CODES else (0, 0) for node in nodes]
+        codes = [(node.below, node.above) if self.context.kind == CODES else (0, 0) for node in nodes]
         return CodeTree(
             feature=np.array([node.feature for node in nodes], np.int32),
             right=np.array([number[node.right] if node.cut is not None else 0 for node in nodes], np.uint32),
@@ -219,7 +167,7 @@ class UpperTree:
 
     def subsets(self) -> Subsets | None:
         """Further data of the nodes of the skeleton; None if features are plain."""
-        if self._ground.features.plain:
+        if self.context.features.plain:
             return None
         cuts = [self.nodes[entry].cut for entry in self.preorder()]
         lists = [np.empty(0, np.uint8) if cut is None or cut.listed is None else cut.listed for cut in cuts]
@@ -232,13 +180,11 @@ class UpperTree:
         )
 
     def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_], start: StartSearch) -> int:
-        rules, limits = self._ground.rules, self._ground.limits
         node = UpperNode(key, depth, total, constant)
-        if _may_split(self.stats, total, depth, rules):
-            node.small = bool(self.stats.rows(total) <= limits.rows)
+        if _may_split(self.stats, total, depth, self.context.rules):
+            node.small = bool(self.stats.rows(total) <= self.context.limits.rows)
             if not node.small:
-                scorer = SplitScorer(self.stats, total, self._ground.criterion, rules.min_leaf)
-                search = start(self.own, key, scorer, constant)
+                search = start(self.own, key, total, constant)
                 node.search = search if search.pending else None
         self.nodes.append(node)
         return len(self.nodes) - 1

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 from bigforest.common.memory_estimate import BASE_BYTES, Shape
 from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES
 from bigforest.grow.shared.rank_store import CODE_BYTES
 from bigforest.kernels.categories.ordering import levels_bytes
 from bigforest.schema.config import TrainConfig
+
+T = TypeVar("T")
 
 # Bytes of a row of a growing tree besides its codes: its item 8, and scratch 32.
 ROW = 40
@@ -114,3 +117,16 @@ def target_bytes(shape: Shape) -> int:
 def code_bytes(shape: Shape) -> int:
     """Bytes of the codes and targets of a table, which growing in memory reads at random."""
     return shape.rows * (shape.row_bytes + target_bytes(shape))
+
+
+def fitting(items: Sequence[T], sizes: Sequence[int], room: int) -> list[list[T]]:
+    """The items in order, those together that follow each other and fit; an item that does not fit is alone."""
+    found: list[list[T]] = []
+    left = 0
+    for item, size in zip(items, sizes, strict=True):
+        if not found or size > left:
+            found.append([])
+            left = room
+        found[-1].append(item)
+        left -= size
+    return found

@@ -1,6 +1,6 @@
 """The order of the levels of a category (ordering.py) from what the rows of each hold, where only these sums are known.
 
-Oracle: tests/naive/levels.py, through grow/out_of_core/levels.py.
+Oracle: tests/naive/levels.py, through grow/out_of_core/passes.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _take_cells(counts, classes, levels):
 def order_counted(counts, total, numbers, least, levels, places):
     """Put levels in order: places uint32 [levels], out: the place of each level; grouped levels share one.
 
-    counts   int64 [levels, parts], statistics of the rows of each (grow/out_of_core/node_stats.py); no weight is 0
+    counts   int64 [levels, parts], statistics of the rows of each (grow/out_of_core/context.py); no weight is 0
     total    int64 [judged], what all hold together
     numbers  whether the target is a regression
     least    Rules.min_level

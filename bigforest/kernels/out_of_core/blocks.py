@@ -1,5 +1,5 @@
 """One block of rows at a time: send its rows down the newest splits of a tree, and count, collect and sum what the
-frontier asks for. Oracles: tests/naive/tree.py, tests/naive/oblique.py, through grow/out_of_core/levels.py.
+frontier asks for. Oracles: tests/naive/tree.py, tests/naive/oblique.py, through grow/out_of_core/passes.py.
 
 A column is a feature or a direction. Kernels are compiled separately for each. Where `terms` is None, columns are
 features of `cells`, Codes, and hold codes, uint32. Else they are directions, and hold the projections on them of the
@@ -295,7 +295,7 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
 
     items, begin, end  from route_rows
     value      int64 [rows of the block], regression targets; None for classes, and always with terms
-    parts, weighted    of grow/out_of_core/node_stats.py
+    parts, weighted    of grow/out_of_core/context.py
     read       [n], scratch of the type of a column
     counts     flat: part k of bucket b of probe p at (offset[p] + b) * parts + k, added to; uint32, int64 for numbers
     low, high  [probes], in and out: smallest of the column in the node, of codes that the probe does not begin after,

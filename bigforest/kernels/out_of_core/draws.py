@@ -1,5 +1,5 @@
 """What a node that is split by passes draws: the draws of growing in memory, one at a time. Oracles:
-kernels/scan/features.py, kernels/oblique/directions.py, through grow/out_of_core/levels.py.
+kernels/scan/features.py, kernels/oblique/directions.py, through grow/out_of_core/passes.py.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Float scores of many splits, and bounds of the splits inside buckets, from their counts: a filter for
 grow/out_of_core/split_scorer.py, which compares exactly what passes. Weights are int64 and may be beyond 2**31.
-Oracle: tests/naive/tree.py, through grow/out_of_core/levels.py.
+Oracle: tests/naive/tree.py, through grow/out_of_core/passes.py.
 """
 
 from __future__ import annotations
@@ -13,15 +13,11 @@ from bigforest.kernels.scan.impurity import GINI, VARIANCE, side_score
 
 
 @inlined
-def _gini(one, total, shifted, by):
-    """sq_l / w_l + sq_r / w_r with int64 class weights `one` on the left, `by` more of class `shifted`.
-
-    -inf where a side is empty. shifted may be beyond the last class.
-    """
+def _gini(one, total):
+    """sq_l / w_l + sq_r / w_r with int64 class weights `one` on the left; -inf where a side is empty."""
     w_l = w_r = sq_l = sq_r = 0.0
     for k in range(np.uint64(total.size)):
-        here = one[k] + (by if k == shifted else np.int64(0))
-        left, right = np.float64(here), np.float64(total[k] - here)
+        left, right = np.float64(one[k]), np.float64(total[k] - one[k])
         w_l += left
         w_r += right
         sq_l += left * left
@@ -98,7 +94,7 @@ def integer_score(impurity, left, total, right, table):
 def split_scores(impurity, left, total, min_leaf, table, right, scores):
     """scores[i] = score of the split with left[i] on the left; -inf where a side weighs less than min_leaf >= 1.
 
-    left int64 [n, parts], total int64 [judged] (grow/out_of_core/node_stats.py), table: impurity.entropy_table, right
+    left int64 [n, parts], total int64 [judged] (grow/out_of_core/context.py), table: impurity.entropy_table, right
     int64 [judged] (scratch), scores float64 [n], out. Right to 1e-15 of the score.
     """
     weight = _weight(impurity, total)
@@ -108,7 +104,7 @@ def split_scores(impurity, left, total, min_leaf, table, right, scores):
         if w_l < min_leaf or weight - w_l < min_leaf:
             scores[i] = -np.inf
         elif impurity == GINI:
-            scores[i] = _gini(here, total, total.size, np.int64(0))
+            scores[i] = _gini(here, total)
         elif impurity == VARIANCE:
             scores[i] = _variance(here[ONE], w_l, total)
         else:
@@ -118,14 +114,12 @@ def split_scores(impurity, left, total, min_leaf, table, right, scores):
 @inlined
 def _two_bound(before, counts, total, after):
     """Of two classes. Convex in the counts, so most at a corner: all of one class left, none of the other."""
-    bound = max(
-        _gini(before, total, ZERO, counts[ZERO]),
-        _gini(before, total, ONE, counts[ONE]),
-        _gini(before, total, total.size, np.int64(0)),
-    )
-    for k in range(np.uint64(total.size)):
-        after[k] = before[k] + counts[k]
-    return max(bound, _gini(after, total, total.size, np.int64(0)))
+    bound = -np.inf
+    for corner in range(np.uint64(4)):
+        after[ZERO] = before[ZERO] + (counts[ZERO] if corner & ONE else np.int64(0))
+        after[ONE] = before[ONE] + (counts[ONE] if corner & TWO else np.int64(0))
+        bound = max(bound, _gini(after, total))
+    return bound
 
 
 @inlined
@@ -145,7 +139,7 @@ def _integer_bound(impurity, before, counts, total, right, table):
 def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
     """No split inside bucket b has a higher score than bounds[b].
 
-    before, counts  int64 [buckets, parts]: counts before each bucket, and in it (grow/out_of_core/node_stats.py)
+    before, counts  int64 [buckets, parts]: counts before each bucket, and in it (grow/out_of_core/context.py)
     total           int64 [judged]; scratch of that length
     bounds          float64 [buckets], out
     """

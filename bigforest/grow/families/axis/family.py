@@ -12,7 +12,7 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.axis.passes import FeatureTable
 from bigforest.grow.families.axis.random_search import OWN_VALUE, dictionary_of
 from bigforest.grow.families.family import Family, TreeCall
-from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import PassMemory, TreeMemory, code_bytes, target_bytes

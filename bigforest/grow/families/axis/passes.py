@@ -13,19 +13,17 @@ from numpy.typing import NDArray
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.axis.random_search import RandomSearch, own_codes
-from bigforest.grow.out_of_core.assemble import Subtree, look_up_thresholds, read_ends
+from bigforest.grow.out_of_core.assemble import Subtree, look_up_thresholds, read_ends, read_subtree
+from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
-from bigforest.grow.out_of_core.levels import block_ranges
-from bigforest.grow.out_of_core.node_stats import Counts
-from bigforest.grow.out_of_core.probes import CODES
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import SubtreeScratch, TableView, TreeOwn
+from bigforest.grow.out_of_core.table import SubtreeScratch, TableView
 from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.grow.shared.memory import fitting
 from bigforest.grow.shared.tree_arrays import Ends, drawn_thresholds, tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.grow import grow
 from bigforest.store.blocks import BlockReader
 
@@ -33,25 +31,10 @@ from bigforest.store.blocks import BlockReader
 class FeatureTable(TableView):
     """See TableView."""
 
-    kind = CODES
-
-    def ranges(self, tasks: int) -> list[tuple[range]]:
+    def search(self, own: None, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> FeatureSearch:
         """See TableView."""
-        return block_ranges(self.store, tasks)
-
-    def own(
-        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> list[TreeOwn]:
-        """See TableView: nothing."""
-        return [(None, np.zeros(len(self.context.features.codes), np.bool_)) for _ in trees]
-
-    def search(self, own: None, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]) -> FeatureSearch:
-        """See TableView."""
-        context, limits = self.context, self.context.limits
-        start = (key, scorer, context.rules, context.features, constant, limits.keys, limits.cells, limits.room)
-        if context.values is None:
-            return FeatureSearch.start(*start)
-        return RandomSearch.start(*start, key, context.values)
+        search = FeatureSearch if self.context.values is None else RandomSearch
+        return search(self.context, SplitScorer(self.context, total), constant.copy(), key)
 
     def reader(self, blocks: range, features: Sequence[int], again: bool) -> BlockReader:
         """See TableView."""
@@ -77,15 +60,13 @@ class FeatureTable(TableView):
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
         """See TableView: find the ends of the thresholds."""
-        executor.run(look_up_thresholds, _batches(sizes, self.context.limits.nodes), lambda *_: None, (self.store,))
+        batches = [(batch,) for batch in fitting(list(sizes), list(sizes.values()), self.context.limits.nodes)]
+        executor.run(look_up_thresholds, batches, lambda *_: None, (self.store,))
 
-    def extras(self, top: UpperTree) -> Subsets | None:
+    def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
         """See TableView."""
-        return top.subsets()
-
-    def finished(self, top: UpperTree, subtree: Subtree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
-        """See TableView."""
-        store, config, (nodes, subsets) = self.store, self.sampler.config, subtree
+        store, config = self.store, self.sampler.config
+        nodes, subsets = (top.skeleton(), top.subsets()) if path is None else read_subtree(path)
         assert not isinstance(subsets, DirectionExtras)
         ends = Ends.of(nodes, store.dictionaries) if path is None else read_ends(path)
         if config.splitter == "random":
@@ -95,16 +76,3 @@ class FeatureTable(TableView):
         scale = (store.spec.target.offset, store.spec.target.step)
         criterion = self.context.criterion
         return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
-
-
-def _batches(sizes: Mapping[Path, int], room: int) -> list[tuple[list[Path]]]:
-    """The subtrees whose thresholds are found together, as many as fit: each sweep reads all dictionaries."""
-    batches: list[list[Path]] = []
-    left = 0
-    for path, nodes in sizes.items():
-        if nodes > left:
-            batches.append([])
-            left = room
-        batches[-1].append(path)
-        left -= nodes
-    return [(batch,) for batch in batches]

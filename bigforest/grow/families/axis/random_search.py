@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
-from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.common.layout import Codes
@@ -40,14 +40,8 @@ def dictionary_of(store: Store) -> CodeDictionary:
 
 @dataclass(slots=True)
 class RandomSearch(FeatureSearch):
-    """The search for the best of some random splits.
+    """The search for the best of some random splits."""
 
-    key     of the node
-    values  between which splits are drawn
-    """
-
-    key: np.uint64
-    values: Store
     # For numbers that were requested: the number of the split (kernels/scan/categorical_missing.py), and the largest
     # code below its threshold.
     _cuts: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
@@ -67,9 +61,9 @@ class RandomSearch(FeatureSearch):
         if least == high:
             self._offer_missing(feature)
             return
-        code, last = draw_cut(
-            dictionary_of(self.values), np.uint64(feature), np.uint64(least), np.uint64(high), self.key
-        )
+        assert self.context.values is not None
+        values = dictionary_of(self.context.values)
+        code, last = draw_cut(values, np.uint64(feature), np.uint64(least), np.uint64(high), self.key)
         self._cuts[feature] = 2 * feature + (last and feature in self._missing), int(code)
         self.pending.append(Histogram.ranges(feature, None, int(code) + 1, high, _FEW))
 

@@ -14,9 +14,9 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.schema import GROUP_ENTRIES
 from bigforest.grow.families.family import Family, TreeCall
 from bigforest.grow.families.oblique.passes import ProjectionTable
+from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, decode_table
-from bigforest.grow.out_of_core.levels import block_ranges
-from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.grow.out_of_core.table import block_ranges
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.memory import code_bytes
 from bigforest.grow.shared.tree_arrays import tree_arrays

@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.out_of_core.assemble import Subtree
+from bigforest.grow.out_of_core.assemble import read_subtree
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, ValueReader
-from bigforest.grow.out_of_core.probes import PROJECTIONS
+from bigforest.grow.out_of_core.probes import Direction, terms_of
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.tree_arrays import tree_arrays
+from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.oblique.search import DirectionExtras
+from bigforest.kernels.out_of_core.blocks import Steps
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,6 @@ class ProjectionTable(TableView):
     """See TableView; its cells are values. `own` is specific to a tree: class means, axes, or a subspace."""
 
     decoded: DecodedTable
-    kind = PROJECTIONS
 
     def ranges(self, tasks: int) -> list[tuple[range]]:
         """See TableView: those of the files of values, for any number of tasks."""
@@ -57,8 +58,13 @@ class ProjectionTable(TableView):
         """The largest values that are equivalent in the forest to some values of a column."""
         return values
 
+    @property
+    def steps(self) -> Steps | None:
+        """See TableView."""
+        return self.decoded.steps
+
     def extras(self, top: UpperTree) -> DirectionExtras:
-        """See TableView; with thresholds for all nodes."""
+        """Further data of the nodes of the upper part of a tree, with thresholds for all."""
         nodes = [top.nodes[entry] for entry in top.preorder()]
         below, above = np.array([node.below for node in nodes], float), np.array([node.above for node in nodes], float)
         for at, node in enumerate(nodes):
@@ -68,18 +74,14 @@ class ProjectionTable(TableView):
                 below[at] = above[at] = node.cut.code
         threshold = np.empty(len(nodes))
         midpoints(below, above, threshold)
-        oblique = [None if node.direction is None or node.direction.is_feature else node.direction for node in nodes]
-        used = [direction for direction in oblique if direction is not None]
-        return DirectionExtras(
-            threshold=threshold,
-            size=np.array([0 if direction is None else direction.feature.size for direction in oblique], np.uint32),
-            feature=np.concatenate([*(each.feature for each in used), np.zeros(0)]).astype(np.int32),
-            weight=np.concatenate([*(each.weight for each in used), np.zeros(0)]),
-            used=np.array([sum(each.feature.size for each in used)], np.uint64),
-        )
+        none = Direction(np.empty(0, np.uint32), np.empty(0))
+        directions = [node.direction if node.feature == OBLIQUE and node.direction else none for node in nodes]
+        start, feature, weight = terms_of(directions)
+        size, used = np.diff(start).astype(np.uint32), start[-1:].astype(np.uint64)
+        return DirectionExtras(threshold, size, feature, weight, used)
 
-    def finished(self, top: UpperTree, subtree: Subtree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
+    def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
         """See TableView; all thresholds are in the further data."""
-        nodes, pool = subtree
+        nodes, pool = (top.skeleton(), self.extras(top)) if path is None else read_subtree(path)
         assert isinstance(pool, DirectionExtras)
         return tree_arrays(nodes, self.store.dictionaries, self.context.criterion, pool, known=pool.threshold)

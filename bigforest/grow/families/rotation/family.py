@@ -15,13 +15,15 @@ from bigforest.grow.families.rotation.components import moments_shape, principal
 from bigforest.grow.families.rotation.passes import RotationTable
 from bigforest.grow.families.rotation.trees import in_terms, random_axes, rotate, rotated_features, with_others
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
+from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
-from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache
 from bigforest.grow.shared.tree_arrays import tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
+from bigforest.kernels.scan.categorical_missing import NUMBER
 from bigforest.kernels.tree.grow import grow
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler, kept_trees
 from bigforest.schema.config import TrainConfig
@@ -105,7 +107,8 @@ class RotationFamily(ProjectionFamily):
     ) -> RotationTable:
         """See ProjectionFamily."""
         scale = feature_scale(store, "zscore", context.limits.values)
-        rotated = rotated_features(store.spec, sampler.config)
+        rotated, axes = rotated_features(store.spec, sampler.config), sampler.config.axis_count(scale.size)
+        context = context._replace(features=Features((0,) * axes, np.full(axes, NUMBER, np.uint8)))
         return RotationTable(store, sampler, context, decoded, scale, rotated, self.axes)
 
 

@@ -16,21 +16,20 @@ from bigforest.grow.families.oblique.passes import ProjectionTable
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
 from bigforest.grow.families.rotation.trees import in_terms, with_others
 from bigforest.grow.out_of_core.assemble import Subtree
+from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.decoded_table import column_of, places, tree_columns
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_search import NodeSplit
-from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, feature_direction
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import SubtreeScratch, TreeAssembly, TreeOwn
+from bigforest.grow.out_of_core.table import SubtreeScratch
+from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.encode_values import code_columns, with_thresholds
-from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.oblique.rotation import project_on_axes
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import BlockValues
-from bigforest.kernels.scan.categorical_missing import NUMBER
 from bigforest.kernels.tree.grow import grow
 from bigforest.schema.config import TrainConfig
 
@@ -65,8 +64,10 @@ class AxisSearch(FeatureSearch):
 
 @dataclass(frozen=True)
 class RotationTable(ProjectionTable):
-    """See ProjectionTable. scale: float64 [features], and axes: see RotationFamily; rotated: positions of the features
-    that axes are made of."""
+    """See ProjectionTable; the features of its context are the axes.
+
+    scale: float64 [features], and axes: see RotationFamily; rotated: positions of the features that axes are made of.
+    """
 
     scale: NDArray[np.float64]
     rotated: NDArray[np.intp]
@@ -79,7 +80,7 @@ class RotationTable(ProjectionTable):
 
     def own(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> list[TreeOwn]:
+    ) -> list[TreeAxes]:
         """See TableView; an axis is lost if not all projections of the bag on it are finite."""
         sums: Sequence[NDArray[np.int64] | None] = [None] * len(trees)
         if self.sampler.config.has_components:
@@ -87,10 +88,13 @@ class RotationTable(ProjectionTable):
         axes = [self._axes(*each) for each in zip(trees, sums, strict=True)]
         nowhere = Spans(np.zeros(self.columns), np.zeros(self.columns))
         probes = [Histogram.on(column, feature_direction(column), nowhere, 2) for column in range(self.columns)]
-        stats = self.context.stats
-        requests = [root_request(tree, stats, own, *probes) for tree, own in zip(trees, axes, strict=True)]
+        requests = [root_request(tree, own, *probes) for tree, own in zip(trees, axes, strict=True)]
         lost = [response.mark != 0 for response in self.answer_roots(requests, ranges, folder, executor)]
-        return [(own._replace(lost=here), here) for own, here in zip(axes, lost, strict=True)]
+        return [own._replace(lost=here) for own, here in zip(axes, lost, strict=True)]
+
+    def constant(self, own: TreeAxes) -> NDArray[np.bool_]:
+        """See TableView."""
+        return own.lost
 
     def sum_moments(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
         """Task: the moments of each subset of features over some blocks for each of the trees, [trees, ...]."""
@@ -124,12 +128,9 @@ class RotationTable(ProjectionTable):
         spans = self.decoded.spans
         return Grid(spans.low[self.rotated], spans.high[self.rotated])
 
-    def search(self, own: TreeAxes, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]) -> AxisSearch:
+    def search(self, own: TreeAxes, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> AxisSearch:
         """See TableView."""
-        limits = self.context.limits
-        features = Features((0,) * self.columns, np.full(self.columns, NUMBER, np.uint8))
-        sizes = (limits.keys, limits.cells, limits.room)
-        return AxisSearch.start(key, scorer, self.context.rules, features, constant, *sizes, own.spans)
+        return AxisSearch(self.context, SplitScorer(self.context, total), constant.copy(), key, own.spans)
 
     def needed(self, columns: Collection[int]) -> list[int]:
         """See TableView."""
@@ -165,6 +166,6 @@ class RotationTable(ProjectionTable):
         pool = DirectionExtras(np.empty(size.size), size, np.zeros(0, np.int32), np.zeros(0), np.zeros(1, np.uint64))
         return nodes, with_thresholds(nodes, dictionaries, pool)
 
-    def pieces(self, assembly: TreeAssembly) -> Iterator[TreeArrays]:
+    def pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
         """See TableView."""
-        return (in_terms(nodes, assembly.top.own.weight) for nodes in super().pieces(assembly))
+        return (in_terms(nodes, top.own.weight) for nodes in super().pieces(top, folder))

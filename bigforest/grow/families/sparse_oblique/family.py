@@ -8,8 +8,8 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, random_access_bytes
 from bigforest.grow.families.sparse_oblique.passes import SparseObliqueTable, sparse_table
 from bigforest.grow.families.sparse_oblique.trees import SparseObliqueTrees, sparse_trees
+from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
-from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache, row_cache_of
 from bigforest.kernels.columns.decoded import WIDE_CODE
@@ -60,7 +60,8 @@ class SparseObliqueFamily(ProjectionFamily):
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
         """See Family."""
-        pairs, of_tree = _max_pairs(shape, config), config.mean_difference_scope == "tree"
+        pairs = _max_pairs(shape, config)
+        of_tree = pairs > 0 and config.mean_difference_scope == "tree"
         drawn = config.drawn_projections(shape.features) + pairs
         terms = self.node_terms(shape, config)
         # For each cell the value, its code by columns and by rows, the distinct values, and their steps.
@@ -74,9 +75,9 @@ class SparseObliqueFamily(ProjectionFamily):
             row=row + terms,
             spilled=value * shape.features,
             node=terms,
-            kept=12 * shape.features * pairs * kept_trees(shape, config),
+            kept=shape.features * (12 * pairs + 8 * shape.classes * of_tree) * kept_trees(shape, config),
             level=2 + (pairs > 0 and not of_tree),
-            before=int(pairs > 0 and of_tree),
+            before=int(of_tree),
             decoded=value * shape.features,
             sweeps=3 if config.normalize == "zscore" else 1,  # a deviation needs the mean first
         )

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.grow.families.oblique.passes import ProjectionTable
-from bigforest.grow.families.sparse_oblique.trees import in_steps, sparse_trees, step_of, values_of
+from bigforest.grow.families.sparse_oblique.trees import SparseDraws, in_steps, sparse_trees, step_of, values_of
 from bigforest.grow.out_of_core.assemble import Subtree
+from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, tree_columns
 from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
-from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import (
     Answer,
     Direction,
@@ -31,17 +31,14 @@ from bigforest.grow.out_of_core.probes import (
 )
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import SubtreeScratch, TreeOwn
-from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.grow.out_of_core.table import SubtreeScratch
 from bigforest.grow.shared.encode_values import code_columns, with_thresholds
 from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.oblique.directions import Sparse, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
     NO_PAIRS,
-    Means,
     find_differences,
-    make_means,
     max_pairs,
     project_differences,
 )
@@ -52,60 +49,6 @@ from bigforest.kernels.scan.draw import make_feature_draw
 from bigforest.kernels.tree.grow import grow
 from bigforest.sampling.bags import Sampler
 from bigforest.store.store import Dictionaries, Store
-
-
-class SparseDraws(NamedTuple):
-    """The directions that nodes draw; sent with a search between processes.
-
-    steps, unit  see kernels/oblique/mean_difference.py
-    """
-
-    sparse: Sparse
-    pairing: int
-    by_node: bool
-    steps: Steps
-    unit: NDArray[np.float64]
-
-    @property
-    def of_tree(self) -> bool:
-        """Whether class means are those of the tree."""
-        return self.pairing != NO_PAIRS and not self.by_node
-
-    def drawn(self, key: np.uint64) -> dict[int, Direction]:
-        """The directions that the node `key` draws, by number."""
-        drawn, found = make_drawn(self.sparse), {}
-        at = np.uint64(0)
-        for column in range(int(self.sparse.columns)):
-            size, at = draw_direction(self.sparse, key, np.uint64(column), np.uint64(at), drawn)
-            if size:
-                found[column] = Direction(drawn.feature[0, : int(size)].copy(), drawn.weight[0, : int(size)].copy())
-        return found
-
-    def offered(self, key: np.uint64, total: Counts) -> list[int]:
-        """Numbers of the differences of class means that are offered in the node `key`."""
-        if self.pairing == NO_PAIRS:
-            return []
-        columns = self.sparse.columns
-        classes = int(np.count_nonzero(total)) if self.by_node else total.size
-        offered = np.zeros(max_pairs(self.pairing, classes), np.bool_)
-        offered_differences(key, columns, np.uint64(self.unit.size), offered)
-        return [int(columns) + int(number) for number in np.flatnonzero(offered)]
-
-    def differences(
-        self, sums: NDArray[np.int64], total: Counts, offered: list[int] | None = None
-    ) -> dict[int, Direction]:
-        """The differences of class means by number, those that are `offered` or all, from sums of steps, int64
-        [features, classes]; total of classes."""
-        means = make_means(self.pairing, False, np.zeros(0, np.uint32), self.unit, total.size, 0)
-        means.sums[:] = sums
-        find_differences(means, self.sparse.scale, total)
-        sizes = enumerate(means.size[: int(means.pairs[0])].tolist(), int(self.sparse.columns))
-        terms = zip(sizes, means.feature, means.weight, strict=False)
-        return {
-            number: Direction(feature[:size].copy(), weight[:size].copy())
-            for (number, size), feature, weight in terms
-            if size and (offered is None or number in offered)
-        }
 
 
 @dataclass(slots=True)
@@ -127,12 +70,10 @@ class DirectionSearch(HistogramSearch):
     _known: dict[int, Direction] = field(default_factory=dict, init=False)  # those that were requested
     _usable: bool = field(default=False, init=False)
 
-    def begin(self) -> DirectionSearch:
-        """Make the first requests."""
+    def __post_init__(self) -> None:
         if self.means is not None:
             self.pending.append(StepSums(np.arange(self.spans.low.size, dtype=np.uint32)))
         self._draw()
-        return self
 
     def cut(self) -> NodeSplit | None:
         """See HistogramSearch."""
@@ -142,7 +83,6 @@ class DirectionSearch(HistogramSearch):
     def _take(self, probe: Probe, answer: Answer) -> None:
         if isinstance(probe, StepSums):
             assert self.means is not None
-            assert isinstance(answer, np.ndarray)
             self.directions = self.means(answer)
         else:
             HistogramSearch._take(self, probe, answer)
@@ -175,93 +115,99 @@ class DirectionSearch(HistogramSearch):
 
 @dataclass(frozen=True)
 class SparseObliqueTable(ProjectionTable):
-    """See ProjectionTable. The own data of a tree are the differences of its class means, if means are those of the
-    tree."""
+    """See ProjectionTable. The own data of a tree are the sums of steps of its bag, int64 [features, classes], and its
+    class weights, if class means are those of the tree."""
 
     draws: SparseDraws
 
-    @property
-    def steps(self) -> Steps:
-        """See TableView."""
-        return self.draws.steps
-
     def own(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> list[TreeOwn]:
-        """See TableView; from the sums of the bags."""
-        features, stats = self.draws.unit.size, self.context.stats
-        means: list[dict[int, Direction]] = [{} for _ in trees]
-        if self.draws.of_tree:
-            every = StepSums(np.arange(features, dtype=np.uint32))
-            asked = [root_request(tree, stats, None, every) for tree in trees]
-            responses = zip(self.answer_roots(asked, ranges, folder, executor), totals, strict=True)
-            means = [self.draws.differences(own.sums, total[: stats.classes]) for own, total in responses]
-        return [(own, np.zeros(features, np.bool_)) for own in means]
-
-    def search(
-        self, own: dict[int, Direction], key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]
-    ) -> DirectionSearch:
+    ) -> list[Any]:
         """See TableView."""
-        draws, limits = self.draws, self.context.limits
-        directions = draws.drawn(key)
-        total = scorer.total[: scorer.stats.classes]
-        offered = draws.offered(key, total)
-        directions |= {number: own[number] for number in offered if number in own}  # none where means are of nodes
+        if not self.draws.of_tree:
+            return [None] * len(trees)
+        every = StepSums(np.arange(self.draws.unit.size, dtype=np.uint32))
+        asked = [root_request(tree, None, every) for tree in trees]
+        responses = zip(self.answer_roots(asked, ranges, folder, executor), totals, strict=True)
+        return [(response.sums, total[: self.context.stats.classes]) for response, total in responses]
+
+    def search(self, own: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> DirectionSearch:
+        """See TableView."""
+        draws, columns, classes = self.draws, self.draws.sparse.columns, total[: self.context.stats.classes]
+        present = int(np.count_nonzero(classes)) if draws.by_node else classes.size
+        differences = np.zeros(max_pairs(draws.pairing, present), np.bool_)
+        offered_differences(key, columns, np.uint64(draws.unit.size), differences)
+        offered = [int(columns) + int(number) for number in np.flatnonzero(differences)]
+        directions = drawn_directions(draws.sparse, key)
+        if own is not None:
+            directions |= mean_differences(draws, offered, own[1], own[0])
         draw = make_feature_draw(draws.unit.size)
         draw_order(key, self.context.rules, draw)
         return DirectionSearch(
-            scorer,
+            self.context,
+            SplitScorer(self.context, total),
             constant.copy(),
-            limits.keys,
-            limits.cells,
             spans=self.decoded.spans,
             directions=directions,
-            max_directions=int(draws.sparse.columns) + max_pairs(draws.pairing, total.size),
+            max_directions=int(columns) + max_pairs(draws.pairing, classes.size),
             fallback=draw.perm.tolist(),
-            means=partial(draws.differences, total=total, offered=offered) if offered and draws.by_node else None,
-        ).begin()
+            means=partial(mean_differences, draws, offered, classes) if offered and draws.by_node else None,
+        )
 
     def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """See ProjectionTable."""
         store = self.store
         return values if store.max_bins == "exact" else store.high(column)[store.low(column).searchsorted(values)]
 
-    def grow_below(self, own: dict[int, Direction], cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(self, own: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         """See TableView."""
         items, columns = subtree.items, tree_columns(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes)
         values = values_of(offsets, low, no_decoded_columns(len(columns)))
-        means = self._means(offsets, low, subtree.target.number, items.size)
-        oblique = make_oblique(self.draws.sparse, means, codes, values, items.size)
-        if self.draws.of_tree:
-            _put_own(own, int(self.draws.sparse.columns), oblique.means)
-            project_differences(codes, by_row, values, items, oblique.means, oblique.value[0])
-        nodes, pool = grow(codes, by_row, *subtree, oblique)
-        cuts = enumerate(pairwise(offsets.tolist()))
-        high = [self.largest_equivalent(feature, low[start:stop]) for feature, (start, stop) in cuts]
-        return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
-
-    def _means(self, offsets: NDArray[np.int64], low: NDArray[np.float64], classes: int, rows: int) -> Means:
-        """Scratch for the differences of class means of a table of these values."""
+        cuts = list(pairwise(offsets.tolist()))
         step = np.zeros(0, np.uint32)
         if self.draws.pairing != NO_PAIRS:
-            origin, span, _ = self.draws.steps
-            own = enumerate(pairwise(offsets.tolist()))
-            parts = [in_steps(low[start:stop], float(origin[f]), float(span[f])) for f, (start, stop) in own]
-            step = np.concatenate(parts)
-        return make_means(self.draws.pairing, self.draws.by_node, step, self.draws.unit, classes, rows)
+            assert self.steps is not None
+            steps = zip(cuts, self.steps.origin.tolist(), self.steps.span.tolist(), strict=True)
+            step = np.concatenate([in_steps(low[slice(*cut)], origin, span) for cut, origin, span in steps])
+        means = self.draws.means(step, subtree.target.number, items.size)
+        oblique = make_oblique(self.draws.sparse, means, codes, values, items.size)
+        if own is not None:
+            means.sums[:] = own[0]
+            find_differences(means, self.draws.sparse.scale, own[1].copy())  # not read-only, as it may be when received
+            project_differences(codes, by_row, values, items, means, oblique.value[0])
+        nodes, pool = grow(codes, by_row, *subtree, oblique)
+        high = [self.largest_equivalent(feature, low[slice(*cut)]) for feature, cut in enumerate(cuts)]
+        return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
 
 
-def _put_own(own: dict[int, Direction], first: int, means: Means) -> None:
-    """Make the directions of a tree, by number from `first` on, its differences of class means."""
-    means.pairs[0] = means.size.size
-    means.size[:] = 0
-    for number, (feature, weight, _) in own.items():
-        pair = number - first
-        means.size[pair] = feature.size
-        means.feature[pair, : feature.size] = feature
-        means.weight[pair, : feature.size] = weight
+def drawn_directions(sparse: Sparse, key: np.uint64) -> dict[int, Direction]:
+    """The directions that the node `key` draws, by number."""
+    drawn, found = make_drawn(sparse), {}
+    at = np.uint64(0)
+    for column in range(int(sparse.columns)):
+        size, at = draw_direction(sparse, key, np.uint64(column), np.uint64(at), drawn)
+        if size:
+            found[column] = Direction(drawn.feature[0, : int(size)].copy(), drawn.weight[0, : int(size)].copy())
+    return found
+
+
+def mean_differences(
+    draws: SparseDraws, offered: list[int], total: Counts, sums: NDArray[np.int64]
+) -> dict[int, Direction]:
+    """The `offered` differences of class means by number, from class weights and sums of steps, int64 [features,
+    classes]."""
+    means = draws._replace(by_node=False).means(np.zeros(0, np.uint32), total.size, 0)
+    means.sums[:] = sums
+    find_differences(means, draws.sparse.scale, total)
+    sizes = enumerate(means.size[: int(means.pairs[0])].tolist(), int(draws.sparse.columns))
+    terms = zip(sizes, means.feature, means.weight, strict=False)
+    return {
+        number: Direction(feature[:size].copy(), weight[:size].copy())
+        for (number, size), feature, weight in terms
+        if size and number in offered
+    }
 
 
 def sparse_table(store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable) -> SparseObliqueTable:
@@ -270,6 +216,5 @@ def sparse_table(store: Store, sampler: Sampler, context: GrowContext, decoded: 
     shared = sparse_trees(store, sampler.config, no_decoded_columns(spans.low.size), context.limits.values)
     ranges = zip(spans.low.tolist(), spans.high.tolist(), shared.values.whole.tolist(), strict=True)
     span, unit = np.array([step_of(*each) for each in ranges]).T.copy()
-    steps = Steps(spans.low, span, np.zeros(span.size))
-    draws = SparseDraws(shared.sparse, shared.pairing, shared.by_node, steps, unit)
-    return SparseObliqueTable(store, sampler, context, decoded, draws)
+    decoded = decoded._replace(steps=Steps(spans.low, span, np.zeros(span.size)))
+    return SparseObliqueTable(store, sampler, context, decoded, shared.draws._replace(unit=unit))

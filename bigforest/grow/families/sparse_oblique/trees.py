@@ -22,6 +22,7 @@ from bigforest.kernels.oblique.mean_difference import (
     LARGEST_CLASS,
     NO_PAIRS,
     STEPS,
+    Means,
     find_differences,
     make_means,
     project_differences,
@@ -42,28 +43,46 @@ _LARGEST_SCALE = 2.0**500
 _PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST_CLASS, "all": ALL}
 
 
-class SparseObliqueTrees(NamedTuple):
-    """Data that all trees of a sparse-oblique forest share.
+class SparseDraws(NamedTuple):
+    """The directions that nodes draw.
 
-    step, unit  see kernels/oblique/mean_difference.py Means; empty where no differences of means are wanted
+    pairing, by_node, unit  see kernels/oblique/mean_difference.py Means
     """
 
     sparse: Sparse
-    values: CodeValues
     pairing: int
     by_node: bool
-    step: NDArray[np.uint32]
     unit: NDArray[np.float64]
+
+    @property
+    def of_tree(self) -> bool:
+        """Whether class means are those of the tree."""
+        return self.pairing != NO_PAIRS and not self.by_node
+
+    def means(self, step: NDArray[np.uint32], classes: int, rows: int) -> Means:
+        """Scratch for class means; step, rows: see Means."""
+        return make_means(self.pairing, self.by_node, step, self.unit, classes, rows)
+
+
+class SparseObliqueTrees(NamedTuple):
+    """Data that all trees of a sparse-oblique forest share.
+
+    step  see kernels/oblique/mean_difference.py Means; empty where no differences of means are wanted
+    """
+
+    draws: SparseDraws
+    values: CodeValues
+    step: NDArray[np.uint32]
 
     def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Oblique:
         """Scratch for growing tree number `tree` from the root `items`."""
         classes = len(store.spec.target.classes)
-        means = make_means(self.pairing, self.by_node, self.step, self.unit, classes, store.rows)
-        oblique = make_oblique(self.sparse, means, store.codes, self.values, items.size)
-        if self.pairing != NO_PAIRS and not self.by_node:
+        means = self.draws.means(self.step, classes, store.rows)
+        oblique = make_oblique(self.draws.sparse, means, store.codes, self.values, items.size)
+        if self.draws.of_tree:
             total = np.empty(classes, np.int64)
             sum_root(store.codes, by_row, self.values, items, total, means, np.empty(items.size, np.uint32))
-            find_differences(means, self.sparse.scale, total)
+            find_differences(means, self.draws.sparse.scale, total)
             project_differences(store.codes, by_row, self.values, items, means, oblique.value[0])
         return oblique
 
@@ -92,7 +111,8 @@ def sparse_trees(
         parts = zip(columns, ranges, spans.tolist(), strict=True)
         step = np.concatenate([in_steps(own, least, span) for own, (least, _, _), span in parts])
     sparse = _sparse(config, features, feature_scale(store, config.normalize, most))
-    return SparseObliqueTrees(sparse, values, pairing, config.mean_difference_scope == "node", step, unit)
+    draws = SparseDraws(sparse, pairing, config.mean_difference_scope == "node", unit)
+    return SparseObliqueTrees(draws, values, step)
 
 
 def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:

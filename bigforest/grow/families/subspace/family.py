@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
 from bigforest.grow.families.oblique.family import ProjectionFamily, decoded_bytes
 from bigforest.grow.families.subspace.passes import SubspaceTable
 from bigforest.grow.families.subspace.perceptron import HELD_ROW
 from bigforest.grow.families.subspace.trees import SubspaceTrees, columns_of, is_shared, seen_as_bits, subspace_trees
+from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
-from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache
 from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.row_major import NO_ROWS
 from bigforest.kernels.llvm.bit_sums import WORD
+from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.kernels.subspace.columns import Subspace
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.schema.config import TrainConfig
@@ -103,8 +106,9 @@ class SubspaceFamily(ProjectionFamily):
     ) -> SubspaceTable:
         """See ProjectionFamily; dictionaries are read in order."""
         config, epochs = sampler.config, self.epochs(sampler.config)
-        trees = SubspaceTrees(config, epochs, columns_of(store, config, epochs), None)
-        return SubspaceTable(store, sampler, context, decoded, trees)
+        seen = columns_of(store, config, epochs)
+        decoded = decoded._replace(steps=Steps(seen.low, np.where(seen.unit > 0.0, 0.0, -1.0), seen.per_step))
+        return SubspaceTable(store, sampler, context, decoded, SubspaceTrees(config, epochs, seen, None))
 
     def _space_row(self, shape: Shape, config: TrainConfig) -> int:
         """Bytes of a row of the columns of a subspace, see kernels/subspace/columns.py."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,18 +14,26 @@ from numpy.typing import NDArray
 from bigforest.execution.executor import Executor
 from bigforest.grow.families.oblique.passes import ProjectionTable
 from bigforest.grow.families.subspace.perceptron import Learnt, RowPiece, Trial, pieces_of, train_by_passes, trials_of
-from bigforest.grow.families.subspace.search import SubspaceSearch
-from bigforest.grow.families.subspace.trees import SubspaceTrees, empty_space, tree_subspace, with_cells
+from bigforest.grow.families.subspace.trees import (
+    SubspaceTrees,
+    empty_space,
+    some_columns,
+    tree_subspace,
+    with_cells,
+)
 from bigforest.grow.out_of_core.assemble import Subtree
+from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.decoded_table import places, tree_columns
-from bigforest.grow.out_of_core.node_stats import Counts
+from bigforest.grow.out_of_core.node_search import NodeSplit
+from bigforest.grow.out_of_core.probes import Answer, Direction, Histogram, Probe, StepSums
 from bigforest.grow.out_of_core.requests import SplitRequest, request
-from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import SubtreeScratch, TreeOwn
+from bigforest.grow.out_of_core.table import SubtreeScratch
 from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.columns.row_major import NO_ROWS
 from bigforest.kernels.common.layout import Codes
-from bigforest.kernels.out_of_core.blocks import Steps
+from bigforest.kernels.out_of_core.subspace import aim_node, choose_columns, choose_stop, is_split
+from bigforest.kernels.subspace.columns import Subspace
 from bigforest.kernels.tree.grow import grow
 
 
@@ -40,41 +48,115 @@ class TreeSpace(NamedTuple):
     drawn: int
 
 
+class SubspaceSearch:
+    """The search for the cut of one node, see node_search.py NodeSearch: in the columns that the node draws, then in
+    all.
+
+    It requests the sums for its class means, then a perceptron, or the class counts between the stops from mean to
+    mean, and takes the same cut as kernels/subspace/split.py.
+    """
+
+    def __init__(
+        self,
+        scratch: Callable[[], Subspace],
+        key: np.uint64,
+        total: Counts,
+        min_leaf: int,
+        constant: NDArray[np.bool_],
+    ) -> None:
+        """scratch: gives a Subspace without rows for the tree, whose content is not kept between requests; total: int64
+        [classes]."""
+        self.constant = constant
+        self._given = scratch, key, total, min_leaf, constant
+        self._received: list[Answer] = []
+        self._found: NodeSplit | None = None
+        self._finding = self._find(scratch, key, total, min_leaf)
+        self.pending: list[Probe] = [next(self._finding)]
+
+    def __reduce__(self) -> tuple[Callable[..., SubspaceSearch], tuple[Any, ...]]:
+        """Sent as its answers, which are few and small, and which the other process replays."""
+        return search_again, (self._given, self._received)
+
+    def receive(self, answers: Sequence[Answer]) -> None:
+        """See NodeSearch."""
+        [answer] = answers
+        self._received.append(answer)
+        try:
+            self.pending = [self._finding.send(answer)]
+        except StopIteration as end:
+            self.pending, self._found = [], end.value
+
+    def cut(self) -> NodeSplit | None:
+        """See NodeSearch."""
+        return self._found
+
+    @staticmethod
+    def _find(
+        scratch: Callable[[], Subspace], key: np.uint64, total: Counts, min_leaf: int
+    ) -> Generator[Probe, Answer, NodeSplit | None]:
+        """Yields requests; see kernels/subspace/split.py find_cut."""
+        subspace = scratch()
+        epochs = subspace.epochs
+        for wanted in sorted({int(subspace.drawn), subspace.column.size}):
+            subspace = scratch()
+            choose_columns(subspace, key, np.uint64(wanted))
+            column = subspace.column[:wanted].astype(np.int64)
+            space = some_columns(subspace.space, column)
+            del subspace  # not to hold as many as there are nodes
+            sums = yield StepSums(space.feature.astype(np.uint32))
+            subspace = scratch()
+            found, begin, end = aim_node(subspace, key, np.uint64(wanted), total, sums)
+            line, stop, far = _line(space.feature, subspace.weight[column]), subspace.stop, subspace.far
+            del subspace
+            if not found:  # all means are equal
+                continue
+            if epochs:
+                learnt = yield Trial(space, far, total, epochs)
+                if is_split(learnt.left, total, total.sum(), min_leaf):
+                    return NodeSplit(0, learnt.cut, learnt.left, direction=_line(space.feature, learnt.weight))
+            if not (begin < end and end - begin <= LARGEST):  # the means have the same projection
+                continue
+            edge = np.nextafter(stop[:-1], np.inf)  # the rows above a stop and up to the next are in one bucket
+            edge[0] = -LARGEST
+            counted = yield Histogram(0, line, -LARGEST, LARGEST, 0.0, edge.size, edge)
+            subspace = scratch()
+            subspace.hist[1:] = counted.counts
+            if at := int(choose_stop(subspace, total, total.sum(), min_leaf)):
+                return NodeSplit(0, float(stop[at]), counted.counts[:at].sum(axis=0), direction=line)
+        return None
+
+
+def search_again(given: tuple[Any, ...], received: Sequence[Answer]) -> SubspaceSearch:
+    """A search that has had these answers."""
+    search = SubspaceSearch(*given)
+    for answer in received:
+        search.receive([answer])
+    return search
+
+
+def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> Direction:
+    used = weight != 0.0
+    return Direction(feature[used].astype(np.uint32), weight[used], line=True)
+
+
 @dataclass(frozen=True)
 class SubspaceTable(ProjectionTable):
     """See ProjectionTable."""
 
     trees: SubspaceTrees
 
-    @property
-    def columns(self) -> int:
-        """Features of the table."""
-        return self.trees.columns.unit.size
-
-    @property
-    def steps(self) -> Steps:
-        """See TableView."""
-        seen = self.trees.columns
-        return Steps(seen.low, np.where(seen.unit > 0.0, 0.0, -1.0), seen.per_step)
-
     def own(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> list[TreeOwn]:
-        """See TableView; constant columns are not skipped."""
-        config, found = self.sampler.config, []
-        for tree in trees:
-            feature = tree_subspace(config, self.columns, tree)
-            own = TreeSpace(feature, config.subspace_size(self.columns, tree))
-            found.append((own, np.zeros(feature.size, np.bool_)))
-        return found
+    ) -> list[TreeSpace]:
+        """See TableView."""
+        config, columns = self.sampler.config, self.trees.columns.unit.size
+        return [TreeSpace(tree_subspace(config, columns, tree), config.subspace_size(columns, tree)) for tree in trees]
 
-    def search(
-        self, own: TreeSpace, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]
-    ) -> SubspaceSearch:
+    def search(self, own: TreeSpace, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> SubspaceSearch:
         """See TableView."""
         space = empty_space(self.trees.columns, own.feature)
-        scratch = partial(self.trees.of, space, own.drawn, scorer.stats.classes, 0)
-        return SubspaceSearch(scratch, key, scorer.total, self.context.rules.min_leaf, constant)
+        scratch = partial(self.trees.of, space, own.drawn, total.size, 0)
+        return SubspaceSearch(scratch, key, total, self.context.rules.min_leaf, constant)
 
     def place(self, own: TreeSpace) -> NDArray[np.uint32]:
         """See TableView."""
@@ -92,30 +174,31 @@ class SubspaceTable(ProjectionTable):
         wanted = [(top, trials) for top in tops if (trials := trials_of(top))]
         shares = max(1, executor.size // max(len(wanted), 1))
         tasks = [
-            (request(top, [], []), dict(own))
+            (request(top, {}, []), dict(own))
             for top, trials in wanted
             for share in range(shares)
             if (own := trials[share::shares])
         ]
-        learnt: dict[int, dict[int, Learnt]] = {top.tree: {} for top, _ in wanted}
-        executor.run(learn, tasks, lambda index, found: learnt[tasks[index][0].tree].update(found), (self,))
-        for top, trials in wanted:
-            for entry, _ in trials:
-                search = top.search(entry)
-                search.receive([learnt[top.tree][entry]])
+        learnt: dict[tuple[int, int], Learnt] = {}
+        executor.run(learn, tasks, lambda _, found: learnt.update(found), (self,))
+        waiting = [(top, *own) for top, _ in wanted for own in top.searching()]
+        for top, entry, search in waiting:
+            if (top.tree, entry) in learnt:
+                search.receive([learnt[top.tree, entry]])
                 top.settle(entry, search, self.search)
 
 
-def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -> dict[int, Learnt]:
-    """Task: train the perceptrons of nodes of a tree; returns them by node. asked: without probes."""
+def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -> dict[tuple[int, int], Learnt]:
+    """Task: train the perceptrons of nodes of a tree; returns them by tree and node. asked: without probes."""
 
     def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
         own = {entry: trials[entry] for entry in entries}
         for blocks in table.decoded.runs:
-            for _, cells, stood, _ in table.route([asked], blocks, [asked.no_response()], [None]):
+            for _, cells, stood, _ in table.route([asked], blocks, [asked.no_response(table.context)]):
                 yield from pieces_of(cells, stood, own)
 
-    return train_by_passes(trials, rows, table.context.limits.held)
+    learnt = train_by_passes(trials, rows, table.context.limits.held)
+    return {(asked.tree, entry): own for entry, own in learnt.items()}
 
 
 def _no_codes(columns: int) -> Codes:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.families.subspace.trees import with_cells
+from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.decoded_table import column_of
-from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.row_nodes import Stood, numbered
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.kernels.common.node_scan import BITS32, SHIFT32
@@ -155,5 +155,5 @@ def pieces_of(cells: BlockValues, stood: Stood, trials: dict[int, Trial]) -> Ite
 
 def trials_of(top: UpperTree) -> list[tuple[int, Trial]]:
     """The requested perceptrons of the nodes of a tree, by entry."""
-    asked = ((entry, probe) for entry in top.searching() for probe in top.pending(entry))
+    asked = ((entry, probe) for entry, search in top.searching() for probe in search.pending)
     return [(entry, probe) for entry, probe in asked if isinstance(probe, Trial)]

@@ -1,4 +1,5 @@
-"""Statistics of the rows of a node, of a side of a split or of a bucket, while trees grow by passes."""
+"""What all nodes of a forest share while it grows by passes: the kind of its columns, the limits of memory, and the
+parts of the statistics of the rows of a node, of a side of a split or of a bucket."""
 
 from __future__ import annotations
 
@@ -8,7 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import Shape
+from bigforest.grow.shared.criteria import Criterion, criterion_of
+from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.tree.bags import count_classes
+from bigforest.kernels.tree.builder import Rules
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
 
 # int64 [parts], or one such row for each of some buckets.
 Counts = NDArray[np.int64]
@@ -85,3 +91,62 @@ def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats)
     if stats.weighted:
         total[-1] = np.count_nonzero(weight)
     return total
+
+
+class ColumnKind(NamedTuple):
+    """The type of a column, its smallest and largest possible value, and the types of the cells of a block."""
+
+    dtype: Any
+    least: float
+    greatest: float
+    cells: tuple[str, str, str]
+
+
+CODES = ColumnKind(np.uint32, 0, 0xFFFFFFFF, ("<u1", "<u2", "<u4"))
+PROJECTIONS = ColumnKind(np.float64, -np.inf, np.inf, ("<f4", "<f8", "<u1"))
+
+
+class MemoryLimits(NamedTuple):
+    """Limits of memory.
+
+    rows   rows of a node that is grown in memory, see NodeStats.rows; larger ones are split by passes
+    keys   rows of a node that are collected at once, to open buckets
+    cells  counts of the histogram of one feature
+    room   counts of all histograms of a pass, and keys
+    nodes  nodes whose thresholds are looked up together
+    values of a dictionary in memory at a time, float64
+    held   bytes of rows that perceptrons are trained on together
+    """
+
+    rows: int
+    keys: int
+    cells: int
+    room: int
+    nodes: int = 1 << 20
+    values: int = 1 << 16
+    held: int = 1 << 24
+
+
+class GrowContext(NamedTuple):
+    """Data that all nodes of a forest share.
+
+    kind    of the columns that nodes split on
+    values  the store between whose values random splits are drawn; None for the best splits
+    """
+
+    rules: Rules
+    stats: NodeStats
+    features: Features
+    criterion: Criterion
+    limits: MemoryLimits
+    kind: ColumnKind
+    values: Store | None
+
+    @classmethod
+    def of(
+        cls, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, *, by_values: bool
+    ) -> GrowContext:
+        """What the nodes of a forest on a store share; by_values: see Family."""
+        stats, features, criterion = NodeStats.of(store.shape), Features.of(store), criterion_of(config)
+        kind, values = PROJECTIONS if by_values else CODES, store if config.splitter == "random" else None
+        return cls(rules, stats, features, criterion, limits, kind, values)

@@ -1,0 +1,298 @@
+"""Where rows that are not in the bag of a tree end in it, of trees that were grown by passes: block by block.
+
+What nodes split on is kept in scratch while the part of a tree is written, in arrays that are mapped: the system has
+their pages in memory as long as there is room, and threads share them. So a tree need not fit into the budget. A task
+for each run of blocks sends the rows down the trees of a group, and what all have found is put together by parts.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from operator import or_
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.execution.executor import Executor
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, shifted
+from bigforest.forest.votes.leaf_files import (
+    LeafChunk,
+    LeftOut,
+    ballot_types,
+    leaf_chunks,
+    leaves_path,
+    write_ballots,
+    write_leaves,
+)
+from bigforest.forest.votes.thresholds_to_codes import turn_thresholds
+from bigforest.grow.out_of_core.context import PROJECTIONS
+from bigforest.grow.out_of_core.table import TableView
+from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.shared.memory import fitting
+from bigforest.grow.shared.tree_splits import code_view, sending_scratch, split_arrays, splits_of
+from bigforest.kernels.columns.row_major import fill_rows
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.out_of_core.blocks import BlockValues
+from bigforest.kernels.predict.flat_tree import NodeLayout
+from bigforest.kernels.predict.route_codes import CodeView, find_leaves
+from bigforest.kernels.predict.route_projections import find_projected_leaves
+from bigforest.schema.dataspec import DataSpec
+from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
+from bigforest.storage.paths import local_path, write_atomically
+from bigforest.store.store import Store
+
+# Types of what nodes split on, see tree_splits.py split_arrays.
+SPLITS = {
+    "feature": "<i4",
+    "right": "<u4",
+    "below": "<u4",
+    "above": "<u4",
+    "threshold": "<f8",
+    "default_left": "|b1",
+    "lists": "<i8",
+    "level": "<u4",
+    "parts": "<i8",
+    "term": "<i4",
+    "weight": "<f8",
+}
+# Nodes whose cuts are looked at together.
+_STRETCH = 1 << 15
+# Bits of a link below the feature of a node (kernels/predict/flat_tree.py).
+_PLACE, _ONE = np.uint64(32), np.uint64(1)
+# The leaves of a run of blocks, chunk by chunk, see LeafChunk.
+_FOUND = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
+
+
+class ScratchArray(NamedTuple):
+    """An array in a file: its type, entries and CRC-32."""
+
+    path: Path
+    kind: str
+    size: int
+    check: int
+
+    def load(self) -> NDArray[Any]:
+        """The array, mapped. Raises FormatError for a damaged file."""
+        here = local_path(self.path)
+        if here.stat().st_size != self.size * np.dtype(self.kind).itemsize:
+            raise damaged(self.path)
+        array = np.asarray(np.memmap(here, self.kind, "r")) if self.size else np.empty(0, self.kind)
+        array.flags.writeable = False
+        if zlib.crc32(array.data) != self.check:
+            raise damaged(self.path)
+        return array
+
+
+class SplitFiles(NamedTuple):
+    """What the nodes of a tree split on, by the names of SPLITS; depth: of the deepest one."""
+
+    arrays: dict[str, ScratchArray]
+    depth: int
+
+    @property
+    def nodes(self) -> int:
+        """How many there are."""
+        return self.arrays["feature"].size
+
+
+@contextmanager
+def appending(
+    folder: Path, stem: str, types: Mapping[str, str]
+) -> Iterator[tuple[dict[str, ScratchArray], Callable[..., None]]]:
+    """Write arrays into files of their own: gives them, as far as they are written, and what adds to some of them."""
+    with ExitStack() as stack:
+        arrays: dict[str, ScratchArray] = {}
+        files: dict[str, BinaryIO] = {}
+        for name, kind in types.items():
+            arrays[name] = ScratchArray(folder / f"{stem}-{name}.bin", kind, 0, 0)
+            here = stack.enter_context(write_atomically(arrays[name].path))
+            files[name] = stack.enter_context(here.open("wb"))
+
+        def add(**given: NDArray[Any]) -> None:
+            for name, array in given.items():
+                path, kind, size, check = arrays[name]
+                content = np.ascontiguousarray(array, kind)
+                files[name].write(content.data)
+                arrays[name] = ScratchArray(path, kind, size + content.size, zlib.crc32(content.data, check))
+
+        yield arrays, add
+
+
+# Takes a tree and its pieces, and hands them on.
+KeepTree = Callable[[int, Iterator[TreeArrays]], Iterator[TreeArrays]]
+
+
+@contextmanager
+def keeping_splits(
+    spec: DataSpec, directory: Path, folder: Path, part: range
+) -> Iterator[tuple[KeepTree, dict[int, SplitFiles]]]:
+    """Keep what is needed of the trees of a part, whose nodes go through.
+
+    Gives what they go through, and what they split on by tree. What the leaves cast is written when the block ends.
+    """
+    classes = max(1, len(spec.target.classes))
+    splits: dict[int, SplitFiles] = {}
+    first: list[NDArray[np.int64]] = []
+    nodes = mixed = 0
+    types = ballot_types(spec)
+    del types["first"]
+    # A name per attempt: it is removed before the task has ended, and another attempt may not have read its own.
+    with appending(folder, f"cast-{part.start}-{secrets.token_hex(8)}", types) as (cast, add_cast):
+
+        def through(tree: int, pieces: Iterator[TreeArrays]) -> Iterator[TreeArrays]:
+            nonlocal nodes, mixed
+            levels = terms = depth = 0
+            with appending(folder, f"splits-{tree}", SPLITS) as (arrays, add):
+                for piece in pieces:
+                    depth = max(depth, int(piece.depth.max(initial=0)))
+                    own = split_arrays(piece)
+                    begins = {"lists": own["lists"][:-1] + levels, "parts": own["parts"][:-1] + terms}
+                    add(**own | begins)
+                    levels, terms = levels + own["level"].size, terms + own["term"].size
+                    begin = np.append(np.flatnonzero(piece.depth == 0), piece.depth.size)
+                    grown = GrownNodes(begin, piece.feature, piece.weight, piece.counts, piece.value)
+                    votes = ballots_of(grown, spec.wide_weights)
+                    ballot = shifted(votes.ballot, classes, mixed)
+                    add_cast(ballot=ballot, weight=votes.weight, mixed=votes.mixed.reshape(-1))
+                    first.append(votes.first[:-1] + nodes)
+                    nodes, mixed = nodes + ballot.size, mixed + len(votes.mixed)
+                    yield piece
+                add(lists=np.array([levels]), parts=np.array([terms]))
+            splits[tree] = SplitFiles(arrays, depth)
+
+        yield through, splits
+    held = {name: array.load() for name, array in cast.items()}
+    held["mixed"] = held["mixed"].reshape(-1, classes)
+    ballots = Ballots(np.concatenate([*first, [nodes]]), **held)
+    write_ballots(leaves_path(directory, part.start), ballots)
+    for array in cast.values():
+        array.path.unlink()
+
+
+def write_left_out(
+    table: TableView,
+    parts: Sequence[range],
+    splits: Mapping[int, SplitFiles],
+    directory: Path,
+    folder: Path,
+    ranges: Sequence[tuple[range]],
+    executor: Executor,
+    on_trees: Callable[[int], None],
+) -> None:
+    """Write the leaves of out-of-bag rows in the trees of these parts; ranges: runs of blocks."""
+    sizes = [sum(splits[tree].nodes for tree in part) for part in parts]
+    for some in fitting(parts, sizes, table.context.limits.nodes):
+        trees = {tree: splits[tree] for part in some for tree in part}
+        if table.context.kind != PROJECTIONS:
+            [trees] = executor.map(cut_exactly, [(trees,)], (table.store,))
+        # A task for each worker, which has the blocks of its passes.
+        runs = executor.reduce(send_blocks, ranges, or_, (table, some, trees, folder))
+        shared = (table.store, directory, [run for _, run in sorted(runs.items())])
+        own = [(part, [each for tree in part for each in (splits[tree], trees[tree])]) for part in some]
+        executor.run(join_runs, own, lambda _, found: on_trees(found), shared, even=True)
+        for path in (_piece(run, part) for run in runs.values() for part in some):  # only now: tasks may be done again
+            path.unlink()
+
+
+def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFiles]:
+    """Task: make `below` the largest code that goes left of every node, also of rows that are not in the bag of its
+    tree, and `above` the one after it.
+
+    Some of these have codes between those that the node was split by. A dictionary may be larger than memory, so their
+    values are not looked up one by one: each dictionary is walked over once for all trees. Memory: 20 bytes a node.
+    """
+    words = np.zeros((sum(own.nodes for own in trees.values()), 2), np.uint64)
+    firsts = np.cumsum([0, *(own.nodes for own in trees.values())]).tolist()
+
+    def stretches(own: SplitFiles, first: int, other: str) -> Iterator[tuple[NDArray[Any], ...]]:
+        """Some nodes at a time: their words, thresholds, and another array."""
+        threshold, array = own.arrays["threshold"].load(), own.arrays[other].load()
+        for begin in range(0, own.nodes, _STRETCH):
+            some = slice(begin, begin + _STRETCH)
+            yield words[first : first + own.nodes][some], threshold[some], array[some]
+
+    for own, first in zip(trees.values(), firsts, strict=False):
+        for here, threshold, feature in stretches(own, first, "feature"):
+            here[:, 0] = threshold.view(np.uint64)
+            here[:, 1] = np.where(np.isnan(threshold), 0, feature.astype(np.uint64) << _PLACE | _ONE)
+    links = words.reshape(-1)
+    layout = NodeLayout(links.view(np.float64), links, _PLACE, np.uint64(0), np.uint64(0))
+    turn_thresholds(layout, np.arange(len(store.spec.features)), store, 1)
+    found = {}
+    for (tree, own), first in zip(trees.items(), firsts, strict=False):
+        folder, types = own.arrays["below"].path.parent, {name: SPLITS[name] for name in ("below", "above")}
+        with appending(folder, f"cut-{tree}", types) as (arrays, add):
+            for here, threshold, below in stretches(own, first, "below"):
+                codes = np.nan_to_num(here[:, 0].view(np.float64))
+                cut = np.where(np.isnan(threshold), below, codes).astype(np.uint32)
+                add(below=cut, above=cut + np.uint32(1))
+        found[tree] = own._replace(arrays=own.arrays | arrays)
+    return found
+
+
+def send_blocks(
+    table: TableView, parts: Sequence[range], splits: Mapping[int, SplitFiles], folder: Path, blocks: range
+) -> dict[int, Path]:
+    """Task: find the leaves of the rows of some blocks; gives the name of their files, one for each part, by the first
+    block."""
+    run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
+    store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
+    every, classes = range(len(store.spec.features)), max(1, len(store.spec.target.classes))
+    features, depth = Features.of(store), max(own.depth for own in splits.values())
+    loaded = {tree: {name: array.load() for name, array in own.arrays.items()} for tree, own in splits.items()}
+    given = (store.dictionaries, features)
+    kept = {tree: splits_of(own, *given, projected=projected, decoded=projected) for tree, own in loaded.items()}
+    scratch = sending_scratch(features, store.block_rows, depth, projected=projected)
+    find: Callable[..., None] = find_projected_leaves if projected else find_leaves
+    leaf = np.empty(store.block_rows, np.uint32)
+
+    def left_out(tree: int, block: int, view: CodeView) -> LeftOut:
+        rows = np.flatnonzero(sampler.block(tree, block) == 0).astype(np.uint32)
+        find(view, kept[tree], np.uint64(0), rows.copy(), leaf, scratch)
+        return LeftOut(rows, leaf[rows])
+
+    with ExitStack() as stack:
+        reader = stack.enter_context(table.reader(blocks, every, True))
+        files = [stack.enter_context(writing_arrays(_piece(run, part), _FOUND)) for part in parts]
+        for block, cells in reader.each(blocks, every):
+            view = block_view(cells, reader.size(block))
+            for part, add in zip(parts, files, strict=True):
+                found = [left_out(tree, block, view) for tree in part]
+                for chunk in leaf_chunks(found, reader.size(block), classes):
+                    add(*chunk)
+    return {blocks.start: run}
+
+
+def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range, splits: Sequence[SplitFiles]) -> int:
+    """Task: write the leaves of a part that were found in these runs of blocks; gives how many trees it has. What these
+    split on is removed."""
+    for array in (array for own in splits for array in own.arrays.values()):
+        array.path.unlink(missing_ok=True)
+    found = (LeafChunk(*own) for run in runs for own in ArrayFile.of(_piece(run, part), _FOUND).each())
+    classes = max(1, len(store.spec.target.classes))
+    write_leaves(leaves_path(directory, part.start), part, store.rows, classes, found)
+    return len(part)
+
+
+def _piece(run: Path, part: range) -> Path:
+    return run.with_name(f"{run.name}-{part.start}.bin")
+
+
+def block_view(cells: Codes | BlockValues, rows: int) -> CodeView:
+    """The cells of a block of this many rows as rows are sent by them; codes by rows, too, once for all trees."""
+    if isinstance(cells, BlockValues):
+        place = cells.place.copy()
+        place[:, 0] = np.where(place[:, 0] == 1, 1, place[:, 0] // 2)
+        values: tuple[Any, ...] = cells.u8, cells.f32, cells.f64
+        none = [np.empty((0, 0), matrix.dtype) for matrix in values]
+        return code_view(Codes._make((*values, place)), RowMajorCodes._make((*none, 0)))
+    matrices: tuple[NDArray[Any], ...] = cells[:3]
+    by_row = RowMajorCodes._make([*(np.empty((rows, len(matrix)), matrix.dtype) for matrix in matrices), 0])
+    fill_rows(cells, by_row, 0, rows)
+    return code_view(cells, by_row)

@@ -1,0 +1,77 @@
+"""Trees that have just been grown, and the rows of a table, in the form in which kernels send rows down trees.
+
+A tree that splits on features is in codes. For one that splits on projections, values are looked up by codes, or are
+there in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.shared.feature_kinds import Features
+from bigforest.kernels.columns.row_major import CACHE_BYTES
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits
+from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits
+from bigforest.store.store import Dictionaries
+
+
+def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
+    """The codes, for routing rows."""
+    columns: tuple[NDArray[Any], ...] = codes[:3]
+    rows: tuple[NDArray[Any], ...] = by_row[:3]
+    u8, u16, u32, r8, r16, r32 = (_read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
+    widths, room = np.array([matrix.shape for matrix in columns], np.uint64).T.copy()
+    width = sum(matrix.shape[1] * matrix.itemsize for matrix in rows)
+    reach = np.uint64(CACHE_BYTES // width if width else 0)
+    return CodeView(u8, u16, u32, r8, r16, r32, room, widths, codes.place, reach)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The array as if it were of a file; other flags would be compiled apart."""
+    found = array.view()
+    found.flags.writeable = False
+    return found
+
+
+def split_arrays(trees: TreeArrays) -> dict[str, NDArray[Any]]:
+    """What the nodes of trees split on: arrays of TreeArrays; levels and terms, those of a node from where `lists` and
+    `parts` say; these end with where the last ones end."""
+    none = np.zeros(trees.feature.size + 1, np.int64)
+    lists, level = trees.levels or (none, np.empty(0, np.uint32))
+    parts, term, weight = trees.terms or (none, np.empty(0, np.int32), np.empty(0))
+    given = ("feature", "right", "below", "above", "threshold", "default_left")
+    arrays = {name: getattr(trees, name) for name in given}
+    return arrays | {"lists": lists, "level": level, "parts": parts, "term": term, "weight": weight}
+
+
+def splits_of(
+    arrays: Mapping[str, NDArray[Any]],
+    dictionaries: Dictionaries,
+    features: Features,
+    *,
+    projected: bool,
+    decoded: bool = False,
+) -> GrownSplits | ProjectedSplits:
+    """What nodes split on, for the kernels. projected: whether on projections; decoded: whether rows have values in
+    place of codes."""
+    of = {name: _read_only(array) for name, array in arrays.items()}
+    offsets, low, _ = dictionaries
+    if projected:
+        nodes = of["feature"], of["right"], of["threshold"]
+        return ProjectedSplits(*nodes, of["parts"], of["term"], of["weight"], offsets, None if decoded else low)
+    codes = of["feature"], of["right"], of["below"], of["above"], of["threshold"], of["default_left"]
+    return GrownSplits(*codes, offsets, low, None if features.plain else features.kinds, of["lists"], of["level"])
+
+
+def sending_scratch(features: Features, rows: int, depth: int, *, projected: bool) -> CodeScratch | ProjectedScratch:
+    """Scratch of the kernels for this many rows sent together; depth: of the deepest node."""
+    spare, stack = np.empty(rows, np.uint32), np.empty((depth + 2, 3), np.uint64)
+    if projected:
+        return ProjectedScratch(spare, np.empty(rows), stack)
+    return CodeScratch(spare, stack, np.zeros(features.largest, np.bool_))
