@@ -154,9 +154,11 @@ class Forest(GrownForest):
         Parameters
         ----------
         data : DataFrame, LazyFrame, table or ndarray
-            A Polars or pandas frame or a pyarrow Table that has the training features by name; or a numpy array [rows,
-            features] with the features in the order of training, an array of objects if some are categories; or a scipy
-            sparse matrix, of which about 64 MB of cells are dense at a time. Null and NaN are missing.
+            A table with the training features by name: a Polars or pandas frame, a pyarrow Table or any object that
+            exports an Arrow stream, a mapping of columns, a list of mappings, or a numpy array with named fields. Or a
+            numpy array or list [rows, features] with the features in the order of training, an array of objects if some
+            are categories; or a scipy sparse matrix, of which about 64 MB of cells are dense at a time. Null and NaN
+            are missing.
         vote : {"soft", "hard", "stochastic"} or None, default=None
             "soft" averages class probabilities, "hard" counts one vote per tree, "stochastic" draws a class with its
             soft probability (forest/load/vote_rule.py VoteRule). None as in training.
@@ -200,11 +202,12 @@ class Forest(GrownForest):
         Returns
         -------
         DataFrame, LazyFrame, table or ndarray
-            The same kind of table as `data`, with the columns `keep` and `prediction`, in the type of the target
-            (float64 for regression). With quantiles it also has columns such as `q0.1`; with coverage it has `low` and
-            `high`, or `set`, a list of classes. For an array the result has shape [rows], with nan or None for rejected
-            rows. With quantiles or coverage it is [rows, quantiles, low and high], or for classification bool [rows,
-            classes]. A LazyFrame stays lazy and streams.
+            The same kind of table as `data` (Polars for mappings and named fields, pyarrow for Arrow streams), with the
+            columns `keep` and `prediction`, in the type of the target (float64 for regression). With quantiles it also
+            has columns such as `q0.1`; with coverage it has `low` and `high`, or `set`, a list of classes. For an array
+            or a list of rows the result is an array of shape [rows], with nan or None for rejected rows. With quantiles
+            or coverage it is [rows, quantiles, low and high], or for classification bool [rows, classes]. A LazyFrame
+            stays lazy and streams.
 
         Raises
         ------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.forks import check_polars_threads
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.arguments import column_names, resources_of
 from bigforest.execution.resources import Resources
@@ -28,8 +30,8 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.schema.columns import columns_named
-from bigforest.source.beside import SparseRows, is_sparse
-from bigforest.source.in_memory import plain_array
+from bigforest.source.beside import SparseRows, array_of_rows, frame_in_memory, is_matrix, is_sparse
+from bigforest.source.in_memory import frame_from_arrow, plain_array
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
@@ -51,14 +53,15 @@ def predict(
     check_proba(forest.spec, proba)
     if isinstance(data, pl.LazyFrame):
         return predict_lazy(forest, data, rule, keep, proba, resources)
-    if isinstance(data, np.ndarray) or is_sparse(data):
+    data = array_of_rows(data)
+    if is_matrix(data) or is_sparse(data):
         if keep:
             raise ConfigError("an array has no columns to keep; drop keep or give a table")
         return _predict_matrix(forest, _rows_of(data), rule, proba, resources)
     answer = _predict_frame(forest, table_in_memory(data), rule, keep, proba, resources)
-    if isinstance(data, pl.DataFrame):
+    if isinstance(data, pl.DataFrame | Mapping | list | np.ndarray):
         return answer
-    if type(data).__module__.partition(".")[0] == "pyarrow":
+    if type(data).__module__.partition(".")[0] != "pandas":
         return answer.to_arrow()
     answered = answer.to_pandas()
     answered.index = data.index
@@ -70,7 +73,8 @@ def apply_forest(forest: GrownForest, data: Any, rule: VoteRule, threads: int | 
     workers = resources_of(threads, None, None).workers
     predictor, reader = forest.predictor(rule), forest.reader(rule)
     used = predictor.packed.used
-    if isinstance(data, np.ndarray):
+    data = array_of_rows(data)
+    if is_matrix(data):
         return predictor.leaves(reader.matrix(plain_array(data), used), workers)
     if is_sparse(data):
         rows = SparseRows(data)
@@ -86,7 +90,8 @@ def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
     features = forest.spec.features
     reader = forest.reader(forest.rule())
     places = np.arange(len(features))
-    if isinstance(data, np.ndarray) or is_sparse(data):
+    data = array_of_rows(data)
+    if is_matrix(data) or is_sparse(data):
         rows = reader.matrix(_rows_of(data)[:], places)
     else:
         frame = table_in_memory(data.collect() if isinstance(data, pl.LazyFrame) else data)
@@ -101,24 +106,23 @@ def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
 
 
 def table_in_memory(data: Any) -> pl.DataFrame:
-    """A table in memory as a frame. Raises DataError."""
-    if isinstance(data, pl.DataFrame):
-        return data
-    package = type(data).__module__.partition(".")[0]
-    if package == "pandas":
-        from bigforest.source.in_memory import frame_from_pandas
-
-        return frame_from_pandas(data)
-    if package == "pyarrow":
+    """A table in memory, or what hands one on as Arrow does, as a frame. Raises DataError, and ConfigError in a forked
+    process."""
+    check_polars_threads()
+    frame = frame_in_memory(data)
+    if frame is not None:
+        return frame
+    if hasattr(data, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        from bigforest.source.in_memory import frame_from_arrow
-
-        if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-            return frame_from_arrow(data)
+        reader = None
+        with contextlib.suppress(pa.ArrowException):  # where the stream is not of rows, but of one column
+            reader = pa.RecordBatchReader.from_stream(data)
+        if reader is not None:
+            return frame_from_arrow(reader)
     raise DataError(
-        f"cannot predict for a {type(data).__name__}; give a DataFrame or LazyFrame, a pandas DataFrame, "
-        "a pyarrow Table, a numpy array or a sparse matrix, or use predict_file for files"
+        f"cannot predict for a {type(data).__name__}; give a table of Polars, pandas or pyarrow, a mapping of columns, "
+        "an array, a list of rows or a sparse matrix, or use predict_file for files"
     )
 
 

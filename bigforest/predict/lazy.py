@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.forks import check_polars_threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.feature_map import check_schema
 from bigforest.forest.load.vote_rule import VoteRule
@@ -109,6 +110,7 @@ def predict_lazy(
     resources: Resources,
 ) -> pl.LazyFrame:
     """`Forest.predict` and `Forest.predict_proba` of a lazy frame, as a query; trees are loaded here and now."""
+    check_polars_threads()
     schema = frame.collect_schema()
     check_schema(schema, forest.spec)
     check_columns(keep, schema, rule, answer_names(forest.spec, rule, proba))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +16,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from bigforest import read_forest, train
+from bigforest.common.checks import check_flag
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
 from bigforest.predict.forest import Forest
@@ -33,10 +32,11 @@ from bigforest.sklearn.tables import (
 )
 from bigforest.sklearn.tree import FittedTree
 from bigforest.source.beside import SparseTable, is_sparse
+from bigforest.storage.atomic import TemporaryFolder
+from bigforest.storage.paths import as_path
 
 # Families that take rows with missing values.
 _TAKE_MISSING = ("axis", "tree")
-_FOREST = "_forest_files"
 
 
 def keep_parameters(estimator: Any, given: Mapping[str, Any]) -> None:
@@ -180,6 +180,9 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             "listener": _listener(self.verbose),
         }
         with names_of_parameters():
+            if not callable(self.oob_score):
+                check_flag(self.oob_score, "oob_score")
+            check_flag(self.warm_start, "warm_start")
             if self.oob_score and not TrainConfig.of(**options).bootstrap:
                 raise ConfigError("Out of bag estimation only available if bootstrap=True, which some families exclude")
             if self.warm_start and hasattr(self, "forest_"):
@@ -213,8 +216,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 f"warm_start adds trees to a forest grown with {changed[0]} {self._options.get(changed[0])!r}, which "
                 f"is {options[changed[0]]!r} now; set it back, or warm_start=False"
             )
-        home = tempfile.TemporaryDirectory(prefix="bigforest-")
-        place = Path(home.name) / "forest"
+        home = TemporaryFolder(None if self.scratch is None else as_path(self.scratch))
+        place = home.path / "forest"
         self.forest_.write(place)
         train(frame, target, resume=place, trees=trees, scheduler="threads", **run)
         return read_forest(place, holding=home)
@@ -223,7 +226,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         """X as a table, checked and remembered as scikit-learn does, and the names of its columns."""
         frame = table_frame(X)
         if frame is None:
-            X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite, ensure_min_samples=2)
+            X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite)
             names = [f"x{place}" for place in range(X.shape[1])]
             return SparseTable(X) if is_sparse(X) else named(X, names), names
         validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True)
@@ -266,40 +269,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         chosen = self.oob_score if callable(self.oob_score) else score
         return chosen(np.asarray(truth)[voted], prediction[voted])
 
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
-        if "forest_" in state:
-            state[_FOREST] = _files_of(state.pop("forest_"))
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        files = state.pop(_FOREST, None)
-        super().__setstate__(state)
-        if files is not None:
-            self.forest_ = _forest_of(files)
-
-
-def _files_of(forest: Forest) -> dict[str, bytes]:
-    """The Parquet files of a forest, by their places in its folder."""
-    with tempfile.TemporaryDirectory(prefix="bigforest-") as home:
-        place = Path(home) / "forest"
-        forest.write(place)
-        return {path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()}
-
-
-def _forest_of(files: Mapping[str, bytes]) -> Forest:
-    """The forest of such files, in a temporary folder as long as it is in use. Raises FormatError."""
-    home = tempfile.TemporaryDirectory(prefix="bigforest-")
-    for name, content in files.items():
-        path = Path(home.name) / "forest" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    return read_forest(Path(home.name) / "forest", holding=home)
-
 
 def _listener(verbose: Any) -> Listener:
-    """Prints what a run tells: the stages, and from verbose=2 on their progress."""
+    """Prints what a run tells: the stages, and from verbose=2 on their progress. Raises ConfigError."""
+    if not isinstance(verbose, int | np.integer):
+        raise ConfigError(f"verbose must be a whole number, not {verbose!r}")
     if not verbose:
         return silent
 

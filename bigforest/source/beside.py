@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,6 +159,10 @@ def series_of(values: Any, name: str | None, what: str) -> pl.Series:
 def _series(values: Any) -> pl.Series:
     package = type(values).__module__.partition(".")[0]
     if package == "pandas":
+        if not hasattr(values, "columns") and not hasattr(values, "to_frame"):  # an array of pandas, as a Categorical
+            import pandas as pd
+
+            values = pd.Series(values)
         frame = frame_from_pandas(values.to_frame() if hasattr(values, "to_frame") else values)
         # A Series without a name becomes the column 0.
         return _series(frame.rename({"0": ""}) if getattr(values, "name", "") is None else frame)
@@ -171,11 +176,12 @@ def _series(values: Any) -> pl.Series:
         return _series(pl.from_arrow(values))
     if isinstance(values, np.ndarray):
         return _from_numpy(values)
-    if not isinstance(values, Sequence | range) or isinstance(values, bytes):
+    if not isinstance(values, Sequence | deque) or isinstance(values, bytes):
         raise DataError(f"a column cannot be made of {type(values).__name__}; give an array, a list or a Series")
+    values = list(values)
     nested = any(isinstance(one, list | tuple | np.ndarray) for one in values[:1])
     try:
-        return _from_numpy(np.asarray(values)) if nested else pl.Series(values=list(values))
+        return _from_numpy(np.asarray(values)) if nested else pl.Series(values=values)
     except (TypeError, *_POLARS_FAULTS):
         if any(isinstance(one, str) for one in values):
             raise
@@ -199,15 +205,45 @@ def is_sparse(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "scipy" and hasattr(data, "tocsr")
 
 
+def is_matrix(data: Any) -> bool:
+    """Whether this is an array whose columns have no names."""
+    return isinstance(data, np.ndarray) and data.dtype.names is None
+
+
+def array_of_rows(data: Any) -> Any:
+    """A list of rows as an array, of objects where cells are of several types; anything else as it is.
+
+    Raises DataError for rows of different lengths.
+    """
+    if not isinstance(data, list) or isinstance(next(iter(data), None), Mapping):
+        return data
+    try:
+        cells = np.asarray(data)
+    except ValueError as error:
+        raise _no_table(data, error) from error
+    return np.asarray(data, object) if cells.dtype.kind in "SU" else cells
+
+
 def frame_in_memory(data: Any) -> pl.DataFrame | None:
     """The table as a frame when it is in memory anyway, else None: arrays, lists of rows, mappings of columns, and
     tables of Polars, pandas and pyarrow. Raises DataError."""
     if isinstance(data, pl.DataFrame):
         return data
+    data = array_of_rows(data)
+    if is_matrix(data):
+        names = numbered_names(data)
+        if data.dtype.kind in "OU" and names:
+            return _frame_of_columns({name: data[:, place] for place, name in enumerate(names)})
+        return frame_from_numpy(data, names)
     if isinstance(data, np.ndarray):
-        return frame_from_numpy(data, numbered_names(data))
-    if isinstance(data, Mapping | list):
-        return _frame_of_cells(data)
+        return _frame_of_columns({name: data[name] for name in data.dtype.names or ()})
+    if isinstance(data, Mapping):
+        return _frame_of_columns(data)
+    if isinstance(data, list):
+        try:
+            return pl.DataFrame(data, infer_schema_length=None)
+        except (TypeError, ValueError, *_POLARS_FAULTS) as error:
+            raise _no_table(data, error) from error
     package = type(data).__module__.partition(".")[0]
     if package == "pandas":
         return frame_from_pandas(data)
@@ -219,22 +255,16 @@ def frame_in_memory(data: Any) -> pl.DataFrame | None:
     return None
 
 
-def _frame_of_cells(data: Any) -> pl.DataFrame:
+def _frame_of_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
+    columns = {str(name): series_of(values, str(name), str(name)) for name, values in data.items()}
     try:
-        if isinstance(data, Mapping):
-            return pl.DataFrame({str(name): series_of(values, str(name), str(name)) for name, values in data.items()})
-        if data and isinstance(data[0], Mapping):
-            return pl.DataFrame(data, infer_schema_length=None)
-        cells = np.asarray(data)
-        if cells.dtype.kind in "UO" and cells.ndim == 2:
-            return pl.DataFrame(data, schema=numbered_names(cells), orient="row", infer_schema_length=None)
-    except (TypeError, ValueError, *_POLARS_FAULTS) as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(
-            f"a table cannot be made of this {type(data).__name__} ({reason(error)}); give columns"
-        ) from error
-    return frame_from_numpy(cells, numbered_names(cells))
+        return pl.DataFrame(columns)
+    except _POLARS_FAULTS as error:  # columns of different lengths
+        raise _no_table(data, error) from error
+
+
+def _no_table(data: Any, error: Exception) -> DataError:
+    return DataError(f"a table cannot be made of this {type(data).__name__} ({reason(error)}); give columns")
 
 
 def _free(what: str, known: set[str]) -> str:

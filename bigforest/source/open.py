@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.common.errors import DataError
+from bigforest.common.forks import check_polars_threads
 from bigforest.source.beside import SparseTable, frame_in_memory, is_sparse, with_columns_beside
 from bigforest.source.files import parquet_files
 from bigforest.source.source import Source, source_of, source_of_files
@@ -32,8 +33,10 @@ def open_source(data: Any, *, scratch: Path, memory: int | None = None) -> Sourc
     memory   the budget of the process, if any. What a query takes is known afterwards only (Source.spooled).
 
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError
-    when the disk of `scratch` is full, or files would take more memory to stream than the budget.
+    when the disk of `scratch` is full, files would take more memory to stream than the budget, or this is a forked
+    process.
     """
+    check_polars_threads()
     with naming_full_disk(scratch):
         return _open(data, scratch, memory)
 
@@ -78,6 +81,8 @@ def _reader(data: Any) -> Any:
 
         with contextlib.suppress(pa.ArrowException):  # where the stream is not of rows, but of one column
             return pa.RecordBatchReader.from_stream(data)
+    if _package(data) == "dask":
+        raise DataError("a table cannot be made of a collection of Dask; write it with to_parquet, and give the folder")
     raise DataError(
         f"a table cannot be made of {type(data).__name__}; give a path, a Polars, pyarrow or pandas table, "
         "or a pair (X, y)"

@@ -423,7 +423,8 @@ def test_predict__nan_in_any_place_of_a_chunk(forest: Forest) -> None:
         (np.zeros(3), "shape"),
         (np.array([["a", "b", "c"]]), "type"),
         (np.zeros((1, 3), complex), "type"),
-        ([[1.0, 2.0, 3.0]], "cannot predict for a list"),
+        ([1.0, 2.0, 3.0], "shape"),
+        ({1.0, 2.0}, "cannot predict for a set; give a table of Polars"),
         (ds.dataset(table(5).to_arrow()), "cannot predict for a InMemoryDataset; .* use predict_file"),
     ],
 )

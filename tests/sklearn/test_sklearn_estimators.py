@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import gc
 import inspect
 import pickle
 import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -334,6 +336,30 @@ def test_pickle__carries_the_forest(kind: type[BaseBigForest], tmp_path: Path) -
     assert unfitted.get_params() == kind(n_estimators=3).get_params()  # type: ignore[call-arg]
 
 
+def test_folders__of_copies_and_of_added_trees_go_away_unasked(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # also ResourceWarning, which a folder of tempfile tells when it is forgotten
+        unraisable: list[Any] = []
+        old, sys.unraisablehook = sys.unraisablehook, unraisable.append
+        try:
+            other = pickle.loads(pickle.dumps(fitted()))
+            more = BigForestClassifier(n_estimators=2, warm_start=True, scratch=str(tmp_path)).fit(X, Y)
+            more.set_params(n_estimators=4).fit(X, Y)
+            assert same(copy.deepcopy(more), more)
+            folders = [one.forest_.directory for one in (other, more)]
+            del other, more
+            gc.collect()
+        finally:
+            sys.unraisablehook = old
+    assert not unraisable and not any(folder.exists() for folder in folders) and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist, pl.DataFrame, pd.DataFrame, sparse.csr_matrix])
+def test_one_row__is_a_table_in_any_form(form: Callable[[Any], Any]) -> None:
+    ours = BigForestClassifier(n_estimators=2).fit(form(X[:1]), Y[:1])
+    assert ours.predict(form(X[:1])).tolist() == Y[:1].tolist()
+
+
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -373,6 +399,9 @@ def test_families__fit_and_are_cloned(parameters: dict[str, Any]) -> None:
         ({"family": "tree"}, "single tree"),
         ({"feature_fraction": 0.5, "max_features": 3}, "feature_fraction replaces max_features"),
         ({"family": "nonsense"}, "family must be one of"),
+        ({"warm_start": "yes"}, "warm_start must be True or False"),
+        ({"oob_score": 2}, "oob_score must be True or False"),
+        ({"verbose": "much"}, "verbose must be a whole number"),
     ],
     ids=str,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ WHOLE = pl.DataFrame({**dict(zip(NAMES, X.T, strict=True)), "target": Y})
 
 TABLES: dict[str, Callable[[], Any]] = {
     "numpy": lambda: X,
+    "objects": lambda: X.astype(object),
+    "records": lambda: pd.DataFrame(X, columns=NAMES).to_records(index=False),
     "list": X.tolist,
     "list of tuples": lambda: [tuple(row) for row in X.tolist()],
     "list of rows by name": lambda: [dict(zip(NAMES, row, strict=True)) for row in X.tolist()],
@@ -47,6 +50,8 @@ TARGETS: dict[str, Callable[[], Any]] = {
     "polars": lambda: pl.Series(Y),
     "a frame of polars": lambda: pl.DataFrame({"target": Y}),
     "pandas": lambda: pd.Series(Y, index=np.arange(60)[::-1]),
+    "an array of pandas": lambda: pd.array(Y, "Int64"),
+    "deque": lambda: deque(Y.tolist()),
     "a frame of pandas": lambda: pd.DataFrame({"target": Y}),
     "arrow": lambda: pa.array(Y),
     "arrow in chunks": lambda: pa.chunked_array([Y[:7], Y[7:]]),
@@ -66,6 +71,57 @@ def expected() -> dict[str, bytes]:
 def test_train__on_any_kind_of_table(table: str, expected: dict[str, bytes]) -> None:
     assert files(bf.train(TABLES[table](), Y, trees=3)) == expected
     assert files(bf.train((TABLES[table](), Y), trees=3)) == expected
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_predict__for_what_it_was_trained_on(table: str) -> None:
+    forest, made = bf.train(X, Y, trees=3), TABLES[table]
+    shares = forest.predict_proba(made())
+    named = {"polars": pl.DataFrame, "pandas": pd.DataFrame, "arrow": pa.Table, "records": pl.DataFrame}
+    kind = next((named[name] for name in named if name in table), np.ndarray)
+    kind = pl.DataFrame if "mapping" in table or "by name" in table else kind
+    assert isinstance(shares, kind)
+    wanted = forest.predict_proba(X)
+    assert np.array_equal(np.asarray(shares), wanted)
+    assert np.array_equal(forest.apply(made()), forest.apply(X))
+    assert np.array_equal(forest.to_matrix(made()), X)
+    assert forest.score(made(), Y) == forest.score(X, Y)
+
+
+class Stream:
+    """A table that another package hands on as Arrow does."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._frame.__arrow_c_stream__(requested_schema)
+
+
+def test_predict__for_an_arrow_stream() -> None:
+    forest = bf.train(Stream(WHOLE), trees=3)
+    found = forest.predict(Stream(WHOLE), keep=["target"])
+    assert isinstance(found, pa.Table)
+    assert_frame_equal(pl.DataFrame(found), forest.predict(WHOLE, keep=["target"]))
+    with pytest.raises(DataError, match="cannot predict for a Series; give a table of Polars"):
+        forest.predict(pl.Series([1]))
+
+
+def test_cells__of_several_types_are_those_of_columns() -> None:
+    rows: list[list[Any]] = [["a", 1, 0.5, None], ["b", 2, 1.5, True], ["c", None, 2.5, False]] * 10
+    names = [f"x{place}" for place in range(4)]
+    columns = pl.DataFrame(rows, schema=names, orient="row")
+    forest = bf.train(columns, ["p", "q", "r"] * 10, trees=3)
+    records = np.array([tuple(row[:3]) for row in rows], dtype=[("x0", "U1"), ("x1", object), ("x2", float)])
+    assert files(bf.train(records, ["p", "q", "r"] * 10, trees=3)) == files(
+        bf.train(columns.drop("x3"), ["p", "q", "r"] * 10, trees=3)
+    )
+    wanted = forest.predict_proba(columns).to_numpy()
+    for made in (rows, np.array(rows, object)):
+        assert files(bf.train(made, ["p", "q", "r"] * 10, trees=3)) == files(forest)
+        assert np.array_equal(forest.predict_proba(made), wanted)
+    words = np.array([["a"], ["b"], ["c"]] * 10)
+    assert bf.train(words, ["p", "q", "r"] * 10, trees=3).score(words, ["p", "q", "r"] * 10) == 1.0
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -140,7 +196,9 @@ def test_sparse_rows__are_answered_as_dense_ones(monkeypatch: pytest.MonkeyPatch
         (X, ["a", 1] * 30, {}, "y is not a column of one type"),
         (X, Y + 1j, {}, "of type complex128"),
         ({"a": [1, "b"]}, None, {}, "a is not a column of one type"),
+        ({"a": [1, 2], "b": [1]}, None, {}, "a table cannot be made of this dict"),
         ([[1.0], [1.0, 2.0]], None, {}, "a table cannot be made of this list"),
+        (np.array([[1, "b"], ["c", 2]], object), [0, 1], {}, "x0 is not a column of one type"),
         (sparse.csr_matrix(X.astype(complex)), Y, {}, "the sparse matrix has type complex128"),
     ],
 )

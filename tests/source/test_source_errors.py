@@ -172,3 +172,9 @@ def test_open_source__a_text_that_was_never_filled(name: str, tmp_path: Path) ->
         file.truncate(1 << 40)  # on the disk it takes no room
     with pytest.raises(DataError, match="begins with zero bytes"):
         open_source(tmp_path / name, scratch=tmp_path)
+
+
+def test_dask__is_told_to_write_files(tmp_path: Path) -> None:
+    frame = pytest.importorskip("dask.dataframe").from_dict({"a": [1, 2], "target": [0, 1]}, npartitions=1)
+    with pytest.raises(DataError, match="a collection of Dask; write it with to_parquet"):
+        open_source(frame, scratch=tmp_path)

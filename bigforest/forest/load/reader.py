@@ -82,13 +82,13 @@ class Reader:
         """The features `used` of an array [rows, features] whose columns are in the order of training.
 
         Of dates and times they hold the integers behind them, see schema/columns.py. Where some are categories it must
-        be an array of objects: levels as text, booleans or whole numbers, None or NaN for missing ones.
+        be an array of text, or of objects: levels as text, booleans or whole numbers, None or NaN for missing ones.
 
         Raises DataError for another shape or type, and as `frame` does.
         """
         features = self.spec.features
         self.check_shape(matrix.shape)
-        if matrix.dtype == object:
+        if matrix.dtype.kind == "O" or (matrix.dtype.kind == "U" and self._categories):
             return RowBatch.of([self._objects(matrix[:, place], int(place)) for place in used])
         if self._categories:
             raise DataError(

@@ -1,0 +1,27 @@
+"""Arguments that are one of some words, yes or no, or several of something."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+
+from bigforest.common.errors import ConfigError, shown
+
+
+def check_word(value: object, words: Collection[str], name: str) -> None:
+    """Raise ConfigError unless the argument of this name is one of the words."""
+    if not isinstance(value, str) or value not in words:
+        raise ConfigError(f"{name} must be one of {', '.join(words)}, not {shown(value)}")
+
+
+def check_flag(value: object, name: str) -> None:
+    """Raise ConfigError unless the argument of this name is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name} must be True or False, not {shown(value)}")
+
+
+def several(given: Any) -> tuple[Any, ...]:
+    """What was given, as several things: one text, number or other thing is one, not its letters."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else (given,)

@@ -1,0 +1,45 @@
+"""A forked process refuses what would wait for threads of Polars that it lacks, and predicts arrays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are looked up in /proc")
+
+_SCRIPT = """
+import os, signal
+import numpy as np
+import bigforest as bf
+
+X = np.random.default_rng(0).normal(size=(50, 2))
+y = X[:, 0] > 0
+if {trained}:
+    forest = bf.train(X, y, trees=2)
+    forest.predict(table := dict(x0=X[:, 0], x1=X[:, 1]))
+child = os.fork()
+if child:
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+signal.alarm(100)
+if {trained}:
+    assert forest.predict(X).shape == (50,)
+    for call in (lambda: bf.train(X, y, trees=2), lambda: forest.predict(table)):
+        try:
+            call()
+        except bf.ConfigError as error:
+            assert "was forked" in str(error)
+        else:
+            raise SystemExit("not refused")
+else:
+    bf.train(X, y, trees=2)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_fork__after_polars_was_used(trained: bool) -> None:
+    done = subprocess.run([sys.executable, "-c", _SCRIPT.format(trained=trained)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
