@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Listener
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
@@ -80,6 +80,8 @@ def compare(
     Candidates with different out-of-bag fractions (`sample_fraction`) are evaluated with different numbers of trees per
     row. With few trees this favours candidates that leave out more rows.
     """
+    if not isinstance(options, Mapping | None):
+        raise ConfigError(f"options must be a mapping of options of training to values, not {shown(options)}")
     given = dict(options or {})
     for name in given:
         if name not in OPTIONS:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.checks import check_word
+from bigforest.common.errors import ConfigError, shown
 from bigforest.execution.arguments import column_names
 from bigforest.export.trees import library
 from bigforest.predict.forest import Forest, opened_forest
@@ -58,13 +59,16 @@ def export_forest(
     OutputExistsError
         If `out` exists.
     """
-    if to not in SUFFIXES:
-        raise ConfigError(f"to must be one of {', '.join(SUFFIXES)}, not {to!r}")
+    check_word(to, SUFFIXES, "to")
     out = as_path(out)
     if out.suffix.lower() != SUFFIXES[to]:
         raise ConfigError(
             f"the name of a file for {to} ends in {SUFFIXES[to]}, not {out.name!r}; choose another output"
         )
+    check_word(dtype, ("float32", "float64"), "dtype")
+    if not isinstance(table, str) or not table:
+        raise ConfigError(f"table must be the name of a table, not {shown(table)}")
+    keep = column_names(keep, "keep")
     for name, changed, own in (
         ("dtype", dtype != "float32", "onnx"),
         ("table", table != "rows", "sql"),
@@ -72,8 +76,6 @@ def export_forest(
     ):
         if changed and to != own:
             raise ConfigError(f"{name} is an option of {own}, not of {to}; drop it")
-    if not table:
-        raise ConfigError("table must be the name of a table, not ''")
     forest = opened_forest(forest)
     with staged(out, overwrite=overwrite, kind=f"export to {to}", is_ours=Path.is_file) as made:
         if to == "onnx":
@@ -83,5 +85,5 @@ def export_forest(
         elif to == "sklearn":
             library("joblib", "sklearn").dump(forest.to_sklearn(), made)
         else:
-            made.write_text(forest.to_sql(table, column_names(keep, "keep")), encoding="utf-8")
+            made.write_text(forest.to_sql(table, keep), encoding="utf-8")
     return out

@@ -90,7 +90,7 @@ def warm_rest(kind: str) -> None:
                 _explain(forest, table)
             compile_for(extras_of(kind), forest.config, passes=True, scratch=None)
     compile_pieces()
-    simulate("trunk", rows=_ROWS, dims=2)
+    simulate("trunk", rows=_ROWS, dims=2, listener=silent)
 
 
 def _typed(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
@@ -134,8 +134,8 @@ def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
     """Make forests from the forest, and judge it."""
     if not forest.spec.target.is_regression:
         for revise in (calibrate_forest, prune_forest):
-            revise(forest.directory, table, folder / "revised", overwrite=True).predict(table)
-        validate_forest(forest.directory, table)
+            revise(forest.directory, table, folder / "revised", overwrite=True, listener=silent).predict(table)
+        validate_forest(forest.directory, table, listener=silent)
     train(table, resume=forest.directory, trees=forest.config.trees + 2, scheduler="threads", listener=silent).predict(
         table
     )
@@ -145,4 +145,4 @@ def _explain(forest: Forest, table: pl.DataFrame) -> None:
     """Make every part of an explanation, of the training rows and of new ones."""
     for part, new_rows in product(MAKERS, (False, True)):
         with suppress(ConfigError):  # a part that is not for this kind of forest, or not for new rows
-            explain_forest(forest.directory, table, parts=[part], new_rows=new_rows)
+            explain_forest(forest.directory, table, parts=[part], new_rows=new_rows, listener=silent)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Compiling, Event, Listener, Notice, StageAdvanced, StageFinished, StageStarted
 from bigforest.common.notebook_bars import NotebookBars, in_notebook
 
@@ -25,9 +26,12 @@ def watching(listener: Listener | None) -> Iterator[Listener]:
     """The listener, or, where it is None, one that shows work of more than two seconds until the block ends.
 
     On a terminal and in a notebook it shows a bar for each stage. Elsewhere it writes what each stage
-    took to the logger "bigforest", as information. That kernels are compiled is a warning of that logger.
+    took to the logger "bigforest", as information. That kernels are compiled is a warning of that logger. Raises
+    ConfigError for what is no listener.
     """
     if listener is not None:
+        if not callable(listener):
+            raise ConfigError(f"listener must be a function of one event, not {shown(listener)}")
         yield listener
         return
     bars = Bars(patience=_PATIENCE, compiling=_warn) if _can_draw() else None

@@ -40,9 +40,10 @@ def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
     if scheduler is None:
         client = _active_client()
         yield None if client is None else _cluster(client)
-    elif scheduler == LOCAL:
-        yield None
     elif isinstance(scheduler, str):
+        if scheduler == LOCAL:
+            yield None
+            return
         with connected(scheduler, listener=listener) as client:
             yield _cluster(client)
     else:

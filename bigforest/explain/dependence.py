@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.checks import several
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
 from bigforest.explain.contributions import Contributed, chosen_classes, forget_trees, trees_in_order
@@ -134,7 +135,7 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
         order = np.argsort(-job.forest.feature_importances, kind="stable")[:_FEATURES]
         names = [spec.features[place].name for place in order.tolist()]
         return [(name,) for name in names if name in numeric or not local]
-    chosen = [(own,) if isinstance(own, str) else tuple(own) for own in job.options.features]
+    chosen = [several(own) for own in job.options.features]
     for own in chosen:
         job.options.places(own, spec, "features")
         if len(own) > 2:

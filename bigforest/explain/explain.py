@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.events import Listener, silent
+from bigforest.common.events import Listener
 from bigforest.common.memory_estimate import add_estimates
+from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
 from bigforest.execution.resources import Resources
@@ -19,6 +20,7 @@ from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, naming_full_disk
+from bigforest.storage.paths import as_path
 
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
@@ -46,7 +48,7 @@ def explain_forest(
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: str | int | None = None,
-    listener: Listener = silent,
+    listener: Listener | None = None,
     scheduler: Any = None,
 ) -> Explanation:
     """Explain the predictions of a forest, as tables in the folder `out`.
@@ -108,14 +110,14 @@ def explain_forest(
     options = ExplainOptions(
         parts=asked_parts(parts, data, forest),
         loss=loss,
-        groups=dict(groups or {}),
+        groups={} if groups is None else groups,
         new_rows=new_rows,
-        classes=None if classes is None else tuple(classes),
-        features=None if features is None else tuple(features),
+        classes=classes,
+        features=features,
         grid=grid,
         individual=individual,
         sample=sample,
-        rows=tuple(rows),
+        rows=rows,
         neighbors=neighbors,
         rules=rules,
         seed=seed,
@@ -132,17 +134,20 @@ def _explained(
     options: ExplainOptions,
     resources: Resources,
     overwrite: bool,
-    listener: Listener,
+    listener: Listener | None,
     scheduler: Any,
 ) -> Explanation:
     """Make the parts, one after the other, if there is enough memory for all."""
-    holding = TemporaryFolder(resources.scratch) if out is None else None
-    home = out if holding is None else holding.path / "explanation"
-    assert home is not None
+    if out is None:
+        holding = TemporaryFolder(resources.scratch)
+        home = holding.path / "explanation"
+    else:
+        holding, home = None, as_path(out)
     with (
-        crew_of(scheduler, resources, Path(home), listener, beside=True) as resources,
+        watching(listener) as listener,
+        crew_of(scheduler, resources, home, listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
-        naming_full_disk(Path(home)),
+        naming_full_disk(home),
     ):
         source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
         folder = ExplanationFolder(home, *_made_of(forest, source), overwrite=overwrite)

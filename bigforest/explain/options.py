@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from bigforest.common.checks import check_flag, check_word, several
 from bigforest.common.errors import ConfigError, shown
 from bigforest.schema.dataspec import DataSpec
 
@@ -21,18 +23,28 @@ class ExplainOptions:
     groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
     new_rows: bool = False
     seed: int = 0
-    classes: tuple[Any, ...] | None = None
-    features: tuple[Any, ...] | None = None
+    classes: Sequence[Any] | None = None
+    features: Sequence[Any] | None = None
     grid: int = 20
     individual: int = 0
     sample: int | None = None
-    rows: tuple[int, ...] = ()
+    rows: Sequence[int] = ()
     neighbors: int = 10
     rules: int = 20
 
     def __post_init__(self) -> None:
-        if self.loss is not None and self.loss not in get_args(Loss):
-            raise ConfigError(f"loss must be one of {', '.join(get_args(Loss))}, not {shown(self.loss)}")
+        for name in ("classes", "features"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, several(getattr(self, name)))
+        try:
+            object.__setattr__(self, "rows", tuple(operator.index(row) for row in several(self.rows)))
+        except TypeError as error:
+            raise ConfigError(f"rows must be numbers of rows, not {shown(self.rows)}") from error
+        if self.loss is not None:
+            check_word(self.loss, get_args(Loss), "loss")
+        check_flag(self.new_rows, "new_rows")
+        if not isinstance(self.groups, Mapping):
+            raise ConfigError(f"groups must be a mapping of names to features, not {shown(self.groups)}")
         for name, least in (("grid", 2), ("individual", 0), ("neighbors", 1), ("rules", 0), ("seed", 0)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:

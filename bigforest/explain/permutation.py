@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.checks import several
 from bigforest.common.events import stage
 from bigforest.explain.importance import ROW_BYTES, by_tree, error_over_trees
 from bigforest.explain.job import ExplainJob, JudgedRows
@@ -208,11 +209,13 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
     """All features, each alone, and the requested groups. Raises ConfigError."""
     spec = job.forest.spec
     single = [PermutedGroup(feature.name, place, (place,)) for place, feature in enumerate(spec.features)]
-    several = [
-        PermutedGroup(name, len(single) + number, tuple(job.options.places(list(columns), spec, f"the group {name!r}")))
+    together = [
+        PermutedGroup(
+            name, len(single) + number, tuple(job.options.places(several(columns), spec, f"the group {name!r}"))
+        )
         for number, (name, columns) in enumerate(job.options.groups.items())
     ]
-    return single + several
+    return single + together
 
 
 def _losses(job: ExplainJob, plan: PartPlan, groups: list[PermutedGroup], loss: str) -> TreeLosses:

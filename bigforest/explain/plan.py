@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bigforest.common.checks import several
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import silent
 from bigforest.common.memory_estimate import add_estimates
@@ -152,8 +153,8 @@ def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) ->
     """The parts, in their order, each once. Raises ConfigError."""
     if parts is None:
         return _WITHOUT_ROWS if data is None or forest.config.boosts else _WITH_ROWS
-    given = [parts] if isinstance(parts, str) else list(parts)
-    wrong = [part for part in given if part not in tuple(MAKERS)]
+    given = several(parts)
+    wrong = [part for part in given if not isinstance(part, str) or part not in MAKERS]
     if wrong or not given:
         raise ConfigError(f"parts must be some of {', '.join(MAKERS)}{f', not {shown(wrong[0])}' if wrong else ''}")
     if forest.config.boosts:

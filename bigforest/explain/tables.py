@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bigforest.common.checks import check_flag
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import METADATA_KEY
@@ -54,8 +55,7 @@ class ExplanationFolder:
         self._forest = forest
         self._rows = rows
         self._overwrite = overwrite
-        if not isinstance(overwrite, bool):
-            raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
+        check_flag(overwrite, "overwrite")
         if self.path.exists() and not self.path.is_dir():
             raise OutputExistsError(f"{path} is a file; an explanation is a folder: choose another output")
         if not is_remote(self.path) and not is_folder(self.path.resolve().parent):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.checks import check_word
 from bigforest.common.errors import ConfigError
 from bigforest.common.version import __version__
 from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, rounded_down
@@ -30,8 +31,7 @@ _IR_VERSION = 8
 def to_onnx(forest: GrownForest, dtype: str) -> Any:
     """`Forest.to_onnx`."""
     onnx = library("onnx", "onnx")
-    if dtype not in _DTYPES:
-        raise ConfigError(f"dtype must be float32 or float64, not {dtype!r}")
+    check_word(dtype, _DTYPES, "dtype")
     refuse_categories(forest, _TO)
     tensor = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
     attributes = _ensemble(list(exported_trees(forest, _TO)), dtype)

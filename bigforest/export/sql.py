@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, shown
+from bigforest.execution.arguments import column_names
 from bigforest.export.trees import ExportedTree, exported_trees
 from bigforest.schema.columns import kind_of
 from bigforest.schema.labels import proba_names
@@ -22,10 +23,13 @@ _NUMBERS = ("number", "boolean")
 
 def to_sql(forest: GrownForest, table: str, keep: Sequence[str]) -> str:
     """`Forest.to_sql`."""
+    if not isinstance(table, str):
+        raise ConfigError(f"table must be the name of a table, not {shown(table)}")
     features = forest.spec.features
     _check(features)
     trees = list(exported_trees(forest, _TO))
     names = ["prediction"] if forest.is_regression else proba_names(forest.spec.target)
+    keep = column_names(keep, "keep")
     _check_kept(keep, names)
     kept = [quoted(name) for name in keep]
     inner = names if forest.is_regression else _free_names(keep, len(names))

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bigforest.common.checks import check_flag, check_word
 from bigforest.common.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.forest.calibration import Calibration
@@ -18,7 +19,7 @@ from bigforest.forest.format.files import Header
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.loader import Loader
 from bigforest.forest.load.reader import Reader
-from bigforest.forest.load.vote_rule import VoteRule
+from bigforest.forest.load.vote_rule import VOTES, VoteRule
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,6 +79,7 @@ class GrownForest(Contents):
         given = (vote, ties, trees, coverage, reject_above, coverage_by, unseen, quantiles, jackknife)
         if all(map(operator.is_, given, _USUAL)):
             return self._usual_rule
+        check_flag(jackknife, "jackknife")
         shares, some = _shares(quantiles), self._numbers(trees)
         if shares and some:
             raise ConfigError("quantiles are computed from all trees together; drop trees or quantiles")
@@ -90,6 +92,7 @@ class GrownForest(Contents):
         if self.is_regression and (vote is not None or ties is not None):
             raise ConfigError("the trees of a regression forest are averaged; drop vote and ties")
         vote = self.config.vote if vote is None else vote
+        check_word(vote, VOTES, "vote")
         conformal, least_share = None, 0.0
         if coverage is not None or reject_above is not None:
             check_certainty(self, vote, some, reject_above)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, silent
-from bigforest.execution.resources import Resources
+from bigforest.common.checks import check_flag, check_word
+from bigforest.common.events import Listener
+from bigforest.common.progress import watching
+from bigforest.execution.arguments import resources_of
 from bigforest.forest.format.table_file import check_table_file
 from bigforest.images.convert import KIND, ImageConfig, ImageFeatures, convert, open_images
 from bigforest.storage.atomic import TemporaryFolder
@@ -31,7 +32,7 @@ def images_to_features(
     on_corrupt: str = "skip",
     scratch: str | Path | None = None,
     overwrite: bool = False,
-    listener: Listener = silent,
+    listener: Listener | None = None,
 ) -> ImageFeatures:
     """Convert images to a table of features, the Parquet file `out`, in bounded memory.
 
@@ -85,10 +86,10 @@ def images_to_features(
     config = ImageConfig(
         features=features, size=size, crop=crop, ink=ink, invert=invert, threshold=threshold, stride=stride
     )
-    if on_corrupt not in ("skip", "refuse"):
-        raise ConfigError(f"on_corrupt must be skip or refuse, not {on_corrupt!r}")
+    check_word(on_corrupt, ("skip", "refuse"), "on_corrupt")
+    check_flag(names, "names")
     check_table_file(out, KIND, overwrite=overwrite)
-    resources = Resources(scratch=None if scratch is None else Path(scratch))
-    with TemporaryFolder(resources.scratch) as work:
+    resources = resources_of(None, scratch, None)
+    with watching(listener) as listener, TemporaryFolder(resources.scratch) as work:
         images = open_images(source, labels=labels, column=column, target=target, scratch=work)
         return convert(images, out, config, names=names, on_corrupt=on_corrupt, overwrite=overwrite, listener=listener)

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.checks import check_flag, check_word
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, Notice, stage
 from bigforest.forest.format.table_file import write_table_file
@@ -64,8 +65,9 @@ class ImageConfig:
 
     def __post_init__(self) -> None:
         for name, words in (("features", ("pixels", "neighbours")), ("stride", ("paper", "full"))):
-            if getattr(self, name) not in words:
-                raise ConfigError(f"{name} must be {' or '.join(words)}, not {getattr(self, name)!r}")
+            check_word(getattr(self, name), words, name)
+        check_flag(self.crop, "crop")
+        check_flag(self.invert, "invert")
         if self.features == "pixels" and self.stride != "paper":
             raise ConfigError(
                 f"stride applies to neighbours, not to pixels; drop stride {self.stride!r}, or ask for them"

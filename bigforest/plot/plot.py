@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bigforest.common.checks import check_word, several
 from bigforest.common.errors import ConfigError, OutputExistsError, shown
-from bigforest.common.events import Listener, silent
+from bigforest.common.events import Listener
 from bigforest.plot.draw import altair
 from bigforest.plot.files import FORMATS, converter, write_chart
 from bigforest.plot.pictures import Pictures
@@ -77,7 +78,7 @@ def plot_forest(
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: str | int | None = None,
-    listener: Listener = silent,
+    listener: Listener | None = None,
 ) -> list[Path]:
     """Write plots of a forest to the folder `out`, each a file NAME.svg, .png or .html.
 
@@ -127,8 +128,7 @@ def plot_forest(
     OutputExistsError
         If a file exists.
     """
-    if format not in FORMATS:
-        raise ConfigError(f"format must be one of {', '.join(FORMATS)}, not {shown(format)}")
+    check_word(format, FORMATS, "format")
     altair()
     converter()
     forest = opened_forest(forest)
@@ -146,8 +146,8 @@ def plot_forest(
 
 def _named(what: Iterable[str] | str) -> list[str]:
     """The names, each once. Raises ConfigError for one that is none."""
-    given = [what] if isinstance(what, str) else list(what)
-    wrong = [name for name in given if name not in _MAKERS]
+    given = several(what)
+    wrong = [name for name in given if not isinstance(name, str) or name not in _MAKERS]
     if wrong or not given:
         raise ConfigError(f"what must be some of {', '.join(PICTURES)}" + (f", not {shown(wrong[0])}" if wrong else ""))
     return list(dict.fromkeys(given))

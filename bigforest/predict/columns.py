@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.checks import check_flag
 from bigforest.common.errors import ConfigError, DataError, listed
 from bigforest.common.memory_estimate import Shape
 from bigforest.forest.calibration import category_codes
@@ -50,6 +51,7 @@ def _width(dtype: Any) -> int:
 
 def check_proba(spec: DataSpec, proba: bool) -> None:
     """Raise ConfigError where there are no classes to give probabilities of."""
+    check_flag(proba, "proba")
     if proba and spec.target.is_regression:
         raise ConfigError(f"{spec.target.name!r} is a regression target, which has no class probabilities; use predict")
 

@@ -144,7 +144,7 @@ def read_comparison(path: str | Path) -> Comparison:
     FormatError
         For a damaged comparison.
     """
-    if not Path(path).is_dir():
+    if not as_path(path).is_dir():
         raise FormatError(f"{path} is not a comparison: there is no such folder")
     return Comparison(path)
 

@@ -188,8 +188,8 @@ def _settings(race: Race, store: Store) -> RaceState:
             )
     if job.options.get("stop_oob") is not None:
         raise ConfigError("stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees")
-    metric = race.metric or METRICS[task][0]
-    if metric not in METRICS[task]:
+    metric = METRICS[task][0] if race.metric is None else race.metric
+    if not isinstance(metric, str) or metric not in METRICS[task]:
         raise ConfigError(f"metric must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
     if metric == "auc" and len(store.spec.target.classes) != 2:
         raise ConfigError(f"auc is for two classes, and there are {len(store.spec.target.classes)}; take log_loss")

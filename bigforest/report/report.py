@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.common.errors import ConfigError, shown
-from bigforest.common.events import Listener, silent
+from bigforest.common.events import Listener
 from bigforest.explain.explain import explain_forest
 from bigforest.plot.draw import altair
 from bigforest.plot.files import converter
@@ -37,7 +37,7 @@ def report_forest(
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: str | int | None = None,
-    listener: Listener = silent,
+    listener: Listener | None = None,
 ) -> Path:
     """Write a report about a forest: one self-contained HTML file for screens, phones and print.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array
 from bigforest.common.errors import DataError
-from bigforest.common.events import Listener, silent
+from bigforest.common.events import Listener
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.schema import CALIBRATED
 from bigforest.forest.load.leaf_shrinking import weight_unit
@@ -33,7 +33,7 @@ def calibrate_forest(
     threads: int | None = None,
     scratch: str | Path | None = None,
     overwrite: bool = False,
-    listener: Listener = silent,
+    listener: Listener | None = None,
 ) -> Forest:
     """Re-estimate the class probabilities of the leaves from the rows of `data`, and write the forest `out`.
 

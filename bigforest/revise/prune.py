@@ -15,8 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, as_numpy
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, silent
+from bigforest.common.checks import check_word
+from bigforest.common.events import Listener
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.schema import KINDS, NODE_KINDS, NODES, PRUNED
 from bigforest.predict.forest import Forest
@@ -34,7 +34,7 @@ def prune_forest(
     threads: int | None = None,
     scratch: str | Path | None = None,
     overwrite: bool = False,
-    listener: Listener = silent,
+    listener: Listener | None = None,
 ) -> Forest:
     """Prune every tree of a forest on a tuning set, and write the forest `out`. The whole forest is held in memory.
 
@@ -62,8 +62,7 @@ def prune_forest(
     ------
     ConfigError, DataError, FormatError, OutputExistsError
     """
-    if on_ties not in ON_TIES:
-        raise ConfigError(f"on_ties must be {' or '.join(ON_TIES)}, not {on_ties!r}")
+    check_word(on_ties, ON_TIES, "on_ties")
 
     table = partial(_pruned, prune_ties=on_ties == "prune")
     revision = Revision(PRUNED, "the tuning set", "pruning", table)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, stage
+from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.executor import run_on_threads
 from bigforest.execution.resources import Resources
@@ -80,7 +81,7 @@ def revise(
     threads: int | None,
     scratch: str | Path | None,
     overwrite: bool,
-    listener: Listener,
+    listener: Listener | None,
 ) -> Forest:
     """Write the forest, revised by the rows of `data`, to `out`.
 
@@ -99,6 +100,7 @@ def revise(
             f"{revision.use} needs classes, and this is a regression forest for {forest.spec.target.name!r}"
         )
     with (
+        watching(listener) as listener,
         staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_table
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import Listener, silent, stage
+from bigforest.common.events import Listener, stage
+from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.resources import Resources
 from bigforest.forest.contents import VALIDATION_FILE
@@ -47,7 +48,7 @@ def validate_forest(
     memory: int | str | None = None,
     scratch: str | Path | None = None,
     overwrite: bool = False,
-    listener: Listener = silent,
+    listener: Listener | None = None,
 ) -> pl.DataFrame:
     """Compute the error of a forest on a validation set by number of trees.
 
@@ -76,7 +77,7 @@ def validate_forest(
     """
     resources = resources_of(threads, scratch, memory)
     forest = opened_forest(forest)
-    with TemporaryFolder(resources.scratch) as work:
+    with watching(listener) as listener, TemporaryFolder(resources.scratch) as work:
         source = open_source(data, scratch=work)
         if out is None:
             return to_frame(measure(forest, source, vote, ties, resources, listener))

@@ -98,9 +98,10 @@ class TrainConfig(TrainOptions):
         """
         family = base_family(options.get("family", "axis"))
         own = {name: one.option.own[family] for name, one in OPTIONS.items() if family in one.option.own}
-        if family == "rotation" and options.get("rotation", "random") != "random":
+        words = {name: value for name, value in options.items() if isinstance(value, str)}
+        if family == "rotation" and words.get("rotation", "random") != "random":
             own["bootstrap"] = False
-        if options.get("sampling") in BOOSTED:
+        if words.get("sampling") in BOOSTED:
             own |= {"vote": "hard", "shrink": "off"}
         return cls(**{**own, **options})
 

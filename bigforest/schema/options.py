@@ -91,8 +91,8 @@ def subspace_of(given: int | str | None) -> int | str | None:
 
 def weights_of(given: Any) -> ClassWeight:
     """Weights of classes, from a mapping or pairs. Raises ConfigError."""
-    if given is None or given == "balanced":
-        return None if given is None else "balanced"
+    if given is None or (isinstance(given, str) and given == "balanced"):
+        return given
     try:
         pairs = sorted((label_text(label), weight) for label, weight in dict(given).items())
     except (TypeError, ValueError) as error:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from bigforest.common.checks import check_flag, check_word
 from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, silent, stage
+from bigforest.common.events import Listener, stage
+from bigforest.common.progress import watching
 from bigforest.forest.format.table_file import check_table_file, write_table_file
 from bigforest.simulation.families import Distribution, DrawnRows, Orthant, Parity, Shapes, SparseParity, Trunk
 from bigforest.simulation.multimodal import Multimodal
@@ -57,8 +59,9 @@ class SimulationConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(f"there is no simulation {self.kind!r}; it is one of {', '.join(KINDS)}")
+        check_word(self.kind, KINDS, "kind")
+        check_flag(self.rotate, "rotate")
+        check_flag(self.scale, "scale")
         least = 2 if self.kind == "shapes" else 1
         limits = {"rows": (1, 2**63), "dims": (least, MAX_DIMS), "outliers": (0, 2**63)}
         for name, (low, high) in {**limits, "sample": (0, 2**63 - 1), "seed": (0, 2**63 - 1)}.items():
@@ -112,7 +115,9 @@ def _configured(
     kind: str, rows: int, dims: int | None, affine: bool, noise: float | None, **others: Any
 ) -> SimulationConfig:
     """The SimulationConfig of the options of `simulate`. Raises ConfigError."""
-    if dims is None and kind in KINDS and kind != "shapes":
+    check_word(kind, KINDS, "kind")
+    check_flag(affine, "affine")
+    if dims is None and kind != "shapes":
         raise ConfigError(f"simulating {kind} needs its number of columns; set dims")
     dims = 2 if dims is None else dims
     if noise is None:
@@ -139,7 +144,7 @@ def simulate(
     seed: int = 0,
     out: str | Path | None = None,
     overwrite: bool = False,
-    listener: Listener = silent,
+    listener: Listener | None = None,
 ) -> pl.DataFrame | pl.LazyFrame:
     """Draw a table from a known distribution (see simulation/families.py).
 
@@ -188,21 +193,23 @@ def simulate(
     config = _configured(
         kind, rows, dims, affine, noise, rotate=rotate, scale=scale, outliers=outliers, sample=sample, seed=seed
     )
-    if out is None:
-        import pyarrow as pa
+    check_flag(truth, "truth")
+    with watching(listener) as listener:
+        if out is None:
+            import pyarrow as pa
 
-        frame = pl.from_arrow(pa.concat_tables(_groups(config, truth, listener)), rechunk=True)
-        assert isinstance(frame, pl.DataFrame)
-        return frame
-    check_table_file(out, FILE_KIND, overwrite=overwrite)
-    write_table_file(
-        out,
-        _groups(config, truth, listener),
-        kind=FILE_KIND,
-        about={"config": asdict(config)},
-        dictionary=["truth", "target"],
-        overwrite=overwrite,
-    )
+            frame = pl.from_arrow(pa.concat_tables(_groups(config, truth, listener)), rechunk=True)
+            assert isinstance(frame, pl.DataFrame)
+            return frame
+        check_table_file(out, FILE_KIND, overwrite=overwrite)
+        write_table_file(
+            out,
+            _groups(config, truth, listener),
+            kind=FILE_KIND,
+            about={"config": asdict(config)},
+            dictionary=["truth", "target"],
+            overwrite=overwrite,
+        )
     return pl.scan_parquet(out, glob=False)
 
 

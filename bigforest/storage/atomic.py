@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.checks import check_flag
 from bigforest.common.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, reason
 from bigforest.storage.owned_folders import Held, hold, remove_tree, sweep
 from bigforest.storage.paths import (
@@ -119,8 +120,7 @@ def check_output(
     A link is followed, so its target is replaced and it stays a link. What killed processes left next to the output
     is removed.
     """
-    if not isinstance(overwrite, bool):
-        raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
+    check_flag(overwrite, "overwrite")
     out = as_path(out)
     if out.suffix.lower() in _OTHER_KINDS and out.suffix.lower() not in may_end:
         instead = f" or end it in {' or '.join(sorted(may_end))}" if may_end else ""

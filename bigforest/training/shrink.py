@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import Listener, silent
+from bigforest.common.events import Listener
+from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.summary import write_run
@@ -31,7 +32,7 @@ def shrink_forest(
     scratch: str | Path | None = None,
     memory: str | int | None = None,
     overwrite: bool = False,
-    listener: Listener = silent,
+    listener: Listener | None = None,
 ) -> Forest:
     """Shrink the leaves of a forest by another lambda (Agarwal et al. 2022), and write it to `out`.
 
@@ -71,11 +72,12 @@ def shrink_forest(
     resources = resources_of(threads, scratch, memory)
     lambdas = _lambdas(forest)
     task = _task(forest, data)
-    clock = Clock(listener)
     with (
+        watching(listener) as listener,
         staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
+        clock = Clock(listener)
         resources = replace(resources, scratch=work)
         store = _store(forest, task, work, resources, clock)
         forest.shrink(0.0).write(directory)

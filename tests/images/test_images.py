@@ -202,8 +202,8 @@ def test_without_labels__there_is_no_target(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"features": "edges"}, ConfigError, "features must be pixels or neighbours"),
-        ({"stride": "half"}, ConfigError, "stride must be paper or full"),
+        ({"features": "edges"}, ConfigError, "features must be one of pixels, neighbours"),
+        ({"stride": "half"}, ConfigError, "stride must be one of paper, full"),
         ({"threshold": 0}, ConfigError, "threshold must be a grey value from 1 to 255"),
         ({"threshold": 256}, ConfigError, "threshold must be a grey value"),
         ({"ink": True}, ConfigError, "ink must be a grey value"),
@@ -213,7 +213,7 @@ def test_without_labels__there_is_no_target(tmp_path: Path) -> None:
         ({"size": "300x300"}, ConfigError, "more than the 65,536 features"),
         ({"size": "200x200", "features": "neighbours"}, ConfigError, "more than the 65,536 features"),
         ({"size": "5x9", "features": "neighbours"}, ConfigError, "at least 6 x 6 pixels"),
-        ({"on_corrupt": "mend"}, ConfigError, "on_corrupt must be skip or refuse"),
+        ({"on_corrupt": "mend"}, ConfigError, "on_corrupt must be one of skip, refuse"),
         ({"column": "image"}, ConfigError, "column does not apply to an IDX file"),
     ],
     ids=str,

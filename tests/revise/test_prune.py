@@ -96,7 +96,7 @@ def test_prune_forest__refuses(tmp_path: Path) -> None:
     oblique = bf.train(labelled(60, 0), "y", family="sparse-oblique", trees=2)
     with pytest.raises(DataError, match="missing values in the features 'x0'"):
         bf.prune_forest(oblique, labelled(9, 1).with_columns(x0=pl.lit(float("nan"))), tmp_path / "p")
-    with pytest.raises(ConfigError, match="on_ties must be keep or prune"):
+    with pytest.raises(ConfigError, match="on_ties must be one of keep, prune"):
         bf.prune_forest(forest, labelled(9, 1), tmp_path / "p", on_ties="maybe")
     assert not (tmp_path / "p").exists()
 

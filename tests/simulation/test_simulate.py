@@ -365,8 +365,8 @@ def test_target__has_the_narrowest_type() -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        ("trunks", {"dims": 2}, "no simulation 'trunks'; it is one of trunk, parity"),
-        ("trunk", {}, "give the number of dims of trunk"),
+        ("trunks", {"dims": 2}, "kind must be one of trunk, parity, .*not 'trunks'"),
+        ("trunk", {}, "simulating trunk needs its number of columns"),
         ("trunk", {"dims": 0}, "dims of trunk must be a whole number from 1"),
         ("trunk", {"dims": 2.0}, "dims of trunk must be a whole number"),
         ("trunk", {"dims": 2, "rows": 0}, "rows of trunk must be a whole number from 1"),

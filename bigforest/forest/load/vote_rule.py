@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.checks import check_word
 from bigforest.common.errors import ConfigError
 from bigforest.metrics.categories import ByCategory
 from bigforest.metrics.conformal import ClassSets, Intervals
@@ -22,7 +23,7 @@ Ties = Literal["lowest", "reject", "random"]
 Unseen = Literal["larger", "missing", "error"]
 
 REJECTED = -1
-_VOTES, _TIES, _UNSEEN = (get_args(kind) for kind in (Vote, Ties, Unseen))
+VOTES, _TIES, _UNSEEN = (get_args(kind) for kind in (Vote, Ties, Unseen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +57,9 @@ class VoteRule:
     def __post_init__(self) -> None:
         if not all(0.0 <= share <= 1.0 for share in self.quantiles) or len(set(self.quantiles)) < len(self.quantiles):
             raise ConfigError(f"quantiles must be different numbers from 0 to 1, not {list(self.quantiles)}")
-        if self.vote not in _VOTES:
-            raise ConfigError(f"vote must be one of {', '.join(_VOTES)}, not {self.vote!r}")
-        if self.ties not in _TIES:
-            raise ConfigError(f"ties must be one of {', '.join(_TIES)}, not {self.ties!r}")
-        if self.unseen not in _UNSEEN:
-            raise ConfigError(f"unseen must be one of {', '.join(_UNSEEN)}, not {self.unseen!r}")
+        check_word(self.vote, VOTES, "vote")
+        check_word(self.ties, _TIES, "ties")
+        check_word(self.unseen, _UNSEEN, "unseen")
         if self.vote == "stochastic" and self.ties != "lowest":
             raise ConfigError("a stochastic vote has no ties to decide; drop ties or choose another vote")
 
