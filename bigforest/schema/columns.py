@@ -29,6 +29,10 @@ _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _NESTED = (pl.Struct, pl.Array)
 
+# Up to so many levels are looked up faster by a cast than by a join: a third of the time for few, 1.1 for 4,000 and few
+# rows.
+_ENUM_LEVELS = 1 << 12
+
 # float64 has all whole numbers up to here, and all powers of ten.
 _EXACT_WHOLE = 2**53
 _EXACT_DIVISOR = 10**22
@@ -206,12 +210,18 @@ def level_codes(series: pl.Series, levels: pl.Series, first: int) -> NDArray[np.
 
     A level that was not there in training has the code first + len(levels); a missing one is NaN.
     """
-    table = pl.DataFrame([levels.alias("level"), pl.int_range(first, first + len(levels), eager=True).alias("code")])
-    text = level_text(series)
-    codes = text.alias("level").to_frame().join(table, on="level", how="left", maintain_order="left")["code"]
-    found = codes.fill_null(first + len(levels)).cast(pl.Float64).to_numpy()
+    text = series if is_text_type(series.dtype) else level_text(series)
+    if len(levels) <= _ENUM_LEVELS:
+        known = text.cast(pl.Enum(levels), strict=False).to_physical()  # what is not a level becomes null
+    else:
+        table = pl.DataFrame([levels.alias("level"), pl.int_range(len(levels), eager=True).alias("code")])
+        cells = text.cast(pl.String).alias("level").to_frame()
+        known = cells.join(table, on="level", how="left", maintain_order="left")["code"]
+    found = known.to_numpy().astype(np.float64) + first
+    unknown = np.isnan(found)
     if text.null_count():
-        found = np.where(text.is_null().to_numpy(), np.nan, found)
+        unknown &= text.is_not_null().to_numpy()
+    found[unknown] = first + len(levels)
     return found
 
 

@@ -24,7 +24,7 @@ from bigforest.forest.format.checks import join_nodes
 from bigforest.forest.format.nodes import join_trees, part_path
 from bigforest.forest.format.parts import check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.format.schema import NODES
-from bigforest.forest.load import groups, predictor, row_passes
+from bigforest.forest.load import groups, predictor, router, row_passes
 from bigforest.forest.load.flatten import pack
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
 from bigforest.kernels.predict.flatten import fill_sets, measure_sets
@@ -127,7 +127,7 @@ def test_level_sets__hold_what_is_listed(listed: list[set[int]]) -> None:
 @settings(deadline=None, max_examples=examples(40))
 @given(st.data())
 def test_predict__any_rows(data: st.DataObject) -> None:
-    """Missing values, unseen and many levels; wide, narrow and one-byte tiles; soft and hard votes, and numbers."""
+    """Missing values, unseen and many levels; wide and narrow tiles, node by node and level by level; and numbers."""
     regression = data.draw(st.booleans())
     seed = data.draw(st.integers(0, 999))
     trees = mixed_trees(data.draw(st.integers(1, 4)), seed, regression)
@@ -138,7 +138,8 @@ def test_predict__any_rows(data: st.DataObject) -> None:
         frame = frame.with_columns(pl.col("x0", "x3").fill_null(0.5))
     unseen = data.draw(st.sampled_from(["larger", "missing"]))
     votes = expected(trees, frame.cast({"x0": pl.Float64, "x3": pl.Float64}), unseen=unseen)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(router, "_NODES_PER_ROW", data.draw(st.sampled_from([0, 1 << 40])))
         forest = write_mixed(Path(folder), trees, mixed_spec(regression))
         found = forest.predict(frame, unseen=unseen)["prediction"].to_list()
         if regression:

@@ -296,13 +296,16 @@ def test_predict__no_rows(forest: Forest) -> None:
     assert forest.predict(table()[:0].lazy()).collect().height == 0
 
 
+@pytest.mark.parametrize("nodes", [0, 1 << 40], ids=["by level", "by node"])
 @pytest.mark.parametrize("rows", [1, TILE // 2, TILE // 2 + 1, TILE - 1, TILE, TILE + 1, 3 * TILE + 5])
 def test_predict__any_number_of_rows_threads_and_chunks(
-    rows: int, forest: Forest, monkeypatch: pytest.MonkeyPatch
+    rows: int, nodes: int, forest: Forest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = table(rows)
     codes, shares = expected(trees(), rows_of(frame), "stochastic")
     monkeypatch.setattr(predictor, "SMALL", 0)
+    monkeypatch.setattr(router, "_NODES_PER_ROW", nodes)
+    monkeypatch.setattr(router, "_TILE_BYTES", 1)  # so that there are several tiles
     for chunk in (1, 1 << 14, 8 << 20):
         monkeypatch.setattr(router, "CHUNK_BYTES", chunk)
         for threads in (1, 2, 3):

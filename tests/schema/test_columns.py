@@ -21,6 +21,7 @@ import bigforest
 from bigforest.common.errors import DataError
 from bigforest.common.limits import USUAL, Limits
 from bigforest.encode import nested
+from bigforest.schema import columns
 from bigforest.schema.columns import kind_of, leaves, level_codes, numbers, type_name
 from tests.encode.test_encode import content, encoded
 from tests.naive import encode as naive
@@ -278,7 +279,11 @@ NAN = float("nan")
     ],
 )
 @pytest.mark.parametrize("first", [0, 1])
-def test_level_codes__by_value(cells: pl.Series, levels: list[str], codes: list[float], first: int) -> None:
+@pytest.mark.parametrize("most", [0, 3], ids=["join", "cast"])
+def test_level_codes__by_value(
+    cells: pl.Series, levels: list[str], codes: list[float], first: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "_ENUM_LEVELS", most)
     found = level_codes(cells, pl.Series(levels, dtype=pl.String), first)
     assert found.dtype == np.float64
     assert np.array_equal(found, np.array(codes, np.float64) + first, equal_nan=True)

@@ -258,10 +258,11 @@ class Predictor(NamedTuple):
     def _pieces(self, rows: int) -> int:
         """Into how many chunks the `rows` of a thread are cut. Every chunk has to fetch the nodes of all trees.
 
-        Measured: chunks that have a sixteenth of the rows of a tree's nodes take twice the time of whole ones.
+        Measured: chunks that have half as many rows as a tree has nodes take 1.5 times the time of whole ones, with as
+        many 1.2 times, and with twice as many 1.1 times.
         """
         nodes_per_tree = self.packed.nodes // self.packed.roots.size
-        return max(1, min(PIECES, 2 * rows // nodes_per_tree))
+        return max(1, min(PIECES, rows // (2 * nodes_per_tree)))
 
     def _vote_chunks(
         self,

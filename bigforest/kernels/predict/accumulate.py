@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import add_product
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.predict.flat_tree import TILE
-from bigforest.kernels.predict.route import lanes_of, route, route_several
+from bigforest.kernels.predict.route import route
+from bigforest.kernels.predict.route_levels import route_levels
 
 _ONE = np.uint64(1)
 
@@ -181,8 +181,8 @@ def _place(state, layout, tree, row, node):
 def add_ballots(way, directions, roots, votes, scratch):
     """See `vote`. directions None, where no node is oblique, is a separate compilation."""
     if directions is None:
-        if way.rows <= TILE // 2:
-            route_several(way, lanes_of(way.rows), roots, _always, _cast, votes, scratch)
+        if way.by_level:
+            route_levels(way, roots, _cast, votes, scratch)
         else:
             route(way, roots, _always, _cast, votes, scratch)
     else:

@@ -22,8 +22,9 @@ There are two layouts, which give the same answers: wide (float64 and uint64 wor
 then x <= threshold holds for the same float32 x. Half the bytes are worth a quarter to a third of the time.
 
 Values come in tiles, of float64, or of float32 or of one byte where these hold all of them. Where no node is oblique
-they are [tiles, used features, TILE] in C order: one row of the table is one column of a tile. A projection takes
-several values of a row, so there they are [tiles, rows, used features + 1], and what comes last of a row is a zero.
+they are [tiles, used features, rows of a tile] in C order: one row of the table is one column of a tile. A projection
+takes several values of a row, so there they are [tiles, rows, used features + 1], and what comes last of a row is a
+zero.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined
 
+# Rows of a tile that goes level by level (route_levels.py).
 TILE = 512
 TILE_SHIFT = np.uint64(9)
 # Terms of a block of a direction, and the bit set in the last of them if the next block continues the direction.
@@ -105,9 +107,11 @@ class RouteInputs(NamedTuple):
     """Rows in tiles, and the nodes they are routed through.
 
     tiles       of float64, float32 or uint8, C order, whose rows follow each other; there may be more than are used.
-                [tiles, used features, TILE] where directions are None, else [tiles, rows, used features + 1]
+                [tiles, used features, rows of a tile] where directions are None, else
+                [tiles, rows of a tile, used features + 1]
     rows        their number
     together    tiles that go through a tree before the next tree
+    by_level    whether they are few beside the nodes, so that going level by level is faster; tiles have TILE rows then
     directions  None where no node is oblique; sets: None where none is on a category
     missing     None where no value is NaN, else True
 
@@ -117,6 +121,7 @@ class RouteInputs(NamedTuple):
     tiles: NDArray[Any]
     rows: int
     together: int
+    by_level: bool
     layout: NodeLayout
     directions: Directions | None
     sets: LevelSets | None
