@@ -151,6 +151,8 @@ def shrinkage_lines(shrinkage: Facts) -> list[tuple[str, str]]:
     if not tried:
         return [("shrinkage", f"lambda {amount:g}")] if amount else []
     losses = {row["lambda"]: row["loss"] for row in tried}
+    if not amount:
+        return [("shrinkage", f"none, as no lambda lowers the loss of {number_cell(losses[0.0])} clearly")]
     crossed = f"{number_cell(losses[amount])} out of bag, {number_cell(shrinkage['cross_fitted'])} cross-fitted"
     return [("shrinkage", f"lambda {amount:g}: loss {crossed}, {number_cell(losses[0.0])} without")]
 

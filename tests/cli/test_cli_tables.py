@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bigforest
 from cli.images import images
-from cli.show import print_table
+from cli.show import print_table, shrinkage_lines
 from cli.simulate import simulate
 from tests.commands import Run, contents, folder, run
 
@@ -208,3 +208,11 @@ def test_compare__reasons_stand_below_the_table(run: Run, folder: Path) -> None:
     assert [line.split()[-1] for line in table[1:]].count("winner") == 1
     assert next(line for line in table if "sparse" in line).endswith("retired")
     assert any(line.startswith("sparse-oblique  cannot be grown here") for line in shown)
+
+
+def test_shrinkage__says_what_it_gives_or_that_there_is_none() -> None:
+    tried = [{"lambda": 0.0, "loss": 0.25}, {"lambda": 3.0, "loss": 0.125}]
+    [(_, text)] = shrinkage_lines({"lambda": 3.0, "tried": tried, "cross_fitted": 0.1875})
+    assert text == "lambda 3: loss 0.125 out of bag, 0.1875 cross-fitted, 0.25 without"
+    [(_, text)] = shrinkage_lines({"lambda": 0.0, "tried": tried, "cross_fitted": 0.25})
+    assert text == "none, as no lambda lowers the loss of 0.25 clearly"
