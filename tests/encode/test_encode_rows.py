@@ -239,11 +239,11 @@ def test_class_weight__of_a_file_and_of_a_kept_store(tmp_path: Path) -> None:
     store = bigforest.encode_store(frame, tmp_path / "s", class_weight=str(tmp_path / "w.json"))
     assert store.weight is not None
     assert store.weight.tolist() == [1, 3, 1, 1]
-    with pytest.raises(BigForestError, match=r"with class_weight .*early.* 3\.0.*, not 'balanced'"):
+    with pytest.raises(BigForestError, match=r"with class_weight .*early.* 3\.0.*, not with 'balanced'"):
         bigforest.train(store, class_weight="balanced")
-    with pytest.raises(BigForestError, match="with weight None, not 'x'"):
+    with pytest.raises(BigForestError, match="without weight, not with 'x'"):
         bigforest.train(store, weight="x")
-    with pytest.raises(BigForestError, match="with task 'classification', not 'regression'"):
+    with pytest.raises(BigForestError, match="with task 'classification', not with 'regression'"):
         bigforest.train(store, task="regression")
     (tmp_path / "broken.json").write_text("{")
     with pytest.raises(BigForestError, match=r"broken\.json cannot be read"):

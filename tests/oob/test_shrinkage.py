@@ -276,13 +276,13 @@ def test_shrink_forest__says_what_it_cannot_choose_by(tmp_path: Path) -> None:
         bf.shrink_forest(memory, tmp_path / "x")
     assert bf.shrink_forest(memory, tmp_path / "x", data=frame).shrinkage.tried == LAMBDAS
     whole = bf.train(frame, "y", trees=4, bootstrap=False)
-    with pytest.raises(ConfigError, match="grown without bootstrap, so no row is out of bag to choose by; give the am"):
+    with pytest.raises(ConfigError, match="grown without bootstrap, so no row is out of bag to choose by; set am"):
         bf.shrink_forest(whole, tmp_path / "y", data=frame)
     hard = bf.train(frame, "y", trees=4, vote="hard")
     with pytest.raises(ConfigError, match="lambda cannot be chosen where votes are hard; set amount"):
         bf.shrink_forest(hard, tmp_path / "y", data=frame)
     pruned = bf.prune_forest(memory, frame, tmp_path / "pruned")
-    with pytest.raises(ConfigError, match="the forest was pruned, so its out-of-bag rows are not known; give"):
+    with pytest.raises(ConfigError, match="the forest was pruned, so its out-of-bag rows are not known; set amount"):
         bf.shrink_forest(pruned, tmp_path / "y", data=frame)
     assert not (tmp_path / "y").exists()
 

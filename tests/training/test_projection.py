@@ -111,7 +111,7 @@ def test_plan__refuses_workers(table: Path, workers: int) -> None:
 
 
 def test_plan__a_link_without_workers(table: Path) -> None:
-    with pytest.raises(ConfigError, match="give the number of its workers"):
+    with pytest.raises(ConfigError, match="set workers, the number of them, too"):
         bigforest.plan_training(table, "late", link="1Gbit")
 
 

@@ -256,11 +256,11 @@ def test_train__interrupt_leaves_an_unfinished_run(tmp_path: Path, scratch: Path
 
 def test_train__store_has_decided_target_and_columns(tmp_path: Path) -> None:
     store = kept_store(tmp_path)
-    with pytest.raises(bigforest.ConfigError, match="with target 'kind', not 'size'"):
+    with pytest.raises(bigforest.ConfigError, match="with target 'kind', not with 'size'"):
         bigforest.train(store, "size")
     with pytest.raises(bigforest.ConfigError, match="excluded when a table is encoded"):
         bigforest.train(store, exclude=["noise"])
-    with pytest.raises(bigforest.ConfigError, match="made with max_bins 'exact', not 8"):
+    with pytest.raises(bigforest.ConfigError, match="made with max_bins 'exact', not with 8"):
         bigforest.train(store, max_bins=8)
 
 
