@@ -240,6 +240,19 @@ def test_shipped__kernels_of_other_sources_or_settings_are_not_read(shipped: Pat
 
 
 @needs_compiler
+def test_noted__kernels_of_an_earlier_build_are_shipped_with_their_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache, "_notes", lambda kind: iter([tmp_path / "first", tmp_path / f"{kind}.done"]))
+    monkeypatch.setattr(cache, "used", set())
+    assert not cache.is_noted("kind")
+    assert not cache.used
+    (tmp_path / "kind.done").touch()
+    assert cache.is_noted("kind")
+    assert cache.used == {tmp_path / "kind.done"}
+
+
+@needs_compiler
 def test_shipped__files_name_no_place_of_the_machine_that_compiled(kept: Path) -> None:
     for path in kept.rglob("*.nbc"):
         assert str(kept.parent).encode() not in path.read_bytes()

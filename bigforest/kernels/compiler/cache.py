@@ -261,7 +261,12 @@ def _machines(own: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
 
 def is_noted(kind: str) -> bool:
     """Whether the kernels of this kind, a name that the caller chooses, have been compiled for this machine."""
-    return bool(config.DISABLE_JIT) or any(note.exists() for note in _notes(kind))
+    if config.DISABLE_JIT:
+        return True
+    found = next(filter(Path.exists, _notes(kind)), None)
+    if found is not None:
+        used.add(found)
+    return found is not None
 
 
 def note(kind: str) -> None:
