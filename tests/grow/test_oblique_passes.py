@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -121,6 +122,23 @@ def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> N
                 assert cells.f32[0, : here.height].tolist() == here["few"].to_list()
                 assert cells.u8[0, : here.height].tolist() == here["byte"].to_list()
                 assert cells.f64[0, : here.height].tolist() == here["wide"].to_list()
+
+
+def test_decoded__may_be_verified_by_two_threads_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_of(wide_table(500, 2), tmp_path)
+    [ranges] = block_ranges(store, 1)
+    decoded = decode_table(store, [ranges], tmp_path, Threads(1), 1000)
+    ((_, checksums),) = decoded.runs.values()
+    crc32 = zlib.crc32
+
+    def of_the_slower(data: Any) -> int:
+        found = crc32(data)
+        checksums[:] = -1  # meanwhile the other thread has noted that all is verified
+        return found
+
+    monkeypatch.setattr(zlib, "crc32", of_the_slower)
+    with ValueReader(store, decoded, *ranges) as reader:
+        reader.read(0, range(2))
 
 
 @pytest.mark.parametrize("normalize", ["zscore", "minmax", "none"])

@@ -147,8 +147,9 @@ class ValueReader(MatrixReader):
 
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
         known, number = self._crc[feature], block - self._first
-        if known[number] != _VERIFIED:
-            if zlib.crc32(column.data) != known[number]:
+        expected = known[number]  # read once: another thread may note that the column is verified
+        if expected != _VERIFIED:
+            if zlib.crc32(column.data) != expected:
                 raise damaged(self._path)
             known[number] = _VERIFIED
 
