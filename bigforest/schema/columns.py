@@ -29,8 +29,8 @@ _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _NESTED = (pl.Struct, pl.Array)
 
-# Up to so many levels are looked up faster by a cast than by a join: a third of the time for few, 1.1 for 4,000 and few
-# rows.
+# Up to this many levels, a cast is faster than a join: a third of its time for few levels, 1.1 times for 4,000 levels
+# and few rows.
 _ENUM_LEVELS = 1 << 12
 
 # float64 has all whole numbers up to here, and all powers of ten.
