@@ -56,13 +56,24 @@ class Contributed(NamedTuple):
 
 
 def plan_contributions(job: ExplainJob, name: str) -> PartPlan:
-    """The plan of `contributions`, or of `shap`, which are exact."""
+    """The plan of `contributions`, or of `shap`, which are exact. Raises ConfigError for exact ones of projections."""
     stock, rows = job.voting, job.described.rows
     how = Contributed(name == SHAP, chosen_classes(job))
+    if how.exact:
+        check_exact(stock)
     width, step = _file_shape(job, how)
     plan = plan_sweep(name, stock, job.resources, 32 * step * (width + 8))
     own = row_nanoseconds(stock, how, len(job.described.used)) + _CELL_NS * (width + 8)
     return plan._replace(nanoseconds=stock.load_nanoseconds() + rows * own)
+
+
+def check_exact(stock: TreeStock) -> None:
+    """Raise ConfigError where exact contributions are not defined: for splits on projections."""
+    if stock.trees.projects:
+        raise ConfigError(
+            "Shapley values need splits on one feature each, and this forest splits on projections; use "
+            "contributions along the path"
+        )
 
 
 def _file_shape(job: ExplainJob, how: Contributed) -> tuple[int, int]:
@@ -78,19 +89,17 @@ def write_contributions(job: ExplainJob, plan: PartPlan, name: str) -> None:
 
     base        the prediction without features: the mean over the trees of the value of the root.
     prediction  the prediction: the sum of base and all contributions.
-
-    Raises ConfigError for exact ones of oblique forests.
     """
     stock, table = job.voting, job.table
     how = Contributed(name == SHAP, chosen_classes(job))
-    if how.exact:
-        seconds = math.ceil(job.seconds(plan))
-        job.listener(Notice(f"exact contributions of {table.rows} rows take about {seconds} s"))
     settings, (_, step) = repr(how), _file_shape(job, how)
     ranges = [own for own in row_ranges(table.rows, step) if not job.folder.has(part_name(name, own[0]), settings)]
+    left = sum(end - begin for begin, end in ranges)
+    if how.exact and left:
+        seconds = math.ceil(job.seconds(plan) * left / table.rows)
+        job.listener(Notice(f"exact contributions of {left} rows take about {seconds} s"))
     with stage(name, table.rows, "rows", job.listener) as progress:
-        done = table.rows - sum(end - begin for begin, end in ranges)
-        progress.advance(done)
+        progress.advance(table.rows - left)
         shared = (stock, table, how, plan.groups, job.folder, name, settings)
         try:
             job.run(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared, plan.at_once)
@@ -106,7 +115,7 @@ def part_name(name: str, begin: int) -> str:
 def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
     """Codes of the classes to explain: those requested; else the second of two, or all. Raises ConfigError."""
     classes = job.forest.classes
-    if not classes:
+    if not classes:  # plan.py refuses options for them
         return (0,)
     wanted = job.options.classes
     if wanted is None:
@@ -214,14 +223,9 @@ def _scratch(levels: int, points: int, totals: int, classes: int) -> ShapleyScra
 
 
 def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
-    """The edges of a tree, and as many points as its longest path needs. Raises ConfigError for oblique trees."""
+    """The edges of a tree without projections, and as many points as its longest path needs."""
     from bigforest.kernels.explain.contributions import Points, TreeEdges, find_edges
 
-    if tree.walked.directions is not None:
-        raise ConfigError(
-            "Shapley values need splits on one feature each, and this forest splits on projections; use "
-            "contributions along the path"
-        )
     size = tree.end - tree.begin
     numbers = [np.empty(size, np.uint32) for _ in range(4)]
     edges = TreeEdges(numbers[0], numbers[1], numbers[2], np.empty(size), numbers[3])

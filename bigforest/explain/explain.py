@@ -75,7 +75,8 @@ def explain_forest(
     new_rows : bool, default=False
         The rows are not training rows: all of them are out of bag.
     classes : sequence or None, default=None
-        Classes to explain in contributions and dependence. None for all, or for the second of two.
+        Classes to explain in contributions and dependence. None for all, or for the second of two. Refused for a
+        regression forest.
     features : sequence or None, default=None
         Features for dependence and effects: names, and pairs of names. None for the 10 with the largest decrease of
         impurity.

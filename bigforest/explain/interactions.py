@@ -16,6 +16,7 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Notice, stage
 from bigforest.explain.contributions import (
     Contributed,
+    check_exact,
     chosen_classes,
     edges_and_points,
     forget_trees,
@@ -42,8 +43,9 @@ _PAIR_NS = 1.0
 
 
 def plan_interactions(job: ExplainJob) -> PartPlan:
-    """The plan of `interactions`."""
+    """The plan of `interactions`. Raises ConfigError for projections."""
     stock, columns, rows = job.voting, len(job.described.used), job.asked(_SAMPLE)
+    check_exact(stock)
     how = Contributed(True, chosen_classes(job))
     cells, step = _piece(job, how)
     plan = plan_sweep("interactions", stock, job.resources, _CELL_BYTES * step * cells, scratch=8 * rows * cells)
@@ -58,7 +60,7 @@ def _piece(job: ExplainJob, how: Contributed) -> tuple[int, int]:
 
 
 def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
-    """`interactions` and `interaction-pairs`. Raises ConfigError for oblique forests, and for rows that are not there.
+    """`interactions` and `interaction-pairs`. Raises ConfigError for rows that are not there.
 
     interactions  a row per row, class and pair of features on a common path: `interaction` of the pair, both halves of
                   Lundberg's symmetric matrix; of a feature with itself its main effect (its Shapley value minus half of

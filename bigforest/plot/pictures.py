@@ -11,6 +11,7 @@ import polars as pl
 from bigforest.common.errors import ConfigError, shown
 from bigforest.execution.arguments import resources_of
 from bigforest.explain.explain import explain_forest
+from bigforest.explain.plan import check_no_class
 from bigforest.explain.row_table import sampled
 from bigforest.plot.confusion import confusion_chart
 from bigforest.plot.contributions import swarm_chart, waterfall_chart
@@ -321,6 +322,7 @@ class Pictures:
 
     def _explained(self, label: Any) -> tuple[list[Any] | None, Any]:
         """The option `classes` that explains one class, and the class; None for regression. See `swarm`."""
+        check_no_class(self.forest, label, "label")
         classes = self.forest.classes
         if label is None and classes:
             label = classes[1] if len(classes) == 2 else self._largest_class()

@@ -11,6 +11,7 @@ from typing import Any
 from bigforest.common.checks import check_word, several
 from bigforest.common.errors import ConfigError, OutputExistsError, shown
 from bigforest.common.events import Listener
+from bigforest.explain.plan import check_no_class
 from bigforest.plot.draw import altair
 from bigforest.plot.files import FORMATS, converter, write_chart
 from bigforest.plot.pictures import Pictures
@@ -106,7 +107,7 @@ def plot_forest(
         Features of dependence, and two of surface. None for those with the largest decrease of impurity.
     label : optional
         Class of waterfall, swarm, surface and interactions. None for the second of two, otherwise the most frequent
-        one.
+        one. Refused for a regression forest.
     overwrite : bool, default=False
         Replace existing files.
     threads, scratch, memory, listener : optional
@@ -132,6 +133,7 @@ def plot_forest(
     altair()
     converter()
     forest = opened_forest(forest)
+    check_no_class(forest, label, "label")
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     names = _possible(plot, data) if what is None else _named(what)
     asked = _Asked(data, row, tree, depth, features, label)

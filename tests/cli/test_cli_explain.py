@@ -87,3 +87,11 @@ def test_explain__errors_are_in_the_words_of_the_command_line(tmp_path: Path) ->
         found = run(*arguments)
         assert found.exit_code == 2, found.output
         assert text in " ".join(found.output.split()), found.output
+
+
+def test_explain__a_class_of_a_regression_is_refused(tmp_path: Path) -> None:
+    case = grown_case(100, task="regression")
+    case.forest.write(tmp_path / "a.forest")
+    found = run(tmp_path / "a.forest", "--importance", "--class", "low", "--out", tmp_path / "x")
+    assert found.exit_code == 2 and not (tmp_path / "x").exists()
+    assert "--class does not apply to this forest" in found.output

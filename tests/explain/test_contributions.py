@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, OutputExistsError
+from bigforest.common.events import Notice
 from tests.explain.made import Case, mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import Vote, answers, path_contributions, shapley
@@ -102,7 +103,33 @@ def test_shap__refuses_projections(tmp_path: Path) -> None:
     case = oblique_case(tmp_path, 5, 1)
     assert any(tree.terms is not None for tree in case.trees)
     with pytest.raises(ConfigError, match="splits on projections"):
-        case.forest.explain(case.frame, parts="shap")
+        case.forest.explain(case.frame, parts="shap", listener=(heard := []).append)
+    assert not [event for event in heard if isinstance(event, Notice)]
+    with pytest.raises(ConfigError, match="splits on projections"):
+        bf.plan_explanation(case.forest, case.frame, parts="interactions")
+
+
+def test_shap__tells_its_time_for_the_rows_that_are_left(tmp_path: Path) -> None:
+    case = grown_case(100)
+
+    def told(frame: pl.DataFrame) -> list[str]:
+        heard: list[Any] = []
+        case.forest.explain(frame, tmp_path / "out", parts="shap", threads=1, listener=heard.append)
+        return [event.message for event in heard if isinstance(event, Notice)]
+
+    assert any("exact contributions of 100 rows" in text for text in told(case.frame))
+    assert not told(case.frame)
+    heard: list[Any] = []
+    with pytest.raises(OutputExistsError):
+        case.forest.explain(case.frame[:9], tmp_path / "out", parts="shap", listener=heard.append)
+    assert not [event for event in heard if isinstance(event, Notice)]
+
+
+def test_contributions__of_numbers_refuse_classes() -> None:
+    case = grown_case(100, task="regression")
+    for parts in ("contributions", "dependence", "importance"):
+        with pytest.raises(ConfigError, match="classes does not apply to this forest, which predicts the number 'y'"):
+            case.forest.explain(case.frame, parts=parts, classes=["high"])
 
 
 def test_contributions__of_two_classes_are_those_of_the_second() -> None:

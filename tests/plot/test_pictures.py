@@ -328,6 +328,9 @@ def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str)
 
 def test_files__of_numbers_and_of_forests_without_report(numbers: Any, tmp_path: Path) -> None:
     forest, frame = numbers
+    for draw in (forest.plot.swarm, lambda data, label: bf.plot_forest(forest, data, out=tmp_path / "n", label=label)):
+        with pytest.raises(ConfigError, match="label does not apply to this forest"):
+            draw(frame, label="a")
     names = {file.stem for file in bf.plot_forest(forest, frame, out=tmp_path / "n", threads=1)}
     assert names == set(PICTURES) - {*UNASKED, "confusion", "reliability", "roc", "precision-recall", "rejection"}
     for family in ("sparse-oblique", "tree"):

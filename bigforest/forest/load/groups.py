@@ -42,6 +42,7 @@ class Trees(NamedTuple):
     entries      int64 [entries], terms of oblique nodes and levels of those on categories; 0 where unknown.
     used         int64, positions in the dataspec of the features that some node splits on, ascending, never empty;
                  None where unknown.
+    projects     whether some node splits on a projection; False where unknown.
     lambdas      by what their leaves are shrunk, each of them; none where they are as grown.
     """
 
@@ -55,6 +56,7 @@ class Trees(NamedTuple):
     mixed: NDArray[np.int64]
     entries: NDArray[np.int64]
     used: NDArray[np.int64] | None
+    projects: bool = False
     lambdas: tuple[float, ...] = ()
 
     def sizes(self) -> NDArray[np.int64]:
@@ -138,6 +140,7 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
         mixed=np.concatenate([part.mixed for part in read]),
         entries=np.concatenate([part.entries for part in read]),
         used=np.flatnonzero(present),
+        projects=any(part.projects for part in read),
     )
 
 
@@ -147,10 +150,11 @@ class _SurveyedPart(NamedTuple):
     mixed: NDArray[np.int64]
     entries: NDArray[np.int64]
     used: NDArray[np.bool_]
+    projects: bool
 
 
 def _survey_part(span: Span, header: Header) -> _SurveyedPart:
-    first = -1
+    first, projects = -1, False
     used = np.zeros(len(header.spec.features), np.bool_)
     sizes: list[NDArray[np.int64]] = []
     for piece in read_span(span, header):
@@ -158,12 +162,13 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
         used[np.unique(piece.feature[piece.feature >= 0])] = True
         if piece.terms is not None:
             used[piece.terms.feature] = True
+            projects |= piece.terms.feature.size > 0
         for begin, end in pairwise(dict.fromkeys([0, *piece.roots.tolist(), piece.node.size])):
             if piece.node[begin] == 0:
                 sizes.append(np.zeros(3, np.int64))
             sizes[-1] += _stretch(piece, begin, end)
     nodes, mixed, entries = np.array(sizes).T
-    return _SurveyedPart(first, nodes, mixed, entries, used)
+    return _SurveyedPart(first, nodes, mixed, entries, used, projects)
 
 
 def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:
