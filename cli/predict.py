@@ -156,4 +156,6 @@ def _draw(console: Console, facts: Facts) -> None:
         pairs.append(("Brier score", f"{whole['brier']:.4f}"))
         if whole["auc"] is not None:
             pairs.append(("AUC", f"{whole['auc']:.4f}"))
+    if facts["unscored"] is not None:
+        pairs.append(("no metrics", facts["unscored"]))
     lines(console, [*pairs, ("time", duration(facts["seconds"])), ("predictions", facts["predictions"])])

@@ -59,6 +59,13 @@ def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
     return values
 
 
+def without_weightless(target: pl.Series, weight: NDArray[np.float64]) -> pl.Series:
+    """The targets of rows, null where the weight is 0, as training leaves these rows out, whatever their target is."""
+    if weight.all():
+        return target
+    return target.to_frame().select(pl.when(pl.Series(weight > 0.0)).then(pl.col(target.name))).to_series()
+
+
 def class_weights(target: TargetSpec, given: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
     """The weight of each class, with these numbers of rows; none if none are given. Raises ConfigError."""
     if given is None:

@@ -17,7 +17,7 @@ from bigforest.common.errors import DataError
 from bigforest.common.events import Listener, stage
 from bigforest.common.process_cache import ProcessCache
 from bigforest.encode.regression_target import present_numbers
-from bigforest.encode.weights import weights_in_slice
+from bigforest.encode.weights import weights_in_slice, without_weightless
 from bigforest.forest.grown import GrownForest
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.reader import Reader
@@ -204,10 +204,14 @@ class _Writer:
         self.missing += np.isnan(values[0, :, :-1]).sum(axis=0)
         write_whole(self._files["values"], values)
         if self._table.labelled:
-            target, known = self._target(cells(batch, self._spec.target.name))
+            series, weight = cells(batch, self._spec.target.name), np.ones(batch.height)
+            if self._weight is not None:
+                weight = weights_in_slice(cells(batch, self._weight), self._weight)
+                series = without_weightless(series, weight)
+            target, known = self._target(series)
             write_whole(self._files["target"], target)
             if self._table.weighted:
-                weight = self._weights(batch, target)
+                weight = self._by_class(weight, target)
                 known &= weight > 0.0
                 write_whole(self._files["weight"], weight)
             write_whole(self._files["kept"], (begin + np.flatnonzero(known)).astype(np.uint32))
@@ -231,14 +235,9 @@ class _Writer:
             raise DataError(f"the table has labels in {name!r} {strange_labels(series, self._spec.target)}")
         return np.maximum(codes, 0).astype(np.uint16), codes >= 0
 
-    def _weights(self, batch: pl.DataFrame, target: NDArray[Any]) -> NDArray[np.float64]:
-        weight = np.ones(batch.height)
-        if self._weight is not None:
-            weight = weights_in_slice(cells(batch, self._weight), self._weight)
+    def _by_class(self, weight: NDArray[np.float64], target: NDArray[Any]) -> NDArray[np.float64]:
         assert self._spec.weight is not None
-        if self._spec.weight.classes:
-            weight = weight * np.array(self._spec.weight.classes)[target]
-        return weight
+        return weight * np.array(self._spec.weight.classes)[target] if self._spec.weight.classes else weight
 
 
 def row_ranges(rows: int, step: int) -> Iterator[tuple[int, int]]:

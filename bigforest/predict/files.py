@@ -90,7 +90,9 @@ def write_predictions(
     check_columns(keep, source.schema, rule, answer_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
     score = score_of(spec, source)
-    job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.weights, score.active)
+    job = _Job(
+        forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.weights, score.unscored
+    )
     with (
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as answers,
         stage("predict", source.rows, "rows", listener) as progress,
@@ -134,7 +136,7 @@ class _Job:
     rule: VoteRule
     resources: Resources
     weights: ScoreWeights | None
-    scored: bool
+    unscored: str | None
 
     def answered(self, score: Score | NumberScore, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
         """The columns to keep and the answers to the rows from `begin` to before `end`, in order, batch by batch."""
@@ -149,7 +151,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
     """Task: write the answers to some rows to a file of this attempt, an Arrow stream; what they add to the metrics."""
     import pyarrow as pa
 
-    score = new_score(job.forest.spec, job.source, job.weights, usable=job.scored)
+    score = new_score(job.forest.spec, job.source, job.weights, unscored=job.unscored)
     path = folder / f"answers-{secrets.token_hex(8)}.arrows"
     with write_atomically(path) as here, contextlib.ExitStack() as open_files:
         writer = None

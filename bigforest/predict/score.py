@@ -14,13 +14,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
-from bigforest.encode.weights import check_weight, weights_in_slice
+from bigforest.encode.weights import check_weight, weights_in_slice, without_weightless
 from bigforest.forest.load.predictor import Answers
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import equal_labels, label_codes, label_values
+from bigforest.schema.labels import equal_labels, label_codes, label_values, strange_labels
 from bigforest.source.beside import frame_in_memory, series_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class FilePrediction:
     r2, mse, mae  regression metrics, see metrics/numbers.py; None for classification.
     weighted  whether rows are weighted, because the table has the weight column of training. Weights do not apply to
               `scored` and to numbers of rows in `metrics`.
+    unscored  why there are no metrics, if the table has the target: a label that the forest does not know, no label at
+              all, or weights that cannot be used; None otherwise.
     """
 
     rows: int
@@ -56,6 +58,7 @@ class FilePrediction:
     mse: float | None = None
     mae: float | None = None
     weighted: bool = False
+    unscored: str | None = None
 
 
 class ScoreWeights(NamedTuple):
@@ -93,7 +96,7 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
     batches = source.batches([known.name], _BATCH_ROWS)
     total = heaviest * sum(float(weights_in_slice(cells(batch, known.name), known.name).sum()) for batch in batches)
     if not 0.0 < total < np.inf:
-        raise DataError(f"the weights {known.name!r} come to {total}")
+        raise DataError(f"the weights {known.name!r} come to {total}; correct them, or drop the column")
     step = max(known.step, total / _MOST_STEPS)
     return ScoreWeights(known.name, known.classes, step, int(total / step) + source.rows)
 
@@ -102,32 +105,40 @@ def score_of(spec: DataSpec, source: Source) -> Score | NumberScore:
     """What judges the predictions for a table, if it has the target, and its weights can be used."""
     try:
         return new_score(spec, source, score_weights(spec, source))
-    except DataError:
-        return new_score(spec, source, None, usable=False)
+    except DataError as error:
+        return new_score(spec, source, None, unscored=str(error))
 
 
 def new_score(
-    spec: DataSpec, source: Source, weights: ScoreWeights | None, *, usable: bool = True
+    spec: DataSpec, source: Source, weights: ScoreWeights | None, *, unscored: str | None = None
 ) -> Score | NumberScore:
-    """The same with weights that are known."""
-    active = usable and spec.target.name in source.schema
-    return (NumberScore if spec.target.is_regression else Score)(spec, active, weights)
+    """The same with weights that are known; unscored: why they cannot be used."""
+    active = unscored is None and spec.target.name in source.schema
+    return (NumberScore if spec.target.is_regression else Score)(spec, active, weights, unscored)
 
 
 class Score:
-    """The metrics, counted while batches pass; off as soon as a label is none of the classes."""
+    """The metrics, counted while batches pass; off as soon as a label is none of the classes.
 
-    def __init__(self, spec: DataSpec, active: bool, weights: ScoreWeights | None) -> None:
+    unscored  why it is off, where the table has the target.
+    """
+
+    def __init__(self, spec: DataSpec, active: bool, weights: ScoreWeights | None, unscored: str | None = None) -> None:
         self.active = active
+        self.unscored = unscored
         self.weights = weights
         self._spec = spec
         self._metrics = Metrics(len(spec.target.classes), total=None if weights is None else weights.total)
 
     def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
         """Judge rows that have a label."""
+        if self.weights is not None and weight is not None:
+            truth = without_weightless(truth, weights_in_slice(weight, self.weights.name))
         codes = label_codes(truth, self._spec.target)
         if codes is None:
+            target = self._spec.target
             self.active = False
+            self.unscored = f"the table has labels in {target.name!r} {strange_labels(truth, target)}"
             return
         assert answers.proba is not None
         whole = None
@@ -139,22 +150,22 @@ class Score:
         self._metrics.add(codes[rows], answers.codes[rows], answers.proba[rows], whole)
 
     @property
-    def counted(self) -> Metrics | None:
-        """What has been counted, for `join`; None when off."""
-        return self._metrics if self.active else None
+    def counted(self) -> Metrics | str | None:
+        """What has been counted, for `join`; when off, why."""
+        return self._metrics if self.active else self.unscored
 
-    def join(self, counted: Metrics | None) -> None:
+    def join(self, counted: Metrics | str | None) -> None:
         """Add what was counted elsewhere."""
-        if counted is None:
-            self.active = False
-        else:
+        if isinstance(counted, Metrics):
             self._metrics.join(counted)
+        else:
+            self.active, self.unscored = False, self.unscored or counted
 
     def result(self, rows: int) -> FilePrediction:
         """What is said of the whole table."""
         found = self._metrics.result() if self.active else []
         if not found:
-            return FilePrediction(rows, 0)
+            return FilePrediction(rows, 0, unscored=_why(self, self._spec))
         scored, classes = self._metrics.rows, label_values(self._spec.target)
         return FilePrediction(
             rows,
@@ -169,15 +180,19 @@ class Score:
 class NumberScore:
     """The same for numbers; off where the target of the table is none."""
 
-    def __init__(self, spec: DataSpec, active: bool, weights: ScoreWeights | None) -> None:
+    def __init__(self, spec: DataSpec, active: bool, weights: ScoreWeights | None, unscored: str | None = None) -> None:
         self.active = active
+        self.unscored = unscored
         self.weights = weights
+        self._spec = spec
         self._sums = NumberSums(spec.target.offset, None if weights is None else weights.total)
 
     def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
         """Judge rows whose target is not missing."""
         if not (truth.dtype.is_numeric() or truth.dtype == pl.Null):
             self.active = False
+            name = self._spec.target.name
+            self.unscored = f"the forest predicts the number {name!r}, which is {truth.dtype} in the table; convert it"
             return
         assert answers.value is not None
         given = truth.cast(pl.Float64).fill_null(np.nan).to_numpy()
@@ -190,23 +205,28 @@ class NumberScore:
         self._sums.add(given[known], answers.value[known], whole)
 
     @property
-    def counted(self) -> NumberSums | None:
-        """What has been added up, for `join`; None when off."""
-        return self._sums if self.active else None
+    def counted(self) -> NumberSums | str | None:
+        """What has been added up, for `join`; when off, why."""
+        return self._sums if self.active else self.unscored
 
-    def join(self, counted: NumberSums | None) -> None:
+    def join(self, counted: NumberSums | str | None) -> None:
         """Add what was added up elsewhere."""
-        if counted is None:
-            self.active = False
-        else:
+        if isinstance(counted, NumberSums):
             self._sums.join(counted)
+        else:
+            self.active, self.unscored = False, self.unscored or counted
 
     def result(self, rows: int) -> FilePrediction:
         """What is said of the whole table."""
         if not self.active or not self._sums.rows:
-            return FilePrediction(rows, 0)
+            return FilePrediction(rows, 0, unscored=_why(self, self._spec))
         weighted = self.weights is not None
         return FilePrediction(rows, self._sums.rows, **asdict(self._sums.result()), weighted=weighted)
+
+
+def _why(score: Score | NumberScore, spec: DataSpec) -> str | None:
+    """Why nothing was scored."""
+    return f"no row has a {spec.target.name!r} to compare with" if score.active else score.unscored
 
 
 def _facts(found: ClassMetrics, classes: list[Any]) -> dict[str, Any]:

@@ -102,8 +102,9 @@ def test_shap__is_stable_on_trees_of_hundreds_of_levels() -> None:
 def test_shap__refuses_projections(tmp_path: Path) -> None:
     case = oblique_case(tmp_path, 5, 1)
     assert any(tree.terms is not None for tree in case.trees)
+    heard: list[Any] = []
     with pytest.raises(ConfigError, match="splits on projections"):
-        case.forest.explain(case.frame, parts="shap", listener=(heard := []).append)
+        case.forest.explain(case.frame, parts="shap", listener=heard.append)
     assert not [event for event in heard if isinstance(event, Notice)]
     with pytest.raises(ConfigError, match="splits on projections"):
         bf.plan_explanation(case.forest, case.frame, parts="interactions")

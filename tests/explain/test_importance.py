@@ -288,6 +288,19 @@ def test_explain__weights_of_rows() -> None:
         np.testing.assert_allclose(line, expected_all, atol=1e-12)
 
 
+def test_explain__classes_of_weightless_rows_alone() -> None:
+    case = grown_case(250)
+    odd = pl.int_range(pl.len()) % 10 == 0
+    frame = case.frame.with_columns(w=pl.when(odd).then(0.0).otherwise(1.0))
+    forest = bf.train(frame, "y", trees=4, weight="w", threads=1, shrink="off")
+    other = frame.with_columns(y=pl.when(odd).then(pl.lit("never")).otherwise("y"))
+    assert bf.train(other, "y", trees=4, weight="w", threads=1, shrink="off").classes == forest.classes
+    parts = ["permutation", "contributions"]
+    found, expected = (forest.explain(table, parts=parts, threads=1) for table in (other, frame))
+    for part in parts:
+        assert found[part].equals(expected[part])
+
+
 def test_permutation_classes__add_up_to_all() -> None:
     case = grown_case(300)
     found = case.forest.explain(case.frame, parts="permutation", new_rows=True)

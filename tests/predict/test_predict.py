@@ -526,12 +526,18 @@ def test_predict_file__unknown_labels_are_not_scored(target: pl.Expr, forest: Fo
     source = open_source(table().with_columns(y=target), scratch=tmp_path)
     done = write_predictions(forest, source, tmp_path / "out.parquet")
     assert (done.rows, done.scored, done.accuracy, done.log_loss, done.metrics) == (40, 0, None, None, ())
+    none = source.schema["y"] == pl.Int64 and target.meta.eq(pl.lit(None, pl.Int64))
+    told = "no row has a 'y' to compare with" if none else "labels in 'y' that the forest does not know"
+    assert done.unscored is not None and told in done.unscored
 
 
 @pytest.mark.parametrize("dtype", [pl.UInt8, pl.Int64, pl.Float64])
 def test_predict_file__labels_of_another_number_type_are_scored(dtype: Any, forest: Forest, tmp_path: Path) -> None:
     source = open_source(table().with_columns(y=pl.lit(5, dtype)), scratch=tmp_path)
-    assert write_predictions(forest, source, tmp_path / "out.parquet").scored == 40
+    done = write_predictions(forest, source, tmp_path / "out.parquet")
+    assert (done.scored, done.unscored) == (40, None)
+    without = open_source(table(), scratch=tmp_path)
+    assert write_predictions(forest, without, tmp_path / "without.parquet").unscored is None
 
 
 def test_predict_file__output_exists(forest: Forest, tmp_path: Path) -> None:

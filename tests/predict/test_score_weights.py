@@ -70,4 +70,18 @@ def test_predict_file__without_weights_rows_count_alike(tmp_path: Path) -> None:
     for wrong in (pl.lit(-1.0), pl.lit(None, pl.Float64), pl.lit("heavy"), pl.lit(0.0)):
         done, _ = scored(table.with_columns(w=wrong), tmp_path / str(wrong.meta.output_name()), "y")
         assert (done.weighted, done.accuracy, done.rows) == (False, None, len(table))
+        assert done.unscored is not None and "weight" in done.unscored
         (tmp_path / str(wrong.meta.output_name())).unlink()
+
+
+def test_predict_file__labels_of_weightless_rows_are_not_looked_at(tmp_path: Path) -> None:
+    table = frame(2)
+    done, _ = scored(table, tmp_path / "p", "y")
+    odd = table.with_columns(y=pl.when(pl.col("w") == 0).then(pl.lit("never")).otherwise("y"))
+    assert scored(odd, tmp_path / "q", "y")[0] == done and done.scored
+
+
+def test_predict_file__numbers_against_text(tmp_path: Path) -> None:
+    done, _ = scored(frame(2).with_columns(z=pl.lit("many")), tmp_path / "p", "z")
+    assert (done.scored, done.mse) == (0, None)
+    assert done.unscored == "the forest predicts the number 'z', which is String in the table; convert it"
