@@ -2,10 +2,10 @@
 
     NUMBA_CACHE_DIR=EMPTY python tests/shipped.py [KIND ...]
 
-Prints, for each kind, the kernels that were compiled and what needed them first. Exits with 1 if there are any, or if a
-kernel was not called at all. Not a test by itself: run it with a wheel that `python -m bigforest.api.ship` made, in a
-fresh environment, as CI does. Its tables and options are others than those by which kernels are chosen for a wheel
-(bigforest/api/warm_rest.py).
+Two processes take the kinds in turn. Each prints the kernels that were compiled while it did something, by itself or by
+the other one. The exit status is 1 if there are any, or if a kernel was not called at all. Not a test by itself: run it
+with a wheel that `python -m bigforest.api.ship` made, in a fresh environment, as CI does. Its tables and options are
+others than those by which kernels are chosen for a wheel (bigforest/api/warm_rest.py).
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import pkgutil
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -217,36 +219,40 @@ def compiled() -> set[str]:
     return {path.name for folder in folders() for path in folder.glob("*.nbc")}
 
 
-def never_called() -> list[str]:
-    """Names of kernels that this process has not called."""
+def kernels() -> set[jit._Kernel]:
+    """All kernels."""
     places = pkgutil.walk_packages(bigforest.kernels.__path__, "bigforest.kernels.")
     modules = [importlib.import_module(place.name) for place in places]
-    kernels = {value for module in modules for value in vars(module).values() if isinstance(value, jit._Kernel)}
-    return sorted(found.py_func.__qualname__ for found in kernels if not found.overloads)
+    return {value for module in modules for value in vars(module).values() if isinstance(value, jit._Kernel)}
+
+
+def check_one(kind: str) -> tuple[bool, set[str]]:
+    """Whether nothing was compiled for a kind (or "others"), and the kernels that this process has not called yet."""
+    before, well = compiled(), True
+
+    def done(about: str) -> None:
+        nonlocal before, well
+        if new := compiled() - before:
+            well, before = False, before | new
+            print(f"{kind}: {about}: compiled", *sorted(file.split("-")[0] for file in new), flush=True)
+
+    with tempfile.TemporaryDirectory() as name:
+        if kind == "others":
+            check_others(Path(name), done)
+        else:
+            check(kind, Path(name), done)
+    print(kind, "done", flush=True)
+    return well, {kernel.py_func.__qualname__ for kernel in kernels() if not kernel.overloads}
 
 
 def main() -> int:
-    """Run the command."""
-    failed = False
-    with tempfile.TemporaryDirectory() as name:
-        for kind in sys.argv[1:] or [*KINDS, "others"]:
-            before = compiled()
-
-            def done(about: str, kind: str = kind) -> None:
-                nonlocal before, failed
-                if new := compiled() - before:
-                    failed, before = True, before | new
-                    print(f"{kind}: {about}: compiled", *sorted(file.split("-")[0] for file in new), flush=True)
-
-            if kind == "others":
-                check_others(Path(name), done)
-            else:
-                check(kind, Path(name), done)
-            print(kind, "done", flush=True)
-    missing = [] if sys.argv[1:] else never_called()
-    if missing:
-        print("never called:", *missing)
-    return int(failed or bool(missing))
+    """Run the command, two kinds at a time."""
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        results = list(pool.map(check_one, sys.argv[1:] or [*KINDS, "others"]))
+    never_called = [] if sys.argv[1:] else sorted(set.intersection(*(names for _, names in results)))
+    if never_called:
+        print("never called:", *never_called)
+    return int(bool(never_called) or not all(well for well, _ in results))
 
 
 if __name__ == "__main__":
