@@ -1,4 +1,4 @@
-"""Options that select a cluster, and statistics of its workers."""
+"""Connecting to the cluster that a command runs on, and statistics of its workers."""
 
 from __future__ import annotations
 
@@ -9,28 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .groups import option
-from .options import RUN
-
 if TYPE_CHECKING:
     from bigforest.common.events import Event, Listener
 
 
-# Every command that works on a table takes these.
-SCHEDULER = {
-    "scheduler": option(
-        str | None, None, "ADDRESS", "Dask scheduler to run on, tcp:// or tls://. Default: threads.", panel=RUN
-    ),
-    "scheduler_file": option(str | None, None, "FILE", "Scheduler file of the Dask scheduler to run on.", panel=RUN),
-    "tls_ca": option(str | None, None, "PEM", "For tls://: the certificate of the authority.", panel=RUN),
-    "tls_cert": option(str | None, None, "PEM", "For tls://: the certificate to show the scheduler.", panel=RUN),
-    "tls_key": option(str | None, None, "PEM", "For tls://: the key of that certificate.", panel=RUN),
-}
-
-
 @contextmanager
 def running(scheduler: dict[str, Any], *, quiet: bool) -> Iterator[tuple[Any, Ledger]]:
-    """What the API takes as `scheduler`, from the options of SCHEDULER, and the listener that shows the work."""
+    """What the API takes as `scheduler`, from the options that select it, and the listener that shows the work."""
     from .progress import showing_progress
 
     with showing_progress(quiet=quiet) as listener, _scheduler(listener, **scheduler) as client:

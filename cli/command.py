@@ -1,4 +1,4 @@
-"""Shared by all commands: groups of options, --separator, --help by panel, and the display of errors."""
+"""Shared by all commands: groups of options, --separator, running, --help by panel, and the display of errors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Mapping
 from functools import wraps
+from time import perf_counter
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +18,8 @@ from typer.core import TyperCommand
 from .config_file import FROM_FILE
 from .flags import in_flags
 from .groups import Choice
-from .options import COLUMNS, PANELS, RUN
+from .options import COLUMNS, PANELS, RUN, SCHEDULER
+from .show import Facts, show
 from .streams import STANDARD_INPUT, STREAM
 from .text import plain
 
@@ -105,6 +107,44 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
     return decorate
 
 
+def command(
+    draw: Callable[[Facts], None], *, run: Mapping[str, Choice], progress: bool = True, **groups: Mapping[str, Choice]
+) -> Callable[[Callable[..., Facts]], Callable[..., None]]:
+    """Make a command of a function that returns facts, which `draw` prints for people.
+
+    The parameter `run` of the function receives the options `run` as the API takes them. With `progress` they include a
+    listener, which shows the progress, and the client of a cluster; the facts get the seconds of the work and the
+    statistics of the workers.
+    """
+
+    def decorate(function: Callable[..., Facts]) -> Callable[..., None]:
+        @wraps(function)
+        def work(*, run: dict[str, Any], **values: Any) -> None:
+            json, quiet = run.pop("json", False), run.pop("quiet", False)
+            facts = _with_progress(function, run, values, quiet) if progress else function(run=run, **values)
+            show(facts, draw, json=json, quiet=quiet)
+            if not facts.get("fits", True):  # of a plan
+                raise typer.Exit(1)
+
+        return grouped(run=run, **groups)(work)
+
+    return decorate
+
+
+def _with_progress(
+    function: Callable[..., Facts], run: dict[str, Any], values: Mapping[str, Any], quiet: bool
+) -> dict[str, Any]:
+    from .cluster import running
+
+    begin = perf_counter()
+    scheduler = {name: run.pop(name) for name in SCHEDULER if name in run}
+    with running(scheduler, quiet=quiet) as (client, ledger):
+        run |= {"listener": ledger} if client is None else {"listener": ledger, "scheduler": client}
+        facts = function(run=run, **values)
+    seconds = perf_counter() - begin
+    return {**facts, "seconds": facts.get("seconds", seconds), **ledger.facts}
+
+
 def _given(context: typer.Context, name: str, value: Any) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP") and value is not None
@@ -159,6 +199,10 @@ class GuardedCommand(TyperCommand):
             if ctx.params.get("out") == STREAM and self.name != "predict":
                 raise typer.BadParameter(
                     "only predictions go to standard output; name a file or a folder", param_hint="--out"
+                )
+            if ctx.params.get("out") == STREAM and ctx.params["json"]:
+                raise typer.BadParameter(
+                    "predictions and --json cannot both go to standard output; give a file as --out"
                 )
             return left
         except typer.Exit:

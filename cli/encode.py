@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from . import options
-from .cluster import SCHEDULER, running
-from .command import grouped
+from .command import command
 from .config import CONFIG
 from .config_file import ConfigFile
 from .groups import chosen
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .show import Facts
+from .show import Facts, lines, size, table_size
 
 
-@grouped(
-    config=chosen(CONFIG, ["max_bins", "group", "task", "categories", "weight", "class_weight"]), scheduler=SCHEDULER
+def _draw(facts: Facts) -> None:
+    lines(*table_size(facts), ("size", size(facts["bytes"])), ("store", facts["store"]))
+
+
+@command(
+    _draw,
+    config=chosen(CONFIG, ["max_bins", "group", "task", "categories", "weight", "class_weight"]),
+    run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
 )
 def encode(
     data: options.Data,
@@ -29,15 +30,9 @@ def encode(
     exclude: options.Exclude = None,
     *,
     config: dict[str, Any],
-    overwrite: options.Overwrite = False,
     config_file: ConfigFile = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    threads: options.Threads = None,
-    scratch: options.Scratch = None,
-    memory: options.Memory = None,
-    scheduler: dict[str, Any],
-) -> None:
+    run: dict[str, Any],
+) -> Facts:
     """Presort a table into a store, to train on it many times.
 
     Example: bigforest encode flights.parquet --out flights.store
@@ -45,23 +40,8 @@ def encode(
     del config_file  # its options have become those of the command
     import bigforest
 
-    from .show import show
-
-    with running(scheduler, quiet=quiet) as (client, ledger):
-        store = bigforest.encode_store(
-            data,
-            out,
-            target=target,
-            **config,
-            exclude=exclude or (),
-            overwrite=overwrite,
-            threads=threads,
-            scratch=scratch,
-            memory=memory,
-            listener=ledger,
-            scheduler=client,
-        )
-    facts = {
+    store = bigforest.encode_store(data, out, target=target, exclude=exclude or (), **config, **run)
+    return {
         "store": str(store.path),
         "target": store.spec.target.name,
         "rows": store.rows,
@@ -70,12 +50,4 @@ def encode(
         "task": store.spec.target.task,
         "classes": len(store.spec.target.classes),
         "bytes": sum(file.stat().st_size for file in store.path.iterdir()),
-        **ledger.facts,
     }
-    show(facts, _draw, json=json, quiet=quiet)
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import lines, size, table_size
-
-    lines(console, [*table_size(facts), ("size", size(facts["bytes"])), ("store", facts["store"])])

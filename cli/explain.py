@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import options
-from .cluster import SCHEDULER, running
-from .command import grouped
+from .command import command
 from .groups import option
+from .plan import draw_parts, plan_facts
+from .show import Facts, count, duration, lines, number_cell, print_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .show import Facts
+    import polars as pl
 
 # Rows of a table that are shown; the file has all.
 SHOWN = 10
@@ -53,7 +51,77 @@ def _group(text: str) -> tuple[str, list[str]]:
     return name, columns.split(",")
 
 
-@grouped(parts=PARTS, scheduler=SCHEDULER)
+# By the names of `explain_forest`, with its defaults; the order is that of --help.
+EXPLAIN = {
+    "loss": option(
+        str | None,
+        None,
+        "error|log_loss|mse",
+        "Loss for permutation importance. Default: error, mse for regression.",
+    ),
+    "groups": option(
+        list[str] | None,
+        None,
+        "NAME=COL,COL",
+        "Features permuted together. Repeat for more.",
+        "--group",
+        read=lambda texts: dict(map(_group, texts)),
+    ),
+    "new_rows": option(
+        bool, False, None, "DATA is not the training table: all of its rows are out of bag.", "--new-rows"
+    ),
+    "classes": option(list[str] | None, None, "CLASS", "Class to explain; repeat for more.", "--class"),
+    "features": option(
+        list[str] | None,
+        None,
+        "COL[,COL]",
+        "Feature, or two, to vary; repeat for more.",
+        "--feature",
+        read=lambda texts: [tuple(text.split(",")) for text in texts],
+    ),
+    "grid": option(int, 20, "N", "Maximum number of values at which a feature is varied."),
+    "individual": option(int, 0, "N", "Rows whose individual curves are kept."),
+    "sample": option(
+        int | None,
+        None,
+        "N",
+        "Rows to draw. Default: 1000 for dependence and local, 100 for interactions, 10000 for proximities.",
+    ),
+    "rows": option(
+        list[int] | None,
+        None,
+        "N",
+        "Row to explain in local, interactions, proximities and filling. Repeat for more.",
+        "--row",
+    ),
+    "neighbors": option(int, 10, "N", "Neighbors kept for each row."),
+    "rules": option(int, 20, "N", "Leaves shown as rules in text."),
+    "seed": option(int, 0, "N", "Seed of permutations and samples."),
+}
+
+
+def _draw(facts: Facts) -> None:
+    if "fits" in facts:
+        draw_parts(facts)
+        return
+    from bigforest import Explanation
+
+    tables = Explanation(facts["out"])
+    for name in ("importance", "unbiased", "permutation", "strength"):
+        if name in facts["tables"]:
+            lines((name, ""))
+            _print_head(tables[name], name)
+            typer.echo()
+    written = ", ".join(f"{name} ({count(rows)})" for name, rows in facts["tables"].items())
+    lines(("tables", written), ("folder", facts["out"]), ("time", duration(facts["seconds"])))
+
+
+@command(
+    _draw,
+    parts=PARTS,
+    how=EXPLAIN,
+    run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
+)
 def explain(
     forest: options.ForestFolder,
     data: Annotated[
@@ -67,59 +135,14 @@ def explain(
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Folder of the tables. Default: <stem of FOREST>.explanation.")
     ] = None,
-    loss: Annotated[
-        str | None,
-        typer.Option(
-            metavar="error|log_loss|mse", help="Loss for permutation importance. Default: error, mse for regression."
-        ),
-    ] = None,
-    group: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=COL,COL", help="Features permuted together. Repeat for more."),
-    ] = None,
-    new_rows: Annotated[
-        bool, typer.Option("--new-rows", help="DATA is not the training table: all of its rows are out of bag.")
-    ] = False,
-    classes: Annotated[
-        list[str] | None, typer.Option("--class", metavar="CLASS", help="Class to explain; repeat for more.")
-    ] = None,
-    features: Annotated[
-        list[str] | None,
-        typer.Option("--feature", metavar="COL[,COL]", help="Feature, or two, to vary; repeat for more."),
-    ] = None,
-    grid: Annotated[int, typer.Option(metavar="N", help="Maximum number of values at which a feature is varied.")] = 20,
-    individual: Annotated[int, typer.Option(metavar="N", help="Rows whose individual curves are kept.")] = 0,
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Rows to draw. Default: 1000 for dependence and local, 100 for interactions, 10000 for proximities.",
-        ),
-    ] = None,
-    rows: Annotated[
-        list[int] | None,
-        typer.Option(
-            "--row",
-            metavar="N",
-            help="Row to explain in local, interactions, proximities and filling. Repeat for more.",
-        ),
-    ] = None,
-    neighbors: Annotated[int, typer.Option(metavar="N", help="Neighbors kept for each row.")] = 10,
-    rules: Annotated[int, typer.Option(metavar="N", help="Leaves shown as rules in text.")] = 20,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of permutations and samples.")] = 0,
+    *,
+    how: dict[str, Any],
     plan: Annotated[
         bool, typer.Option("--plan", help="Show an estimate of disk, memory and time, and do nothing else.")
     ] = False,
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    threads: options.Threads = None,
-    scratch: options.Scratch = None,
-    memory: options.Memory = None,
-    *,
     parts: dict[str, Any],
-    scheduler: dict[str, Any],
-) -> None:
+    run: dict[str, Any],
+) -> Facts:
     """Explain the predictions of a forest, as tables in a folder.
 
     Without options for parts, the fast ones are computed. Finished tables are kept when a run is repeated. --plan only
@@ -127,53 +150,15 @@ def explain(
 
     Example: bigforest explain flights.forest flights.parquet --permutation --out why
     """
-    from pathlib import Path
-
     import bigforest
 
-    from .plan import draw_parts, plan_facts
-    from .show import show
-
-    asked: dict[str, Any] = {
-        "parts": list(parts) or None,
-        "loss": loss,
-        "groups": dict(map(_group, group or [])),
-        "new_rows": new_rows,
-        "classes": classes,
-        "features": None if features is None else [*map(_features, features)],
-        "grid": grid,
-        "individual": individual,
-        "sample": sample,
-        "rows": rows or (),
-        "neighbors": neighbors,
-        "rules": rules,
-        "seed": seed,
-        "threads": threads,
-        "scratch": scratch,
-        "memory": memory,
-    }
+    how["parts"] = list(parts) or None
     if plan:
-        planned = bigforest.plan_explanation(forest, data, **asked)
-        show(plan_facts(planned), draw_parts, json=json)
-        raise typer.Exit(0 if planned.fits else 1)
-    begin = perf_counter()
-    output = out if out is not None else f"{Path(forest).name.removesuffix('.forest')}.explanation"
-    with running(scheduler, quiet=quiet) as (client, listener):
-        found = bigforest.explain_forest(
-            forest,
-            data,
-            output,
-            **asked,
-            overwrite=overwrite,
-            listener=listener,
-            scheduler=client,
-        )
-    tables = {name: _rows(found, name) for name in found.tables}
-    facts = {"forest": forest, "out": output, "tables": tables, "seconds": perf_counter() - begin, **listener.facts}
-    shown = {
-        name: _head(found, name) for name in ("importance", "unbiased", "permutation", "strength") if name in found
-    }
-    show(facts, lambda console, told: _draw(console, told, shown), json=json, quiet=quiet)
+        limits = {name: run[name] for name in ("threads", "scratch", "memory") if name in run}
+        return plan_facts(bigforest.plan_explanation(forest, data, **how, **limits))
+    output = out if out is not None else options.named_after(forest, ".explanation")
+    found = bigforest.explain_forest(forest, data, output, **how, **run)
+    return {"forest": forest, "out": output, "tables": {name: _rows(found, name) for name in found.tables}}
 
 
 def _rows(found: Any, name: str) -> int:
@@ -183,25 +168,11 @@ def _rows(found: Any, name: str) -> int:
     return int(found.scan(name).select(pl.len()).collect().item())
 
 
-def _head(found: Any, name: str) -> tuple[list[str], list[list[str]]]:
-    """Headings and the first rows of a small table: of importances the largest, of strength that of most trees."""
-    from .show import number_cell
-
-    frame = found[name]
+def _print_head(frame: pl.DataFrame, name: str) -> None:
+    """Print the first rows of a small table: of importances the largest, of strength that of most trees."""
     if name == "strength":
         frame = frame.tail(1)
     else:
         frame = frame.sort("importance", descending=True, nulls_last=True).head(SHOWN)
     rows = [[number_cell(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in frame.rows()]
-    return frame.columns, rows
-
-
-def _draw(console: Console, facts: Facts, shown: dict[str, tuple[list[str], list[list[str]]]]) -> None:
-    from .show import count, duration, lines, print_table
-
-    for name, (headings, rows) in shown.items():
-        lines(console, [(name, "")])
-        print_table(console, [heading.replace("_", " ") for heading in headings], rows)
-        console.print()
-    written = ", ".join(f"{name} ({count(rows)})" for name, rows in facts["tables"].items())
-    lines(console, [("tables", written), ("folder", facts["out"]), ("time", duration(facts["seconds"]))])
+    print_table([heading.replace("_", " ") for heading in frame.columns], rows)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import options
+from .command import command
+from .groups import option
+from .show import Facts, lines, size
 
-if TYPE_CHECKING:
-    from rich.console import Console
+# By the names of `export_forest`, with its defaults.
+FORMAT = {
+    "dtype": option(str, "float32", "float32|float64", "onnx: type of the rows."),
+    "table": option(str, "rows", "NAME", "sql: table that the query reads."),
+    "keep": option(list[str] | None, None, "COL", "sql: column to copy to the result; repeat for more."),
+}
 
-    from .show import Facts
+
+def _draw(facts: Facts) -> None:
+    lines(("format", facts["to"]), ("size", size(facts["bytes"])), ("file", facts["file"]))
 
 
+@command(_draw, format=FORMAT, run=options.run_options("overwrite"), progress=False)
 def export(
     forest: options.ForestFolder,
     to: Annotated[
@@ -24,15 +33,10 @@ def export(
         str | None,
         typer.Option(metavar="FILE", help="The file. Default: the name of FOREST with the suffix of the format."),
     ] = None,
-    dtype: Annotated[str, typer.Option(metavar="float32|float64", help="onnx: type of the rows.")] = "float32",
-    table: Annotated[str, typer.Option(metavar="NAME", help="sql: table that the query reads.")] = "rows",
-    keep: Annotated[
-        list[str] | None, typer.Option(metavar="COL", help="sql: column to copy to the result; repeat for more.")
-    ] = None,
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
+    *,
+    format: dict[str, Any],
+    run: dict[str, Any],
+) -> Facts:
     """Export a forest to a file for another engine.
 
     Supports the families axis and tree; categories only with treelite and sql.
@@ -42,27 +46,6 @@ def export(
     import bigforest
     from bigforest.api.export import SUFFIXES
 
-    from .show import show
-
-    stem = Path(forest.rstrip("/")).name.removesuffix(".forest")
-    written = bigforest.export_forest(
-        forest,
-        out or f"{stem}{SUFFIXES.get(to, '')}",
-        to=to,
-        dtype=dtype,
-        table=table,
-        keep=keep or [],
-        overwrite=overwrite,
-    )
-    show(
-        {"forest": forest, "to": to, "file": str(written), "bytes": written.stat().st_size},
-        _draw,
-        json=json,
-        quiet=quiet,
-    )
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import lines, size
-
-    lines(console, [("format", facts["to"]), ("size", size(facts["bytes"])), ("file", facts["file"])])
+    output = out or options.named_after(forest, SUFFIXES.get(to, ""))
+    written = bigforest.export_forest(forest, output, to=to, **format, **run)
+    return {"forest": forest, "to": to, "file": str(written), "bytes": written.stat().st_size}

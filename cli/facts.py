@@ -72,6 +72,12 @@ def oob_facts(forest: Forest) -> dict[str, Any]:
     }
 
 
+def revised_facts(forest: Forest, *names: str) -> dict[str, Any]:
+    """Where a revised forest is, and these of its facts."""
+    facts = inspection_facts(forest, trees=False, features=False)
+    return {name: facts[name] for name in ("forest", *names)}
+
+
 def inspection_facts(forest: Forest, *, trees: bool, features: bool) -> dict[str, Any]:
     """What the forest is; `trees` adds an entry per tree, `features` one per feature, the important first."""
     by_tree = (

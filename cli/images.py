@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from . import options
-from .command import grouped
+from .command import command
 from .groups import Choice, option
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .show import Facts
-
+from .show import Facts, count, duration, lines
 
 # By the names of `images_to_features`, with its defaults; the order is that of --help.
 IMAGES: dict[str, Choice] = {
@@ -44,7 +38,19 @@ IMAGES: dict[str, Choice] = {
 }
 
 
-@grouped(how=IMAGES)
+def _draw(facts: Facts) -> None:
+    skipped = f" ({count(facts['skipped'], 'damaged image')} left out)" if facts["skipped"] else ""
+    lines(
+        ("images", count(facts["rows"]) + skipped),
+        ("size", " x ".join(map(str, facts["size"]))),
+        ("features", count(facts["features"])),
+        ("target", "the label" if facts["labelled"] else "none, because there are no labels"),
+        ("time", duration(facts["seconds"])),
+        ("table", facts["out"]),
+    )
+
+
+@command(_draw, how=IMAGES, run=options.run_options("overwrite", "scratch"))
 def images(
     source: Annotated[
         str,
@@ -58,38 +64,12 @@ def images(
     out: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="The features, a Parquet file.")],
     *,
     how: dict[str, Any],
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    scratch: options.Scratch = None,
-) -> None:
+    run: dict[str, Any],
+) -> Facts:
     """Convert images to a table of features for training.
 
     Example: bigforest images train-images-idx3-ubyte.gz --out digits.parquet --size 20x20 --crop --threshold 128
     """
     import bigforest
 
-    from .progress import showing_progress
-    from .show import show
-
-    begin = perf_counter()
-    with showing_progress(quiet=quiet) as listener:
-        done = bigforest.images_to_features(source, out, scratch=scratch, overwrite=overwrite, listener=listener, **how)
-    show({"out": out, **asdict(done), "seconds": perf_counter() - begin}, _draw, json=json, quiet=quiet)
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines
-
-    skipped = f" ({count(facts['skipped'], 'damaged image')} left out)" if facts["skipped"] else ""
-    lines(
-        console,
-        [
-            ("images", count(facts["rows"]) + skipped),
-            ("size", " x ".join(map(str, facts["size"]))),
-            ("features", count(facts["features"])),
-            ("target", "the label" if facts["labelled"] else "none, because there are no labels"),
-            ("time", duration(facts["seconds"])),
-            ("table", facts["out"]),
-        ],
-    )
+    return {"out": out, **asdict(bigforest.images_to_features(source, out, **how, **run))}

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
+from .compare import draw_candidates
 from .config_file import toml_of
+from .show import Facts, count, lines, out_of_bag, print_table, show, shrinkage_lines, table_size
+from .text import plain
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from bigforest import Forest
-
-    from .show import Facts
 
 LABELS = 10
 _NO_REPORT = "no estimate, because the forest was merged"
@@ -38,7 +37,6 @@ def inspect(
     import bigforest
 
     from .facts import inspection_facts
-    from .show import show
 
     if config and (trees or features or json):
         raise typer.BadParameter("--config prints a file of options and nothing else; drop the other options")
@@ -49,47 +47,40 @@ def inspect(
     show(inspection_facts(found, trees=trees, features=features), _draw, json=json)
 
 
-def _draw(console: Console, facts: Facts) -> None:
-    from .compare import draw_candidates
-    from .show import count, lines, out_of_bag, print_table, shrinkage_lines, table_size
-    from .text import plain
-
+def _draw(facts: Facts) -> None:
     labels = ", ".join(plain(str(label)) for label in facts["labels"][:LABELS]) + (
         ", ..." if len(facts["labels"]) > LABELS else ""
     )
     origin = facts.get("origin") or {"data": None, "merged": []}
     merged = origin["merged"]
     lines(
-        console,
-        [
-            *table_size({**facts, "classes": len(facts["labels"])}),
-            *([("labels", labels)] if labels else []),
-            ("trees", count(facts["trees"])),
-            ("nodes", f"{count(facts['nodes'])}, {count(facts['leaves'])} of them leaves"),
-            ("depth", count(facts["depth"])),
-            ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
-            *shrinkage_lines(facts["shrinkage"]),
-            *([("chosen", facts["chosen"])] if "chosen" in facts else []),
-            ("options", ", ".join(f"{name} {_word(value)}" for name, value in _options(facts["config"]))),
-            ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
-            *([("grown on", origin["data"])] if origin["data"] else []),
-            *([("merged from", "\n".join(map(_piece, merged)))] if merged else []),
-            ("forest", facts["forest"]),
-        ],
+        *table_size({**facts, "classes": len(facts["labels"])}),
+        *([("labels", labels)] if labels else []),
+        ("trees", count(facts["trees"])),
+        ("nodes", f"{count(facts['nodes'])}, {count(facts['leaves'])} of them leaves"),
+        ("depth", count(facts["depth"])),
+        ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
+        *shrinkage_lines(facts["shrinkage"]),
+        *([("chosen", facts["chosen"])] if "chosen" in facts else []),
+        ("options", ", ".join(f"{name} {_word(value)}" for name, value in _options(facts["config"]))),
+        ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
+        *([("grown on", origin["data"])] if origin["data"] else []),
+        *([("merged from", "\n".join(map(_piece, merged)))] if merged else []),
+        ("forest", facts["forest"]),
     )
     if "tuning" in facts:
-        console.print()
-        draw_candidates(console, facts["tuning"])
+        typer.echo()
+        draw_candidates(facts["tuning"])
     if "by_feature" in facts:
-        console.print()
+        typer.echo()
         rows = [
             [row["name"], row["dtype"], count(row["codes"]), f"{row['importance']:.4f}"] for row in facts["by_feature"]
         ]
-        print_table(console, ["feature", "type", "values", "importance"], rows, left=2)
+        print_table(["feature", "type", "values", "importance"], rows, left=2)
     if "by_tree" in facts:
-        console.print()
+        typer.echo()
         columns = ["tree", "nodes", "leaves", "depth"]
-        print_table(console, columns, [[count(row[name]) for name in columns] for row in facts["by_tree"]], left=0)
+        print_table(columns, [[count(row[name]) for name in columns] for row in facts["by_tree"]], left=0)
 
 
 def _run_options(forest: Forest) -> dict[str, Any]:
@@ -109,8 +100,6 @@ def _run_options(forest: Forest) -> dict[str, Any]:
 
 
 def _piece(piece: Facts) -> str:
-    from .show import count
-
     return (
         f"{piece['forest']} ({count(piece['trees'], 'tree')} from number {piece['first_tree']}, seed {piece['seed']})"
     )

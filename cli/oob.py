@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import typer
 
 from . import options
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .show import Facts
+from .show import Facts, count, lines, number_cell, out_of_bag, percent, print_table, show
 
 # A square of more classes than this does not fit a terminal; the commonest mistakes are listed instead.
 MATRIX_CLASSES = 12
@@ -25,33 +23,28 @@ def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
     import bigforest
 
     from .facts import oob_facts
-    from .show import show
 
     show(oob_facts(bigforest.read_forest(forest)), _draw, json=json)
 
 
-def _draw(console: Console, facts: Facts) -> None:
+def _draw(facts: Facts) -> None:
     from bigforest.common.sizes import milestones
 
-    from .show import count, lines, number_cell, out_of_bag, percent, print_table
-
-    lines(console, [("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"]))])
-    console.print()
+    lines(("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"])))
+    typer.echo()
     if "confusion" in facts:
-        draw_metrics(console, facts["metrics"])
-        console.print()
-        _draw_confusion(console, facts["confusion"])
-        console.print()
+        draw_metrics(facts["metrics"])
+        typer.echo()
+        _draw_confusion(facts["confusion"])
+        typer.echo()
     curve = [facts["curve"][trees - 1] for trees in milestones(len(facts["curve"]))]
     measure, written = ("error", percent) if "confusion" in facts else ("mse", number_cell)
     rows = [[count(row["trees"]), written(row[measure]), count(row["rows"])] for row in curve]
-    print_table(console, ["trees", measure, "rows"], rows, left=0)
+    print_table(["trees", measure, "rows"], rows, left=0)
 
 
-def draw_metrics(console: Console, metrics: list[dict[str, Any]]) -> None:
+def draw_metrics(metrics: list[dict[str, Any]]) -> None:
     """A line for all classes, and one for each where they are few."""
-    from .show import count, print_table
-
     names = [name for name in METRICS if any(row[name] is not None for row in metrics)]
     rows = metrics[-1:] + (metrics[:-1] if len(metrics) <= MATRIX_CLASSES + 1 else [])
     labels = ["all", *(str(row["class"]) for row in rows[1:])]
@@ -59,20 +52,18 @@ def draw_metrics(console: Console, metrics: list[dict[str, Any]]) -> None:
         [label, count(row["rows"]), *(f"{row[name]:.4f}" for name in names)]
         for label, row in zip(labels, rows, strict=True)
     ]
-    print_table(console, ["class", "rows", *(name.replace("_", " ") for name in names)], body)
+    print_table(["class", "rows", *(name.replace("_", " ") for name in names)], body)
 
 
-def _draw_confusion(console: Console, pairs: list[dict[str, Any]]) -> None:
-    from .show import count, print_table
-
+def _draw_confusion(pairs: list[dict[str, Any]]) -> None:
     classes = list(dict.fromkeys([*(pair["truth"] for pair in pairs), *(pair["prediction"] for pair in pairs)]))
     if len(classes) <= MATRIX_CLASSES:
         cells = {(pair["truth"], pair["prediction"]): pair["rows"] for pair in pairs}
         labels = sorted(classes)
         body = [[str(truth), *(count(cells.get((truth, label), 0)) for label in labels)] for truth in labels]
-        print_table(console, ["truth \\ prediction", *map(str, labels)], body)
+        print_table(["truth \\ prediction", *map(str, labels)], body)
         return
     wrong = [pair for pair in pairs if pair["truth"] != pair["prediction"]]
     wrong.sort(key=lambda pair: -pair["rows"])
     body = [[str(pair["truth"]), str(pair["prediction"]), count(pair["rows"])] for pair in wrong[:MISTAKES]]
-    print_table(console, ["truth", "predicted", "rows"], body, left=2)
+    print_table(["truth", "predicted", "rows"], body, left=2)

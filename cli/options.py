@@ -1,11 +1,13 @@
-"""Arguments and single options that several commands share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from .groups import Choice, chosen, option
 from .streams import table_of
 
 # The panels of --help, in their order.
@@ -37,35 +39,47 @@ Exclude = Annotated[
     list[str] | None,
     typer.Option(metavar="COL", help="Column to leave out. Repeat for more.", rich_help_panel=COLUMNS),
 ]
-Vote = Annotated[
-    str | None,
-    typer.Option(
-        metavar="soft|hard|stochastic", help="How the predictions of the trees are combined. Default: as in training."
-    ),
-]
-Ties = Annotated[
-    str | None,
-    typer.Option(
-        metavar="lowest|reject|random",
-        help="Prediction if classes have equal votes: the lowest, none (null), or a random one. Default: as in "
-        "training.",
-    ),
-]
-Threads = Annotated[
-    int | None, typer.Option(metavar="N", help="Worker threads. Default: all processors.", rich_help_panel=RUN)
-]
-Scratch = Annotated[
-    str | None,
-    typer.Option(metavar="DIR", help="Folder for temporary files. Default: that of the system.", rich_help_panel=RUN),
-]
-ScratchBeside = Annotated[
-    str | None,
-    typer.Option(metavar="DIR", help="Folder for temporary files. Default: next to the forest.", rich_help_panel=RUN),
-]
-Memory = Annotated[
-    str | None,
-    typer.Option(metavar="SIZE", help="Memory limit, such as 4GB. Default: none.", rich_help_panel=RUN),
-]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.", rich_help_panel=RUN)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=RUN)]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=RUN)]
+
+# Options that say how a command runs, by the names of the API.
+_RUN_OPTIONS = {
+    "overwrite": option(bool, False, None, "Replace an existing output.", "--overwrite", panel=RUN),
+    "json": option(bool, False, None, "Print one JSON object and nothing else.", "--json", panel=RUN),
+    "quiet": option(bool, False, None, "Print errors only.", "--quiet", "-q", panel=RUN),
+    "threads": option(int | None, None, "N", "Worker threads. Default: all processors.", panel=RUN),
+    "scratch": option(str | None, None, "DIR", "Folder for temporary files. Default: that of the system.", panel=RUN),
+    "memory": option(str | None, None, "SIZE", "Memory limit, such as 4GB. Default: none.", panel=RUN),
+}
+SCRATCH_BESIDE = option(str | None, None, "DIR", "Folder for temporary files. Default: next to the forest.", panel=RUN)
+SCHEDULER = {
+    "scheduler": option(
+        str | None, None, "ADDRESS", "Dask scheduler to run on, tcp:// or tls://. Default: threads.", panel=RUN
+    ),
+    "scheduler_file": option(str | None, None, "FILE", "Scheduler file of the Dask scheduler to run on.", panel=RUN),
+    "tls_ca": option(str | None, None, "PEM", "For tls://: the certificate of the authority.", panel=RUN),
+    "tls_cert": option(str | None, None, "PEM", "For tls://: the certificate to show the scheduler.", panel=RUN),
+    "tls_key": option(str | None, None, "PEM", "For tls://: the key of that certificate.", panel=RUN),
+}
+VOTE = option(
+    str | None,
+    None,
+    "soft|hard|stochastic",
+    "How the predictions of the trees are combined. Default: as in training.",
+)
+TIES = option(
+    str | None,
+    None,
+    "lowest|reject|random",
+    "Prediction if classes have equal votes: the lowest, none (null), or a random one. Default: as in training.",
+)
+
+
+def run_options(*names: str) -> dict[str, Choice]:
+    """How a command runs: --json, --quiet and these options; "scheduler" stands for all that select a cluster."""
+    wanted = {"json", "quiet", *names} - {"scheduler"}
+    return chosen(_RUN_OPTIONS, wanted) | (SCHEDULER if "scheduler" in names else {})
+
+
+def named_after(forest: str, suffix: str) -> str:
+    """Default name of an output, in the current folder: DIR/flights.forest gives flights<suffix>."""
+    return f"{Path(forest.rstrip('/')).name.removesuffix('.forest')}{suffix}"

@@ -8,19 +8,122 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .command import grouped
+from .command import command
 from .config import CONFIG
 from .config_file import ConfigFile
+from .show import Facts, count, duration, lines, print_table, size
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from bigforest.common.run_plan import RunPlan
 
-    from .show import Facts
+
+def plan_facts(plan: RunPlan) -> dict[str, Any]:
+    """All that a plan says."""
+    return {**asdict(plan), "seconds": plan.seconds, "fits": plan.fits}
 
 
-@grouped(config=CONFIG)
+def _draw(facts: Facts) -> None:
+    widths = ", ".join(
+        f"{count(number)} of {count(width, 'byte')}" for width, number in facts["widths"].items() if number
+    )
+    lines(
+        ("rows", count(facts["rows"])),
+        ("features", f"{count(facts['features'])}: {widths} per code at most"),
+        *([("classes", f"at most {count(facts['classes'])}")] if facts["classes"] > 1 else []),
+        ("store", f"at most {size(facts['store'])}" if facts["store"] else "exists"),
+        ("output", f"{size(facts['output_free'])} are free"),
+        *needed(facts, compiling=facts["compiling"]),
+    )
+    typer.echo()
+    print_table(
+        ["stage", "passes", "trees per pass", "memory", "at least", "scratch", "time"],
+        list(map(_stage, facts["stages"])),
+    )
+    if facts["cluster"] is not None:
+        _draw_cluster(facts["cluster"])
+
+
+def draw_parts(facts: Facts) -> None:
+    """Show the plan of a run whose stages read their rows once."""
+    lines(*needed(facts))
+    typer.echo()
+    stages = [_stage(stage) for stage in facts["stages"]]
+    print_table(["part", "memory", "at least", "scratch", "time"], [[own[0], *own[3:]] for own in stages])
+
+
+def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
+    """Lines of what every plan says: scratch, memory, time, and whether it fits."""
+    return [
+        ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
+        ("memory", "no limit" if facts["memory"] is None else size(facts["memory"])),
+        ("time", _time(facts["seconds"], compiling)),
+        ("verdict", _verdict(facts)),
+    ]
+
+
+def _draw_cluster(cluster: Facts) -> None:
+    ways = "whole trees, one task per part"
+    if cluster["by_passes"]:
+        ways = f"by {count(cluster['passes'])} passes, each for {count(cluster['group'])} trees"
+    client = sum(stage["client"] for stage in cluster["stages"])
+    typer.echo()
+    lines(
+        ("cluster", f"{count(cluster['workers'], 'worker')} of {count(cluster['threads'], 'thread')}"),
+        ("grown", ways),
+        ("tasks", count(round(sum(stage["tasks"] for stage in cluster["stages"])))),
+        (
+            "client",
+            f"{duration(client)}, {100 * cluster['client_share']:.1f}% of the workers' processor time",
+        ),
+        ("time", f"about {duration(cluster['seconds'])}, if stages do not overlap"),
+    )
+    typer.echo()
+    print_table(
+        ["stage", "computing", "client", "moving", "network", "disk", "tasks"],
+        [
+            [
+                stage["stage"],
+                *(duration(stage[name]) for name in ("computing", "client", "moving")),
+                *(size(round(stage[name])) for name in ("network", "disk")),
+                count(round(stage["tasks"])),
+            ]
+            for stage in cluster["stages"]
+        ],
+    )
+
+
+def _time(seconds: float, compiling: float) -> str:
+    told = f", of it compiling kernels, once per machine, {duration(compiling)}" if compiling else ""
+    return f"about {duration(seconds)}{told}"
+
+
+def _stage(stage: Facts) -> list[str]:
+    need = stage["need"]
+    sizes = [size(need[name]) for name in ("memory", "smallest", "scratch")]
+    trees = count(need["trees"]) if need["trees"] else ""
+    return [stage["stage"], count(need["passes"]), trees, *sizes, duration(stage["seconds"])]
+
+
+def _verdict(facts: Facts) -> str:
+    from bigforest.common.sizes import megabytes
+
+    if facts["fits"]:
+        return "it fits"
+    problems = []
+    if facts["memory"] is not None and facts["smallest"] > facts["memory"]:
+        problems.append(f"not enough memory: at least {megabytes(facts['smallest'])} are needed")
+    if facts["scratch"] > facts["scratch_free"]:
+        missing = size(facts["scratch"] - facts["scratch_free"])
+        problems.append(f"not enough disk space: {missing} are missing; use another disk with --scratch")
+    return f"it does not fit; {' and '.join(problems)}"
+
+
+@command(
+    _draw,
+    config=CONFIG,
+    run={**options.run_options("threads", "scratch", "memory"), "scratch": options.SCRATCH_BESIDE},
+    progress=False,
+)
 def plan(
     data: options.Data,
     target: options.Target = None,
@@ -36,10 +139,7 @@ def plan(
         ),
     ] = None,
     config_file: ConfigFile = None,
-    json: options.Json = False,
-    memory: options.Memory = None,
-    threads: options.Threads = None,
-    scratch: options.ScratchBeside = None,
+    run: dict[str, Any],
     workers: Annotated[
         int | None,
         typer.Option(
@@ -56,7 +156,7 @@ def plan(
             rich_help_panel=options.RUN,
         ),
     ] = None,
-) -> None:
+) -> Facts:
     """Estimate what training needs: disk, memory, passes, time.
 
     Exits with 1 if the run does not fit. Times are estimates, accurate within a factor of two or three.
@@ -69,146 +169,10 @@ def plan(
     del config_file  # its options have become those of the command
     import bigforest
 
-    from .show import show
-
     found = bigforest.plan_training(
-        data,
-        target,
-        out=out,
-        memory=memory,
-        threads=threads,
-        scratch=scratch,
-        exclude=exclude or (),
-        workers=workers,
-        link=link,
-        **config,
+        data, target, out=out, exclude=exclude or (), workers=workers, link=link, **config, **run
     )
     facts = plan_facts(found)
     if found.cluster is not None:
         facts["cluster"] |= {"seconds": found.cluster.seconds, "client_share": found.cluster.client_share}
-    show(facts, _draw, json=json)
-    if not found.fits:
-        raise typer.Exit(1)
-
-
-def plan_facts(found: RunPlan) -> dict[str, Any]:
-    """All that a plan says."""
-    return {**asdict(found), "seconds": found.seconds, "fits": found.fits}
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, lines, print_table, size
-
-    widths = ", ".join(
-        f"{count(number)} of {count(width, 'byte')}" for width, number in facts["widths"].items() if number
-    )
-    lines(
-        console,
-        [
-            ("rows", count(facts["rows"])),
-            ("features", f"{count(facts['features'])}: {widths} per code at most"),
-            *([("classes", f"at most {count(facts['classes'])}")] if facts["classes"] > 1 else []),
-            ("store", f"at most {size(facts['store'])}" if facts["store"] else "exists"),
-            ("output", f"{size(facts['output_free'])} are free"),
-            *needed(facts, compiling=facts["compiling"]),
-        ],
-    )
-    console.print()
-    print_table(
-        console,
-        ["stage", "passes", "trees per pass", "memory", "at least", "scratch", "time"],
-        list(map(_stage, facts["stages"])),
-    )
-    if facts["cluster"] is not None:
-        _draw_cluster(console, facts["cluster"])
-
-
-def draw_parts(console: Console, facts: Facts) -> None:
-    """Show the plan of a run whose stages read their rows once."""
-    from .show import lines, print_table
-
-    lines(console, needed(facts))
-    console.print()
-    stages = [_stage(stage) for stage in facts["stages"]]
-    print_table(console, ["part", "memory", "at least", "scratch", "time"], [[own[0], *own[3:]] for own in stages])
-
-
-def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
-    """Lines of what every plan says: scratch, memory, time, and whether it fits."""
-    from .show import size
-
-    return [
-        ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
-        ("memory", "no limit" if facts["memory"] is None else size(facts["memory"])),
-        ("time", _time(facts["seconds"], compiling)),
-        ("verdict", _verdict(facts)),
-    ]
-
-
-def _draw_cluster(console: Console, cluster: Facts) -> None:
-    from .show import count, duration, lines, print_table, size
-
-    ways = "whole trees, one task per part"
-    if cluster["by_passes"]:
-        ways = f"by {count(cluster['passes'])} passes, each for {count(cluster['group'])} trees"
-    client = sum(stage["client"] for stage in cluster["stages"])
-    console.print()
-    lines(
-        console,
-        [
-            ("cluster", f"{count(cluster['workers'], 'worker')} of {count(cluster['threads'], 'thread')}"),
-            ("grown", ways),
-            ("tasks", count(round(sum(stage["tasks"] for stage in cluster["stages"])))),
-            (
-                "client",
-                f"{duration(client)}, {100 * cluster['client_share']:.1f}% of the workers' processor time",
-            ),
-            ("time", f"about {duration(cluster['seconds'])}, if stages do not overlap"),
-        ],
-    )
-    console.print()
-    print_table(
-        console,
-        ["stage", "computing", "client", "moving", "network", "disk", "tasks"],
-        [
-            [
-                stage["stage"],
-                *(duration(stage[name]) for name in ("computing", "client", "moving")),
-                *(size(round(stage[name])) for name in ("network", "disk")),
-                count(round(stage["tasks"])),
-            ]
-            for stage in cluster["stages"]
-        ],
-    )
-
-
-def _time(seconds: float, compiling: float) -> str:
-    from .show import duration
-
-    told = f", of it compiling kernels, once per machine, {duration(compiling)}" if compiling else ""
-    return f"about {duration(seconds)}{told}"
-
-
-def _stage(stage: Facts) -> list[str]:
-    from .show import count, duration, size
-
-    need = stage["need"]
-    sizes = [size(need[name]) for name in ("memory", "smallest", "scratch")]
-    trees = count(need["trees"]) if need["trees"] else ""
-    return [stage["stage"], count(need["passes"]), trees, *sizes, duration(stage["seconds"])]
-
-
-def _verdict(facts: Facts) -> str:
-    from bigforest.common.sizes import megabytes
-
-    from .show import size
-
-    if facts["fits"]:
-        return "it fits"
-    problems = []
-    if facts["memory"] is not None and facts["smallest"] > facts["memory"]:
-        problems.append(f"not enough memory: at least {megabytes(facts['smallest'])} are needed")
-    if facts["scratch"] > facts["scratch_free"]:
-        missing = size(facts["scratch"] - facts["scratch_free"])
-        problems.append(f"not enough disk space: {missing} are missing; use another disk with --scratch")
-    return f"it does not fit; {' and '.join(problems)}"
+    return facts

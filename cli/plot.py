@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import options
-from .command import grouped
+from .command import command
+from .groups import option
+from .show import Facts, duration, lines
 
-if TYPE_CHECKING:
-    from rich.console import Console
+# By the names of `plot_forest`, with its defaults; the order is that of --help.
+PLOT = {
+    "format": option(str, "svg", "svg|png|html", "Format of the files."),
+    "row": option(int, 0, "N", "Row of the waterfall, from 0."),
+    "tree": option(int, 0, "N", "Tree to draw, from 0."),
+    "depth": option(int, 3, "N", "Levels of the tree to draw, at most 8."),
+    "features": option(
+        list[str] | None, None, "COL", "Feature of dependence, or two of surface; repeat for more.", "--feature"
+    ),
+    "label": option(
+        str | None, None, "CLASS", "Class that waterfall, swarm, surface and interactions explain.", "--class"
+    ),
+}
 
-    from .show import Facts
+
+def _draw(facts: Facts) -> None:
+    lines(("files", "\n".join(facts["files"])), ("time", duration(facts["seconds"])))
 
 
-@grouped()
+@command(_draw, plot=PLOT, run=options.run_options("overwrite", "threads", "scratch", "memory"))
 def plot(
     forest: options.ForestFolder,
     data: Annotated[
@@ -41,25 +54,10 @@ def plot(
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Folder of the files. Default: <stem of FOREST>.pictures.")
     ] = None,
-    format: Annotated[str, typer.Option(metavar="svg|png|html", help="Format of the files.")] = "svg",
-    row: Annotated[int, typer.Option(metavar="N", help="Row of the waterfall, from 0.")] = 0,
-    tree: Annotated[int, typer.Option(metavar="N", help="Tree to draw, from 0.")] = 0,
-    depth: Annotated[int, typer.Option(metavar="N", help="Levels of the tree to draw, at most 8.")] = 3,
-    features: Annotated[
-        list[str] | None,
-        typer.Option("--feature", metavar="COL", help="Feature of dependence, or two of surface; repeat for more."),
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option("--class", metavar="CLASS", help="Class that waterfall, swarm, surface and interactions explain."),
-    ] = None,
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    threads: options.Threads = None,
-    scratch: options.Scratch = None,
-    memory: options.Memory = None,
-) -> None:
+    *,
+    plot: dict[str, Any],
+    run: dict[str, Any],
+) -> Facts:
     """Write plots of a forest to a folder. Needs bigforest[plot].
 
     Without --what, all plots that the forest and DATA allow are drawn.
@@ -68,33 +66,12 @@ def plot(
     """
     import bigforest
 
-    from .progress import showing_progress
-    from .show import show
-
-    begin = perf_counter()
-    with showing_progress(quiet=quiet) as listener:
-        files = bigforest.plot_forest(
-            forest,
-            data,
-            out=out if out is not None else f"{Path(forest).name.removesuffix('.forest')}.pictures",
-            what=None if what is None else what.split(","),
-            format=format,
-            row=row,
-            tree=tree,
-            depth=depth,
-            features=features,
-            label=label,
-            overwrite=overwrite,
-            threads=threads,
-            scratch=scratch,
-            memory=memory,
-            listener=listener,
-        )
-    facts = {"forest": forest, "files": [str(file) for file in files], "seconds": perf_counter() - begin}
-    show(facts, _draw, json=json, quiet=quiet)
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import duration, lines
-
-    lines(console, [("files", "\n".join(facts["files"])), ("time", duration(facts["seconds"]))])
+    files = bigforest.plot_forest(
+        forest,
+        data,
+        out=out if out is not None else options.named_after(forest, ".pictures"),
+        what=None if what is None else what.split(","),
+        **plot,
+        **run,
+    )
+    return {"forest": forest, "files": [str(file) for file in files]}

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import options
-from .command import grouped
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .show import Facts
+from .command import command
+from .show import Facts, count, duration, lines
 
 
-@grouped()
+def _draw(facts: Facts) -> None:
+    lines(
+        ("trees", count(facts["trees"])),
+        ("nodes", f"{count(facts['nodes'])} of {count(facts['nodes_before'])}"),
+        ("leaves", f"{count(facts['leaves'])} of {count(facts['leaves_before'])}"),
+        ("time", duration(facts["seconds"])),
+        ("forest", facts["forest"]),
+    )
+
+
+@command(_draw, run=options.run_options("overwrite", "threads", "scratch"))
 def prune(
     forest: options.ForestFolder,
     data: options.Data,
@@ -27,12 +32,9 @@ def prune(
             metavar="keep|prune", help="What to do with a subtree that is correct as often as a leaf in its place."
         ),
     ] = "keep",
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    threads: options.Threads = None,
-    scratch: options.Scratch = None,
-) -> None:
+    *,
+    run: dict[str, Any],
+) -> Facts:
     """Prune the trees of a forest on a tuning set.
 
     A subtree is replaced by a leaf if the leaf is correct on more of these rows.
@@ -43,46 +45,9 @@ def prune(
     """
     import bigforest
 
-    from .facts import inspection_facts
-    from .progress import showing_progress
-    from .show import show
+    from .facts import revised_facts
 
-    begin = perf_counter()
     grown = bigforest.read_forest(forest)
-    with showing_progress(quiet=quiet) as listener:
-        pruned = bigforest.prune_forest(
-            grown,
-            data,
-            out,
-            on_ties=on_ties,
-            threads=threads,
-            scratch=scratch,
-            overwrite=overwrite,
-            listener=listener,
-        )
-    before, after = (inspection_facts(one, trees=False, features=False) for one in (grown, pruned))
-    facts = {
-        "forest": after["forest"],
-        "trees": after["trees"],
-        "nodes": after["nodes"],
-        "leaves": after["leaves"],
-        "nodes_before": before["nodes"],
-        "leaves_before": before["leaves"],
-        "seconds": perf_counter() - begin,
-    }
-    show(facts, _draw, json=json, quiet=quiet)
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines
-
-    lines(
-        console,
-        [
-            ("trees", count(facts["trees"])),
-            ("nodes", f"{count(facts['nodes'])} of {count(facts['nodes_before'])}"),
-            ("leaves", f"{count(facts['leaves'])} of {count(facts['leaves_before'])}"),
-            ("time", duration(facts["seconds"])),
-            ("forest", facts["forest"]),
-        ],
-    )
+    before = revised_facts(grown, "nodes", "leaves")
+    after = revised_facts(bigforest.prune_forest(grown, data, out, on_ties=on_ties, **run), "trees", "nodes", "leaves")
+    return {**after, "nodes_before": before["nodes"], "leaves_before": before["leaves"]}

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import options
-from .command import grouped
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .show import Facts
+from .command import command
+from .show import Facts, duration, lines, size
 
 
-@grouped()
+def _draw(facts: Facts) -> None:
+    lines(("report", facts["file"]), ("size", size(facts["bytes"])), ("time", duration(facts["seconds"])))
+
+
+@command(_draw, run=options.run_options("overwrite", "threads", "scratch", "memory"))
 def report(
     forest: options.ForestFolder,
     data: Annotated[
@@ -30,13 +29,9 @@ def report(
     ] = None,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="The page. Default: <stem of FOREST>.html.")] = None,
     trees: Annotated[int, typer.Option(metavar="N", help="Trees to draw.")] = 3,
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    threads: options.Threads = None,
-    scratch: options.Scratch = None,
-    memory: options.Memory = None,
-) -> None:
+    *,
+    run: dict[str, Any],
+) -> Facts:
     """Write a report about a forest as one HTML file.
 
     Needs bigforest[plot]. The file is self-contained, can be printed, and has a light and a dark theme.
@@ -45,35 +40,6 @@ def report(
     """
     import bigforest
 
-    from .progress import showing_progress
-    from .show import show
-
-    begin = perf_counter()
-    with showing_progress(quiet=quiet) as listener:
-        file = bigforest.report_forest(
-            forest,
-            data,
-            out if out is not None else f"{Path(forest).name.removesuffix('.forest')}.html",
-            trees=trees,
-            overwrite=overwrite,
-            threads=threads,
-            scratch=scratch,
-            memory=memory,
-            listener=listener,
-        )
-    facts = {
-        "forest": forest,
-        "file": str(file),
-        "bytes": file.stat().st_size,
-        "seconds": perf_counter() - begin,
-    }
-    show(facts, _draw, json=json, quiet=quiet)
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import duration, lines, size
-
-    lines(
-        console,
-        [("report", facts["file"]), ("size", size(facts["bytes"])), ("time", duration(facts["seconds"]))],
-    )
+    output = out if out is not None else options.named_after(forest, ".html")
+    file: Path = bigforest.report_forest(forest, data, output, trees=trees, **run)
+    return {"forest": forest, "file": str(file), "bytes": file.stat().st_size}

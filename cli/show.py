@@ -5,16 +5,15 @@ from __future__ import annotations
 import json as jsonlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from bigforest.schema.options import label_text
 
 from .text import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 # Wide enough that nothing is folded or cut when the output goes to a file or another program.
 PIPE_WIDTH = 1000
@@ -26,30 +25,33 @@ _GAP = 2
 Facts = Mapping[str, Any]
 
 
-def show(facts: Facts, draw: Callable[[Console, Facts], None], *, json: bool, quiet: bool = False) -> None:
+def show(facts: Facts, draw: Callable[[Facts], None], *, json: bool, quiet: bool = False) -> None:
     """Print `facts` as JSON, or let `draw` print them for people unless quiet."""
     if json:
         typer.echo(jsonlib.dumps(_finite(facts), ensure_ascii=False))
     elif not quiet:
-        console = Console(highlight=False)
-        if not console.is_terminal:
-            console.width = PIPE_WIDTH
-        draw(console, facts)
+        draw(facts)
 
 
-def lines(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+def lines(*pairs: tuple[str, str]) -> None:
     """Print names and values in two columns; a long value is folded under its own column."""
+    from rich.table import Table
+    from rich.text import Text
+
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
         grid.add_row(name, Text("\n".join(map(plain, value.split("\n")))))
-    _print(console, grid)
+    _print(grid)
 
 
-def print_table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
     """Print a table whose first `left` columns are text and whose others are numbers, which are never broken: where the
     terminal is narrower than they are, the table is wider than it."""
+    from rich.table import Table
+    from rich.text import Text
+
     drawn = Table(box=None, header_style="bold", pad_edge=False, padding=(0, _GAP, 0, 0))
     needed = 0
     for position, heading in enumerate(headings):
@@ -60,7 +62,7 @@ def print_table(console: Console, headings: Sequence[str], rows: Sequence[Sequen
         needed += width + _GAP
     for row in rows:
         drawn.add_row(*(Text(plain(cell)) for cell in row))
-    _print(console, drawn, needed)
+    _print(drawn, needed)
 
 
 def count(number: int, noun: str = "") -> str:
@@ -100,13 +102,21 @@ def size(total: int) -> str:
     return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
 
 
-def _print(console: Console, drawn: Table, needed: int = 0) -> None:
+def _console() -> Console:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PIPE_WIDTH
+    return console
+
+
+def _print(drawn: Table, needed: int = 0) -> None:
     """Print without the spaces that fill a table's lines, which would be noise in a file; `needed`: least width."""
-    own = console.width
-    console.width = max(own, needed)
+    console = _console()
+    console.width = max(console.width, needed)
     with console.capture() as capture:
         console.print(drawn)
-    console.width = own
     typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()), color=True)
 
 
@@ -175,4 +185,6 @@ def _finite(value: Any) -> Any:
         return None if math.isnan(value) else str(value)
     if value is None or isinstance(value, str | int | float):
         return value
+    from bigforest.schema.options import label_text
+
     return label_text(value)  # of dates, times and decimals

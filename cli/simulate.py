@@ -3,19 +3,47 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import options
+from .command import command
+from .groups import option
+from .show import Facts, count, duration, lines, percent
 
-if TYPE_CHECKING:
-    from rich.console import Console
+# By the names of `bigforest.simulate`, with its defaults; the order is that of --help.
+SIMULATE = {
+    "dims": option(int | None, None, "P", "Columns, named x0 and so on. Default of shapes: 2, others are noise."),
+    "rotate": option(bool, False, None, "Rotate all rows by one random rotation.", "--rotate"),
+    "scale": option(bool, False, None, "Multiply every column by a random factor from 0 to 10.", "--scale"),
+    "affine": option(bool, False, None, "Rotate, then scale.", "--affine"),
+    "outliers": option(int, 0, "N", "Rows to append, from the same means with 4 times the covariance."),
+    "noise": option(float | None, None, "F", "Share of wrong labels in shapes. Default: 0.1."),
+    "truth": option(bool, False, None, "Also write the label without noise, as truth.", "--truth"),
+    "sample": option(int, 0, "N", "Another number draws other rows from the same distribution."),
+    "seed": option(int, 0, "N", "Random seed. The same seed and options give the same table."),
+}
 
-    from .show import Facts
+
+def _draw(facts: Facts) -> None:
+    lines(
+        ("rows", count(facts["rows"])),
+        ("features", count(facts["dims"])),
+        ("Bayes error", _bayes(facts["bayes"])),
+        ("time", duration(facts["seconds"])),
+        ("table", facts["out"]),
+    )
 
 
+def _bayes(bayes: Facts | None) -> str:
+    if bayes is None:
+        return "not worked out, because that takes long with this many dims (see bigforest.bayes_error)"
+    spread = f" +- {percent(bayes['standard_error'])}" if bayes["standard_error"] else ""
+    return f"{percent(bayes['error'])}{spread}, {bayes['how']}"
+
+
+@command(_draw, how=SIMULATE, run=options.run_options("overwrite"))
 def simulate(
     kind: Annotated[
         str,
@@ -26,92 +54,24 @@ def simulate(
         ),
     ],
     rows: Annotated[int, typer.Option(metavar="N", show_default=False, help="Rows to draw.")],
-    dims: Annotated[
-        int | None,
-        typer.Option(metavar="P", help="Columns, named x0 and so on. Default of shapes: 2, others are noise."),
-    ] = None,
-    rotate: Annotated[bool, typer.Option("--rotate", help="Rotate all rows by one random rotation.")] = False,
-    scale: Annotated[
-        bool, typer.Option("--scale", help="Multiply every column by a random factor from 0 to 10.")
-    ] = False,
-    affine: Annotated[bool, typer.Option("--affine", help="Rotate, then scale.")] = False,
-    outliers: Annotated[
-        int, typer.Option(metavar="N", help="Rows to append, from the same means with 4 times the covariance.")
-    ] = 0,
-    noise: Annotated[
-        float | None, typer.Option(metavar="F", help="Share of wrong labels in shapes. Default: 0.1.")
-    ] = None,
-    truth: Annotated[bool, typer.Option("--truth", help="Also write the label without noise, as truth.")] = False,
-    sample: Annotated[
-        int, typer.Option(metavar="N", help="Another number draws other rows from the same distribution.")
-    ] = 0,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="Random seed. The same seed and options give the same table.")
-    ] = 0,
+    *,
+    how: dict[str, Any],
     out: Annotated[str | None, typer.Option(metavar="FILE", help="The table. Default: KIND.parquet.")] = None,
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
+    run: dict[str, Any],
+) -> Facts:
     """Draw a table of any size from a known distribution.
 
     Example: bigforest simulate trunk --rows 1000 --dims 100 --rotate
     """
     import bigforest
 
-    from .progress import showing_progress
-    from .show import show
-
     output = out if out is not None else f"{kind}.parquet"
-    begin = perf_counter()
-    with showing_progress(quiet=quiet) as listener:
-        table = bigforest.simulate(
-            kind,
-            rows=rows,
-            dims=dims,
-            rotate=rotate,
-            scale=scale,
-            affine=affine,
-            outliers=outliers,
-            noise=noise,
-            truth=truth,
-            sample=sample,
-            seed=seed,
-            out=output,
-            overwrite=overwrite,
-            listener=listener,
-        )
-    names = table.collect_schema().names()
-    bayes = bigforest.bayes_error(kind, dims=dims, noise=noise, seed=seed)
-    facts = {
+    table = bigforest.simulate(kind, rows=rows, out=output, **how, **run)
+    columns = len(table.collect_schema())
+    bayes = bigforest.bayes_error(kind, **{name: how[name] for name in ("dims", "noise", "seed") if name in how})
+    return {
         "out": output,
-        "rows": rows + outliers,
-        "dims": len(names) - 1 - truth,
+        "rows": rows + how.get("outliers", 0),
+        "dims": columns - 1 - how.get("truth", False),
         "bayes": None if bayes is None else asdict(bayes),
-        "seconds": perf_counter() - begin,
     }
-    show(facts, _draw, json=json, quiet=quiet)
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines
-
-    lines(
-        console,
-        [
-            ("rows", count(facts["rows"])),
-            ("features", count(facts["dims"])),
-            ("Bayes error", _bayes(facts["bayes"])),
-            ("time", duration(facts["seconds"])),
-            ("table", facts["out"]),
-        ],
-    )
-
-
-def _bayes(bayes: Facts | None) -> str:
-    from .show import percent
-
-    if bayes is None:
-        return "not worked out, because that takes long with this many dims (see bigforest.bayes_error)"
-    spread = f" +- {percent(bayes['standard_error'])}" if bayes["standard_error"] else ""
-    return f"{percent(bayes['error'])}{spread}, {bayes['how']}"

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from . import options
-from .cluster import SCHEDULER, running
-from .command import grouped
+from .command import command
 from .config import CONFIG
 from .config_file import ConfigFile
+from .show import Facts, count, duration, lines, out_of_bag, shrinkage_lines, stop_lines, table_size, validation_lines
 from .streams import table_of
 
-if TYPE_CHECKING:
-    from rich.console import Console
 
-    from .show import Facts
+def _draw(facts: Facts) -> None:
+    seconds = facts["seconds"]
+    stages = " · ".join(f"{stage} {duration(spent)}" for stage, spent in seconds.items())
+    lines(
+        *table_size(facts),
+        ("trees", f"{count(facts['trees'])} with {count(facts['nodes'], 'node')}"),
+        *stop_lines(facts),
+        ("out of bag", out_of_bag(facts["oob"])),
+        *shrinkage_lines(facts["shrinkage"]),
+        *validation_lines(facts["validation"]),
+        ("time", f"{stages} · total {duration(sum(seconds.values()))}"),
+        ("forest", facts["forest"]),
+    )
 
 
-@grouped(config=CONFIG, scheduler=SCHEDULER)
+@command(
+    _draw,
+    config=CONFIG,
+    run={
+        **options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
+        "scratch": options.SCRATCH_BESIDE,
+    },
+)
 def train(
     data: Annotated[
         str | None,
@@ -66,15 +83,9 @@ def train(
             rich_help_panel=options.RUN,
         ),
     ] = None,
-    overwrite: options.Overwrite = False,
     config_file: ConfigFile = None,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    threads: options.Threads = None,
-    scratch: options.ScratchBeside = None,
-    memory: options.Memory = None,
-    scheduler: dict[str, Any],
-) -> None:
+    run: dict[str, Any],
+) -> Facts:
     """Train a forest on a table or a store.
 
     DATA may also be a store made by `bigforest encode`. An interrupted run continues with --resume
@@ -87,47 +98,20 @@ def train(
     from bigforest.api.functions import default_output
 
     from .facts import training_facts
-    from .show import show
 
     if data is None and resume is None:
         raise typer.BadParameter("it is missing; give a table, or a forest to --resume", param_hint="DATA")
     if resume is None and out is None and data is not None:
         out = str(default_output(data, ".forest"))
-    with running(scheduler, quiet=quiet) as (client, ledger):
-        forest = bigforest.train(
-            data,
-            target,
-            out=out,
-            listener=ledger,
-            scheduler=client,
-            overwrite=overwrite,
-            threads=threads,
-            scratch=scratch,
-            memory=memory,
-            exclude=exclude or (),
-            resume=resume,
-            validate=validate,
-            tune=int(tune) if tune is not None and tune.isdecimal() else tune,
-            **config,
-        )
-    show({**training_facts(forest), **ledger.facts}, _draw, json=json, quiet=quiet)
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, out_of_bag, shrinkage_lines, stop_lines, table_size, validation_lines
-
-    seconds = facts["seconds"]
-    stages = " · ".join(f"{stage} {duration(spent)}" for stage, spent in seconds.items())
-    lines(
-        console,
-        [
-            *table_size(facts),
-            ("trees", f"{count(facts['trees'])} with {count(facts['nodes'], 'node')}"),
-            *stop_lines(facts),
-            ("out of bag", out_of_bag(facts["oob"])),
-            *shrinkage_lines(facts["shrinkage"]),
-            *validation_lines(facts["validation"]),
-            ("time", f"{stages} · total {duration(sum(seconds.values()))}"),
-            ("forest", facts["forest"]),
-        ],
+    forest = bigforest.train(
+        data,
+        target,
+        out=out,
+        exclude=exclude or (),
+        resume=resume,
+        validate=validate,
+        tune=int(tune) if tune is not None and tune.isdecimal() else tune,
+        **config,
+        **run,
     )
+    return training_facts(forest)

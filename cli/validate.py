@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import options
-from .command import grouped
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from .show import Facts
+from .command import command
+from .show import Facts, count, duration, lines, percent, print_table, validation_lines
 
 
-@grouped()
+def _draw(facts: Facts) -> None:
+    from bigforest.common.sizes import milestones
+
+    curve = facts["curve"]
+    written = [("curve", facts["out"])] if facts["out"] else []
+    lines(*validation_lines(curve[-1]), ("time", duration(facts["seconds"])), *written)
+    typer.echo()
+    steps = [curve[trees - 1] for trees in milestones(len(curve))]
+    rows = [[count(row["trees"]), percent(row["error"]), count(row["rejected"])] for row in steps]
+    print_table(["trees", "error", "rejected"], rows, left=0)
+
+
+@command(
+    _draw,
+    votes={"vote": options.VOTE, "ties": options.TIES},
+    run=options.run_options("overwrite", "threads", "scratch", "memory"),
+)
 def validate(
     forest: options.ForestFolder,
     data: options.Data,
     out: Annotated[
         str | None, typer.Option(metavar="FILE", help="Also write the error after each tree to this Parquet file.")
     ] = None,
-    vote: options.Vote = None,
-    ties: options.Ties = None,
-    overwrite: options.Overwrite = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    threads: options.Threads = None,
-    scratch: options.Scratch = None,
-    memory: options.Memory = None,
-) -> None:
+    *,
+    votes: dict[str, Any],
+    run: dict[str, Any],
+) -> Facts:
     """Evaluate a forest on labelled rows, by number of trees.
 
     All rows have the same weight.
@@ -40,36 +46,5 @@ def validate(
     """
     import bigforest
 
-    from .progress import showing_progress
-    from .show import show
-
-    begin = perf_counter()
-    with showing_progress(quiet=quiet) as listener:
-        curve = bigforest.validate_forest(
-            forest,
-            data,
-            out,
-            vote=vote,
-            ties=ties,
-            threads=threads,
-            scratch=scratch,
-            memory=memory,
-            overwrite=overwrite,
-            listener=listener,
-        )
-    facts = {"forest": forest, "curve": curve.to_dicts(), "out": out, "seconds": perf_counter() - begin}
-    show(facts, _draw, json=json, quiet=quiet)
-
-
-def _draw(console: Console, facts: Facts) -> None:
-    from bigforest.common.sizes import milestones
-
-    from .show import count, duration, lines, percent, print_table, validation_lines
-
-    curve = facts["curve"]
-    written = [("curve", facts["out"])] if facts["out"] else []
-    lines(console, [*validation_lines(curve[-1]), ("time", duration(facts["seconds"])), *written])
-    console.print()
-    steps = [curve[trees - 1] for trees in milestones(len(curve))]
-    rows = [[count(row["trees"]), percent(row["error"]), count(row["rejected"])] for row in steps]
-    print_table(console, ["trees", "error", "rejected"], rows, left=0)
+    curve = bigforest.validate_forest(forest, data, out, **votes, **run)
+    return {"forest": forest, "curve": curve.to_dicts(), "out": out}

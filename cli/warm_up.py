@@ -7,11 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from . import options
-from .cluster import SCHEDULER, running
-from .command import grouped
+from .command import command
+from .show import Facts, lines
 
 
-@grouped(scheduler=SCHEDULER)
+def _draw(facts: Facts) -> None:
+    lines(("compiled", ", ".join(facts["kinds"])))
+
+
+@command(_draw, run=options.run_options("scheduler"))
 def warm_up(
     kinds: Annotated[
         str,
@@ -24,28 +28,13 @@ def warm_up(
     ] = "classes",
     *,
     passes: Annotated[bool, typer.Option("--passes", help="Also those for tables larger than memory.")] = False,
-    json: options.Json = False,
-    quiet: options.Quiet = False,
-    scheduler: dict[str, Any],
-) -> None:
+    run: dict[str, Any],
+) -> Facts:
     """Compile all kernels now, once per machine.
 
     Example: bigforest warm-up --kinds all
     """
     import bigforest
 
-    from .show import lines, show
-
-    with running(scheduler, quiet=quiet) as (client, ledger):
-        named = bigforest.warm_up(
-            kinds if kinds == "all" else [kind.strip() for kind in kinds.split(",")],
-            passes=passes,
-            listener=ledger,
-            scheduler=client,
-        )
-    show(
-        {"kinds": named},
-        lambda console, facts: lines(console, [("compiled", ", ".join(facts["kinds"]))]),
-        json=json,
-        quiet=quiet,
-    )
+    named = kinds if kinds == "all" else [kind.strip() for kind in kinds.split(",")]
+    return {"kinds": bigforest.warm_up(named, passes=passes, **run)}

@@ -397,13 +397,10 @@ def test_plain__keeps_letters_of_all_scripts_and_escapes_the_rest() -> None:
 
 
 def test_lines_and_table__show_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    from rich.console import Console
-
     from cli.show import lines, print_table
 
-    console = Console(width=80)
-    lines(console, [("target", "a\x1b[31m"), ("merged from", "one\ntwo")])
-    print_table(console, ["class\n"], [["b\x07"]])
+    lines(("target", "a\x1b[31m"), ("merged from", "one\ntwo"))
+    print_table(["class\n"], [["b\x07"]])
     out = capsys.readouterr().out
     assert "\x07" not in out
     assert [line.split() for line in out.splitlines()] == [
