@@ -382,6 +382,14 @@ def importers(module: Path, sources: Path) -> set[Path]:
     return found
 
 
+def test_folders__are_outside_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Where pip leaves a folder of the package behind, it hides an editable installation made after it.
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    found = cache.folders.__wrapped__()
+    assert found
+    assert not any(folder.is_relative_to(SOURCES.parent) for folder in found)
+
+
 def test_stamp__is_of_every_source_that_a_kernel_imports(tmp_path: Path) -> None:
     copy = tmp_path / "kernels"
     shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))

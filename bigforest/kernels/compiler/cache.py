@@ -108,12 +108,13 @@ def _surroundings() -> tuple[Any, ...]:
 def folders() -> tuple[Path, ...]:
     """Where to look for kernels: in NUMBA_CACHE_DIR alone if it is usable; the first is written to.
 
-    The folder next to the sources, to which an installation may ship kernels, is read even if it is not writable.
+    The folder next to the package is read even if it is not writable. It is not in the package: pip removes a package
+    without the files added to it, and Python would import what is left in place of an editable installation.
     """
     own = f"bigforest-{hashlib.sha256(repr(_surroundings()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR and _is_writable(given := Path(config.CACHE_DIR) / own):
         return (given,)
-    beside = SOURCES / "__pycache__" / own
+    beside = SOURCES.parents[1] / "__pycache__" / own
     users = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir) / own
     return (beside, users) if _is_writable(beside) or not _is_writable(users) else (users, beside)
 
