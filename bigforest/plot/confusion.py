@@ -46,22 +46,22 @@ def confusion_chart(forest: Contents) -> Any:
     order += [OTHERS] if OTHERS in set(table["truth"]) | set(table["prediction"]) else []
     side = max(160, min(26 * len(order) + 60, 600))
     base = chart_of(table).encode(
-        x=alt.X(field="prediction", type="nominal", title="voted", sort=order, axis=alt.Axis(labelAngle=-40)),
-        y=alt.Y(field="truth", type="nominal", title="true class", sort=order),
+        x=alt.X("prediction:N", title="predicted class", sort=order, axis=alt.Axis(labelAngle=-40)),
+        y=alt.Y("truth:N", title="true class", sort=order),
     )
     cells = base.mark_rect().encode(
         color=alt.Color(
-            field="share",
-            type="quantitative",
+            "share:Q",
             title="share of the class",
             scale=alt.Scale(domain=[0, 1], range=[PALE, DEEP]),
         )
     )
+    exact = len(order) < 8 or table["rows"].max() < 10_000  # type: ignore[operator]
     text = base.mark_text(fontSize=10).encode(
-        text=alt.Text(field="rows", type="quantitative", format=",d" if len(order) < 8 else ".2~s"),
+        text=alt.Text("rows:Q", format="d" if exact else ".2~s"),
         color=alt.condition("datum.share > 0.85", alt.value("white"), alt.value("black")),
     )
-    caption = ["numbers are out-of-bag rows"]
+    caption = ["numbers are out-of-bag rows" + ("" if exact else ", rounded")]
     if OTHERS in order:
         caption.append(f"the {MOST_CLASSES} classes with the most wrong rows; {OTHERS} is the rest")
     return finish_chart(

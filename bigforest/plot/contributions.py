@@ -51,31 +51,30 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
     alt = altair()
     table = waterfall_table(found, values)
     first = found.row(0, named=True)
-    base = chart_of(table).encode(y=alt.Y(field="step", type="nominal", title=None, sort=table["step"].to_list()))
-    low, high = table["begin"].to_list() + table["end"].to_list(), 0.0
-    high, lowest = max(low), min(low)
-    room = (high - lowest) * 0.12 or 0.1
-    scale = alt.Scale(domain=[lowest - room, high + room], zero=False, nice=False)
+    base = chart_of(table).encode(y=alt.Y("step:N", title=None, sort=table["step"].to_list()))
+    ends = table["begin"].to_list() + table["end"].to_list()
+    room = (max(ends) - min(ends)) * 0.12 or 0.1
+    scale = alt.Scale(domain=[min(ends) - room, max(ends) + room], zero=False, nice=False)
     bars = base.mark_bar().encode(
-        x=alt.X(field="begin", type="quantitative", title=_answer(first), scale=scale),
-        x2=alt.X2(field="end"),
+        x=alt.X("begin:Q", title=_answer(first), scale=scale),
+        x2=alt.X2("end"),
         color=alt.condition("datum.change > 0", alt.value(COLORS[0]), alt.value(COLORS[4])),
     )
     text = base.mark_text(align="left", dx=4, color=INK).encode(
-        x=alt.X(field="right", type="quantitative", scale=scale),
-        text=alt.Text(field="told", type="nominal"),
+        x=alt.X("right:Q", scale=scale),
+        text=alt.Text("told:N"),
     )
     told = pl.Series("told", [number_text(change, 3, "+") for change in table["change"]], dtype=pl.String)
     text.data = chart_of(table.with_columns(told, right=pl.max_horizontal("begin", "end"))).data
     whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
-    ends = [number_text(first[name]) for name in ("base", "prediction")]
-    caption = [f"from {ends[0]}, the prediction without any feature, to {ends[1]}{whose}"]
+    base_text, prediction = (number_text(first[name]) for name in ("base", "prediction"))
+    caption = [f"from {base_text}, the prediction without any feature, to {prediction}{whose}"]
     chart = alt.layer(bars, text).properties(width=WIDTH)
     return finish_chart(chart, f"Contributions to the prediction of row {row}", caption)
 
 
 def _answer(row: dict[str, Any]) -> str:
-    return "answer" if row.get("class") is None else "probability"
+    return "prediction" if row.get("class") is None else "probability"
 
 
 def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
@@ -124,8 +123,7 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
     order = table["feature"].unique(maintain_order=True).to_list()
     known = pl.col("level").is_not_null()
     color = alt.Color(
-        field="level",
-        type="quantitative",
+        "level:Q",
         title="value",
         scale=alt.Scale(domain=[0, 1], range=[COLORS[0], COLORS[4]]),
         legend=alt.Legend(labelExpr="datum.value == 0 ? 'low' : datum.value == 1 ? 'high' : ''", values=[0, 1]),
@@ -137,9 +135,9 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
             chart_of(own)
             .mark_circle(size=12, opacity=0.7)
             .encode(
-                x=alt.X(field="change", type="quantitative", title=adds),
-                y=alt.Y(field="feature", type="nominal", title=None, sort=order),
-                yOffset=alt.YOffset(field="offset", type="quantitative", scale=alt.Scale(domain=[-1.4, 1.4])),
+                x=alt.X("change:Q", title=adds),
+                y=alt.Y("feature:N", title=None, sort=order),
+                yOffset=alt.YOffset("offset:Q", scale=alt.Scale(domain=[-1.4, 1.4])),
                 color=color,
             )
         )
@@ -150,7 +148,7 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
         for own, how in ((table.filter(~known), alt.value(FAINT)), (table.filter(known), color))
         if own.height
     ]
-    zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X(field="at", type="quantitative"))
+    zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X("at:Q"))
     drawn = f"{rows.height:,} rows" + (f", drawn from {of:,}" if of > rows.height else "")
     label = found["class"][0] if "class" in found.columns else None
     whose = f" for class {one_line(label)}" if label is not None else ""

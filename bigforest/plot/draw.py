@@ -49,6 +49,13 @@ def labels_of(values: Sequence[object]) -> list[str]:
     return list(found)
 
 
+def texts_of(column: pl.Series) -> list[str]:
+    """The values of a column as texts, equal where the values are and different where they differ."""
+    known = column.unique(maintain_order=True).to_list()
+    texts = dict(zip(known, labels_of(known), strict=True))
+    return [texts[value] for value in column.to_list()]
+
+
 def number_text(value: float, digits: int = 4, sign: str = "") -> str:
     """A number as people read it: at least this number of digits, and no power of ten where it can be done without.
 
@@ -91,8 +98,15 @@ def finish_chart(chart: Any, title: str, caption: Sequence[str] = ()) -> Any:
         )
         .configure(background="white", font=FONT, padding=12)
         .configure_axis(
-            **axis, gridOpacity=0.25, labelFontSize=11, titleFontSize=12, titleFontWeight="normal", titlePadding=10
+            **axis,
+            gridOpacity=0.25,
+            labelFontSize=11,
+            labelFlush=False,  # labels that are moved inwards touch their neighbours
+            titleFontSize=12,
+            titleFontWeight="normal",
+            titlePadding=10,
         )
+        .configure_mark(color=COLORS[0])
         .configure_title(color=INK, subtitleColor=INK, fontSize=14, subtitleFontSize=11, offset=12)
         .configure_legend(labelColor=INK, titleColor=INK, titleFontWeight="normal")
         .configure_header(labelColor=INK, titleColor=INK)

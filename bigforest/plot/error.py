@@ -47,14 +47,10 @@ def error_chart(forest: Contents) -> Any:
         other = thinned(forest.validation.select("trees", "error"), _POINTS)
         table = pl.concat([table, other.with_columns(curve=pl.lit("validation"))], how="diagonal")
     base = chart_of(table).properties(width=WIDTH, height=HEIGHT)
-    x = alt.X(field="trees", type="quantitative", title="trees")
-    legend = alt.Legend() if forest.has_validation else None
-    color = alt.Color(field="curve", type="nominal", title=None, scale=alt.Scale(range=list(COLORS)), legend=legend)
-    line = base.mark_line(point=table.height < 3).encode(
-        x=x, y=alt.Y(field="error", type="quantitative", title=what), color=color
-    )
-    band = base.mark_area(opacity=0.2, color=INK).encode(
-        x=x, y=alt.Y(field="lower", type="quantitative"), y2=alt.Y2(field="upper"), color=color
-    )
+    x = alt.X("trees:Q", title="trees")
+    legend = alt.Legend(symbolType="stroke", symbolOpacity=1) if forest.has_validation else None
+    color = alt.Color("curve:N", title=None, scale=alt.Scale(range=list(COLORS)), legend=legend)
+    line = base.mark_line(point=table.height < 3).encode(x=x, y=alt.Y("error:Q", title=what), color=color)
+    band = base.mark_area(opacity=0.2, color=INK).encode(x=x, y=alt.Y("lower:Q"), y2=alt.Y2("upper"), color=color)
     caption = "rows are weighted" if forest.oob.weighted else "the band is two standard errors to each side"
     return finish_chart(alt.layer(band, line), "Out-of-bag error by number of trees", [caption])

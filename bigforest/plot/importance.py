@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.plot.draw import COLORS, INK, altair, chart_of, finish_chart, labels_of
+from bigforest.plot.draw import INK, altair, chart_of, finish_chart, labels_of
 
 # Features that are shown.
 MOST_FEATURES = 20
@@ -37,12 +37,12 @@ def importance_chart(found: pl.DataFrame, kind: str) -> Any:
     alt = altair()
     table = importance_table(found)
     base = chart_of(table).encode(
-        y=alt.Y(field="feature", type="nominal", title=None, sort=table["feature"].to_list()),
+        y=alt.Y("feature:N", title=None, sort=table["feature"].to_list()),
     )
-    bars = base.mark_bar(color=COLORS[0]).encode(x=alt.X(field="importance", type="quantitative", title="importance"))
-    spread = base.mark_rule(color=INK).encode(
-        x=alt.X(field="lower", type="quantitative", title="importance"), x2=alt.X2(field="upper")
-    )
+    largest = table["upper"].abs().max() or 0.0
+    axis = alt.Axis(format="~s", tickCount=6) if largest >= 10_000 else alt.Axis(tickCount=6)  # type: ignore[operator]
+    bars = base.mark_bar().encode(x=alt.X("importance:Q", title="importance", axis=axis))
+    spread = base.mark_rule(color=INK).encode(x=alt.X("lower:Q", title="importance"), x2=alt.X2("upper"))
     caption = ["lines are two standard errors to each side, over the trees"]
     if found.height > table.height:
         caption.append(f"the {table.height} most important of {found.height} features")

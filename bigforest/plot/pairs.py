@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.plot.draw import DEEP, PALE, altair, chart_of, finish_chart, labels_of, most_different, one_line
+from bigforest.plot.draw import (
+    DEEP,
+    PALE,
+    altair,
+    chart_of,
+    finish_chart,
+    labels_of,
+    most_different,
+    one_line,
+    texts_of,
+)
 
 # Features of the picture of interactions, at most.
 _FEATURES = 15
@@ -45,11 +55,10 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
         chart_of(table)
         .mark_rect()
         .encode(
-            x=alt.X(field="feature", type="nominal", title=None, sort=order, axis=alt.Axis(labelAngle=-40)),
-            y=alt.Y(field="other", type="nominal", title=None, sort=order),
+            x=alt.X("feature:N", title=None, sort=order, axis=alt.Axis(labelAngle=-40)),
+            y=alt.Y("other:N", title=None, sort=order),
             color=alt.Color(
-                field="interaction",
-                type="quantitative",
+                "interaction:Q",
                 title="mean |interaction|",
                 scale=alt.Scale(domainMin=0, range=[PALE, DEEP]),
             ),
@@ -79,9 +88,7 @@ def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame
     for name, end, suffix in (("x", "right", "a"), ("y", "top", "b")):
         value, level = own[f"value_{suffix}"], own[f"level_{suffix}"]
         if value.null_count():
-            known = level.unique(maintain_order=True).to_list()
-            texts = dict(zip(known, labels_of(known), strict=True))
-            columns[name] = pl.Series([texts[text] for text in level.to_list()], dtype=pl.String)
+            columns[name] = pl.Series(texts_of(level), dtype=pl.String)
             continue
         values = np.unique(value.to_numpy())
         edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
@@ -102,23 +109,24 @@ def surface_chart(
     alt = altair()
     table = surface_table(found, feature, other)
     axes: dict[str, Any] = {}
-    for axis, name, end, title in (("x", "x", "right", feature), ("y", "y", "top", other)):
-        kind = {"x": alt.X, "y": alt.Y}[axis]
+    for name, end, level, title in (("x", "right", "level_a", feature), ("y", "top", "level_b", other)):
+        axis = alt.X if name == "x" else alt.Y
         text = one_line(title, 30)
         if end in table.columns:
             step = (steps or {}).get(title)
             if step is not None:
                 table = table.with_columns(pl.col(name, end) * step)
             scale = alt.Scale(zero=False, nice=False) if step is None else alt.Scale(type="utc", nice=False)
-            axes[axis] = kind(field=name, type="quantitative" if step is None else "temporal", title=text, scale=scale)
-            axes[f"{axis}2"] = {"x": alt.X2, "y": alt.Y2}[axis](field=end)
+            axes[name] = axis(f"{name}:{'Q' if step is None else 'T'}", title=text, scale=scale)
+            axes[f"{name}2"] = end
         else:
             levels = table[name].unique(maintain_order=True).to_list()
-            of = found[f"level_{'a' if axis == 'x' else 'b'}"].n_unique()
+            of = found[level].n_unique()
             text += f", {len(levels)} of {of} levels" if of > len(levels) else ""
-            axes[axis] = kind(field=name, type="nominal", title=text, sort=levels)
+            sloping = {"axis": alt.Axis(labelAngle=-40)} if name == "x" else {}
+            axes[name] = axis(f"{name}:N", title=text, sort=levels, **sloping)
     title = "prediction" if regression else "probability"
-    color = alt.Color(field="answer", type="quantitative", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
+    color = alt.Color("answer:Q", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
     whose = f" of class {one_line(label)}" if label is not None else ""
     caption = [f"mean {title}{whose} over a sample of rows, all with these two values"]
     cells = chart_of(table).mark_rect().encode(color=color, **axes)

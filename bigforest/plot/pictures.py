@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from bigforest.execution.arguments import resources_of
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.plan import check_no_class
 from bigforest.explain.row_table import sampled
+from bigforest.explain.tables import Explanation
 from bigforest.plot.confusion import confusion_chart
 from bigforest.plot.contributions import swarm_chart, waterfall_chart
 from bigforest.plot.dependence import dependence_chart
@@ -141,7 +143,7 @@ class Pictures:
         if features is not None and any(not isinstance(name, str) for name in features):
             raise ConfigError(f"features must be names, not {shown(features)}; pairs are tables of explain_forest")
         rows, _ = self._drawn(data)
-        found = explain_forest(self.forest, rows, parts="dependence", features=features, **(self.how or {}))
+        found = self._explain("dependence", rows, features=features)
         return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
 
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
@@ -235,7 +237,7 @@ class Pictures:
         """
         altair()
         if features is None:
-            ranked = explain_forest(self.forest, parts="importance", **(self.how or {}))["importance"]
+            ranked = self._explain("importance")["importance"]
             ranked = ranked.sort("importance", descending=True, nulls_last=True, maintain_order=True)
             features = ranked["feature"].head(2).to_list()
         names = list(features)
@@ -243,16 +245,8 @@ class Pictures:
             raise ConfigError(f"a surface needs two features, each once, not {shown(features)}")
         classes, label = self._explained(label)
         rows, _ = self._drawn(data)
-        found = explain_forest(
-            self.forest,
-            rows,
-            parts="dependence",
-            features=[tuple(names)],
-            classes=classes,
-            grid=_GRID,
-            sample=_SURFACE_ROWS,
-            **(self.how or {}),
-        )
+        pair = [tuple(names)]
+        found = self._explain("dependence", rows, features=pair, classes=classes, grid=_GRID, sample=_SURFACE_ROWS)
         pairs, steps = found["dependence-pairs"], milliseconds(self.forest)
         return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
 
@@ -275,7 +269,7 @@ class Pictures:
         altair()
         classes, _ = self._explained(label)
         rows, _ = self._drawn(data, _PAIR_ROWS)
-        found = explain_forest(self.forest, rows, parts="interactions", classes=classes, **(self.how or {}))
+        found = self._explain("interactions", rows, classes=classes)
         return interactions_chart(found["interaction-pairs"], rows.height)
 
     def map(self, data: Any) -> Any:
@@ -293,14 +287,18 @@ class Pictures:
         altair()
         with self.opened(data) as source:
             name = self.forest.spec.target.name
-            found = explain_forest(
-                self.forest, data, parts="proximities", sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS, **(self.how or {})
-            )
+            found = self._explain("proximities", data, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
             return map_chart(found["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
 
-    def opened(self, data: Any) -> _Opened:
+    @contextmanager
+    def opened(self, data: Any) -> Iterator[Source]:
         """A table as a Source, within a `with` block. Raises ConfigError where there is none."""
-        return _Opened(data, self.how or {})
+        if data is None:
+            raise ConfigError("this needs rows: set data to a table with the features of the forest")
+        how = self.how or {}
+        resources = resources_of(how.get("threads"), how.get("scratch"), how.get("memory"))
+        with TemporaryFolder(resources.scratch) as folder:
+            yield open_source(data, scratch=folder, memory=resources.memory)
 
     def _heard(self, classes: bool = False) -> None:
         """Raise ConfigError where no row is out of bag, or for regression but `classes` needed."""
@@ -310,14 +308,17 @@ class Pictures:
         if not self.forest.oob.rows_used:
             raise ConfigError("every row is in the bag of every tree, so there is nothing out of bag to draw")
 
+    def _explain(self, part: str, data: Any = None, **options: Any) -> Explanation:
+        return explain_forest(self.forest, data, parts=part, **options, **(self.how or {}))
+
     def _importance(self, kind: str, data: Any) -> Any:
         altair()
-        found = explain_forest(self.forest, data, parts=kind, **(self.how or {}))
+        found = self._explain(kind, data)
         return importance_chart(found[kind], kind)
 
     def _contributions(self, rows: pl.DataFrame, label: Any) -> pl.DataFrame:
         classes, _ = self._explained(label)
-        found = explain_forest(self.forest, rows, parts="contributions", classes=classes, **(self.how or {}))
+        found = self._explain("contributions", rows, classes=classes)
         return found["contributions"].sort("row")
 
     def _explained(self, label: Any) -> tuple[list[Any] | None, Any]:
@@ -344,24 +345,3 @@ class Pictures:
                 pieces.append(piece[(own - begin).tolist()])
                 begin += piece.height
             return pl.concat(pieces), source.rows
-
-
-class _Opened:
-    """A table as a Source within a `with` block."""
-
-    def __init__(self, data: Any, how: dict[str, Any]) -> None:
-        if data is None:
-            raise ConfigError("this needs rows: set data to a table with the features of the forest")
-        self._resources = resources_of(how.get("threads"), how.get("scratch"), how.get("memory"))
-        self._data = data
-        self._folder = TemporaryFolder(self._resources.scratch)
-
-    def __enter__(self) -> Source:
-        try:
-            return open_source(self._data, scratch=self._folder.path, memory=self._resources.memory)
-        except BaseException:
-            self._folder.remove()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.remove()

@@ -73,22 +73,18 @@ def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int
     if classes:
         order = sorted(set(table["target"]) - {OTHERS}) + ([OTHERS] if OTHERS in set(table["target"]) else [])
         colors = [FAINT if name == OTHERS else COLORS[at % len(COLORS)] for at, name in enumerate(order)]
-        color = alt.Color(
-            field="target", type="nominal", title=title, sort=order, scale=alt.Scale(domain=order, range=colors)
-        )
+        color = alt.Color("target:N", title=title, sort=order, scale=alt.Scale(domain=order, range=colors))
     else:
-        color = alt.Color(
-            field="target", type="quantitative", title=title, scale=alt.Scale(range=[COLORS[0], COLORS[1]], zero=False)
-        )
+        color = alt.Color("target:Q", title=title, scale=alt.Scale(range=[COLORS[0], COLORS[1]], zero=False))
     axis = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
     points = (
         chart_of(table)
         .mark_circle(size=28, opacity=0.75)
         .encode(
-            x=alt.X(field="x", type="quantitative", title=None, axis=axis, scale=alt.Scale(zero=False)),
-            y=alt.Y(field="y", type="quantitative", title=None, axis=axis, scale=alt.Scale(zero=False)),
+            x=alt.X("x:Q", title=None, axis=axis, scale=alt.Scale(zero=False)),
+            y=alt.Y("y:Q", title=None, axis=axis, scale=alt.Scale(zero=False)),
             color=color,
-            tooltip=[alt.Tooltip(field="row", type="quantitative"), alt.Tooltip(field="target", type=color["type"])],
+            tooltip=[alt.Tooltip("row:Q"), alt.Tooltip(field="target", type=color["type"])],
         )
     )
     drawn = f"{table.height:,} rows" + (f", drawn from {of:,}" if of > table.height else "")

@@ -11,12 +11,16 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError
 from bigforest.forest.grown import GrownForest
-from bigforest.plot.draw import FAINT, HEIGHT, WIDTH, altair, chart_of, finish_chart, thinned
+from bigforest.plot.draw import HEIGHT, INK, WIDTH, altair, chart_of, finish_chart, thinned
 
 # Values of reject_above that are marked.
 RISKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 # Points of the curve that are drawn.
 _POINTS = 500
+# Share of the rows before which the curve may leave the picture.
+_FIRST = 0.05
+# Texts this near each other touch: shares of the width and of the height.
+_NEAR = (0.08, 0.05)
 
 
 def has_rejection(forest: GrownForest) -> bool:
@@ -62,17 +66,29 @@ def limits_table(forest: GrownForest, risks: Sequence[float] = RISKS) -> pl.Data
     return pl.DataFrame(found, schema=dict.fromkeys(names, pl.Float64), orient="row")
 
 
+def _apart(marks: pl.DataFrame, top: float) -> pl.Series:
+    """The limits as texts, empty where they would touch the one to the left."""
+    texts, last = [], (-1.0, -1.0)
+    for limit, answered, error in marks.select("reject_above", "answered", "error").iter_rows():
+        apart = answered - last[0] > _NEAR[0] or (error - last[1]) / top > _NEAR[1]
+        texts.append(f"{limit:g}" if apart and error <= top else "")
+        last = (answered, error) if apart else last
+    return pl.Series(texts, dtype=pl.String)
+
+
 def rejection_chart(forest: GrownForest) -> Any:
     """Error of the rows that are answered against their share, with the points of some values of reject_above."""
     alt = altair()
-    x = alt.X(field="answered", type="quantitative", title="share of rows predicted", scale=alt.Scale(domain=[0, 1]))
-    y = alt.Y(field="error", type="quantitative", title="error of these rows")
+    x = alt.X("answered:Q", title="share of rows predicted", scale=alt.Scale(domain=[0, 1]))
     table = rejection_table(forest)
-    line = chart_of(thinned(table, _POINTS)).mark_line().encode(x=x, y=y)
+    # The error of the first few rows may be far above the others.
+    top = float(np.max(table.filter(pl.col("answered") >= _FIRST)["error"].to_numpy(), initial=0.0)) or 1.0
+    y = alt.Y("error:Q", title="error of these rows", scale=alt.Scale(domainMax=top, nice=True))
+    line = chart_of(thinned(table, _POINTS)).mark_line(clip=True).encode(x=x, y=y)
     marks = limits_table(forest).filter(pl.col("error").is_not_null())
-    base = chart_of(marks.with_columns(text=pl.col("reject_above").cast(pl.String))).encode(x=x, y=y)
-    points = base.mark_point(filled=True, size=50)
-    names = base.mark_text(align="right", dx=-6, dy=-8, color=FAINT).encode(text=alt.Text(field="text", type="nominal"))
+    base = chart_of(marks.with_columns(text=_apart(marks, top))).encode(x=x, y=y)
+    points = base.mark_point(filled=True, size=50, clip=True)
+    names = base.mark_text(align="right", dx=-6, dy=-12, color=INK).encode(text=alt.Text("text:N"))
     caption = ["out-of-bag rows, unweighted, most certain first; points: limits of reject_above"]
     layers = alt.layer(line, points, names).properties(width=WIDTH, height=HEIGHT)
     return finish_chart(layers, "Error of the predicted rows", caption)

@@ -90,7 +90,7 @@ def reliability_chart(forest: Contents) -> Any:
     base = chart_of(table).encode(
         x=_unit(alt.X, "score", "mean out-of-bag probability"), color=_color(forest), y=_unit(alt.Y, "share", "")
     )
-    bars = base.mark_rule().encode(y=_unit(alt.Y, "lower", "share of rows of the class"), y2=alt.Y2(field="upper"))
+    bars = base.mark_rule().encode(y=_unit(alt.Y, "lower", "share of rows of the class"), y2=alt.Y2("upper"))
     line = base.mark_line(point=True)
     caption = ["bars are two standard errors to each side; rows are unweighted", *_left_out(forest)]
     return finish_chart(_square(_diagonal(), bars, line), "Reliability of the probabilities", caption)
@@ -98,7 +98,6 @@ def reliability_chart(forest: Contents) -> Any:
 
 def roc_chart(forest: Contents) -> Any:
     """Share of the class that is found against false alarms."""
-    alt = altair()
     start = pl.DataFrame({"found": 0.0, "false_alarms": 0.0})
     rankings = {code: ranking_table(forest, code) for code in shown_classes(forest)}
     areas = {code: area_of(ranking) for code, ranking in rankings.items()}
@@ -106,34 +105,15 @@ def roc_chart(forest: Contents) -> Any:
     table = _by_class(
         forest, lambda _, code: pl.concat([start, thinned(rankings[code], _POINTS)], how="diagonal"), texts
     )
-    line = (
-        chart_of(table)
-        .mark_line()
-        .encode(
-            x=_unit(alt.X, "false_alarms", "false positive rate"),
-            y=_unit(alt.Y, "found", "true positive rate"),
-            color=_color(forest, texts),
-            order=alt.Order(field="at", type="quantitative"),
-        )
-    )
+    line = _curve(table, "false_alarms", "false positive rate", "found", "true positive rate", _color(forest, texts))
     caption = [f"the number of a class is the area; scores in steps of {1 / STEPS:g}", *_left_out(forest)]
     return finish_chart(_square(_diagonal(), line), "ROC out of bag", caption)
 
 
 def precision_recall_chart(forest: Contents) -> Any:
     """Precision against the share of the class that is found."""
-    alt = altair()
     table = _by_class(forest, lambda own, code: thinned(ranking_table(own, code), _POINTS))
-    line = (
-        chart_of(table)
-        .mark_line()
-        .encode(
-            x=_unit(alt.X, "found", "recall"),
-            y=_unit(alt.Y, "precision", "precision"),
-            color=_color(forest),
-            order=alt.Order(field="at", type="quantitative"),
-        )
-    )
+    line = _curve(table, "found", "recall", "precision", "precision", _color(forest))
     caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest)]
     return finish_chart(_square(line), "Out-of-bag precision and recall", caption)
 
@@ -158,8 +138,7 @@ def _names(forest: Contents, texts: dict[int, str] | None) -> dict[int, str]:
 
 def _color(forest: Contents, texts: dict[int, str] | None = None) -> Any:
     return altair().Color(
-        field="label",
-        type="nominal",
+        "label:N",
         title="class",
         sort=list(_names(forest, texts).values()),
         legend=altair().Legend(labelLimit=220),
@@ -175,15 +154,19 @@ def _left_out(forest: Contents) -> list[str]:
 
 def _unit(channel: Any, name: str, title: str) -> Any:
     """An axis from 0 to 1."""
-    return channel(field=name, type="quantitative", title=title, scale=altair().Scale(domain=[0, 1]))
+    return channel(f"{name}:Q", title=title, scale=altair().Scale(domain=[0, 1]))
+
+
+def _curve(table: pl.DataFrame, x: str, x_title: str, y: str, y_title: str, color: Any) -> Any:
+    """A line through the rows of each class in their order."""
+    axes = {"x": _unit(altair().X, x, x_title), "y": _unit(altair().Y, y, y_title)}
+    return chart_of(table).mark_line().encode(**axes, color=color, order=altair().Order("at:Q"))
 
 
 def _diagonal() -> Any:
     alt = altair()
     ends = chart_of(pl.DataFrame({"a": [0.0, 1.0], "b": [0.0, 1.0]}))
-    return ends.mark_line(color=FAINT, strokeDash=[4, 4]).encode(
-        x=alt.X(field="a", type="quantitative"), y=alt.Y(field="b", type="quantitative")
-    )
+    return ends.mark_line(color=FAINT, strokeDash=[4, 4]).encode(x=alt.X("a:Q"), y=alt.Y("b:Q"))
 
 
 def _square(*layers: Any) -> Any:

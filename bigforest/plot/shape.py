@@ -48,12 +48,10 @@ def depth_chart(forest: Contents) -> Any:
     """Leaves by level, and the trees whose deepest leaf is there as a line."""
     alt = altair()
     table = depth_table(forest)
-    base = chart_of(table).encode(x=alt.X(field="depth", type="quantitative", title="depth; the root has 0"))
-    bars = base.mark_bar(color=COLORS[0], size=max(1, min(20, 360 // table.height))).encode(
-        y=alt.Y(field="leaves", type="quantitative", title="leaves")
-    )
+    base = chart_of(table).encode(x=alt.X("depth:Q", title="depth; the root has 0"))
+    bars = base.mark_bar(size=max(1, min(20, 360 // table.height))).encode(y=alt.Y("leaves:Q", title="leaves"))
     line = base.mark_line(color=COLORS[4], point=alt.OverlayMarkDef(color=COLORS[4], size=12)).encode(
-        y=alt.Y(field="trees", type="quantitative", title="trees (line)")
+        y=alt.Y("trees:Q", title="trees (line)")
     )
     chart = alt.layer(bars, line).resolve_scale(y="independent").properties(width=WIDTH, height=HEIGHT)
     return finish_chart(chart, "Depth", ["bars: leaves of all trees; line: trees with this maximum depth"])
@@ -67,16 +65,15 @@ def leaves_chart(forest: Contents) -> Any:
     texts = [_size(low, high, whole) for low, high, _ in table.rows()]
     chart = (
         chart_of(table.with_columns(size=pl.Series(texts, dtype=pl.String)))
-        .mark_bar(color=COLORS[0])
+        .mark_bar()
         .encode(
             x=alt.X(
-                field="size",
-                type="nominal",
+                "size:N",
                 title="bag rows in the leaf",
                 sort=texts,
                 axis=alt.Axis(labelAngle=-40),
             ),
-            y=alt.Y(field="leaves", type="quantitative", title="leaves"),
+            y=alt.Y("leaves:Q", title="leaves"),
         )
     )
     weighed = [] if whole else ["rows are weighted; the second number is not in the bin"]
@@ -95,12 +92,10 @@ def time_chart(forest: Contents) -> Any:
     alt = altair()
     table = time_table(forest)
     base = chart_of(table).encode(
-        y=alt.Y(field="stage", type="nominal", title=None, sort=table["stage"].to_list()),
-        x=alt.X(field="seconds", type="quantitative", title="seconds"),
+        y=alt.Y("stage:N", title=None, sort=table["stage"].to_list()),
+        x=alt.X("seconds:Q", title="seconds"),
     )
-    text = base.mark_text(align="left", dx=4, color=INK).encode(
-        text=alt.Text(field="seconds", type="quantitative", format=".3~g")
-    )
+    text = base.mark_text(align="left", dx=4, color=INK).encode(text=alt.Text("seconds:Q", format=".3~g"))
     threads = int(forest.run["threads"].to_numpy().max())
-    chart = alt.layer(base.mark_bar(color=COLORS[0]), text).properties(width=WIDTH)
+    chart = alt.layer(base.mark_bar(), text).properties(width=WIDTH)
     return finish_chart(chart, "Time by stage", [f"on {threads} threads"])

@@ -133,10 +133,10 @@ def _color(forest: Contents) -> Any:
     alt = altair()
     if forest.is_regression:
         scale = alt.Scale(range=[PALE, DEEP], zero=False)
-        return alt.Color(field="value", type="quantitative", title="mean", scale=scale)
+        return alt.Color("value:Q", title="mean", scale=scale)
     order = [*labels_of(forest.classes)[:_CLASSES], *(["(others)"] if len(forest.classes) > _CLASSES else [])]
     scale = alt.Scale(domain=order, range=list(COLORS[: len(order)]))
-    return alt.Color(field="label", type="nominal", title="class", sort=order, scale=scale)
+    return alt.Color("label:N", title="class", sort=order, scale=scale)
 
 
 def tree_chart(forest: Contents, number: int, depth: int) -> Any:
@@ -148,23 +148,23 @@ def tree_chart(forest: Contents, number: int, depth: int) -> Any:
     y_scale = alt.Scale(domain=[-0.5, deep + 0.5], nice=False, zero=False, reverse=True)
 
     def x(name: str) -> Any:
-        return alt.X(field=name, type="quantitative", scale=x_scale, axis=None)
+        return alt.X(f"{name}:Q", scale=x_scale, axis=None)
 
-    y = alt.Y(field="depth", type="quantitative", scale=y_scale, axis=None)
+    y = alt.Y("depth:Q", scale=y_scale, axis=None)
     lines = (
         chart_of(edges.with_columns(pl.col("depth") + _BELOW, pl.col("depth2") - _ABOVE))
         .mark_rule(color=FAINT)
-        .encode(x=x("x"), x2=alt.X2(field="x2"), y=y, y2=alt.Y2(field="depth2"))
+        .encode(x=x("x"), x2=alt.X2("x2"), y=y, y2=alt.Y2("depth2"))
     )
     blocks = (
         chart_of(bars)
         .mark_bar(height=_BAR, opacity=1)
-        .encode(x=x("begin"), x2=alt.X2(field="end"), y=y, color=_color(forest))
+        .encode(x=x("begin"), x2=alt.X2("end"), y=y, color=_color(forest))
     )
     base = chart_of(nodes).encode(x=x("x"), y=y)
-    above = base.mark_text(dy=-28, fontSize=11, color=INK).encode(text=alt.Text(field="above", type="nominal"))
-    text = base.mark_text(dy=-14, fontSize=11, color=INK).encode(text=alt.Text(field="text", type="nominal"))
-    rows = base.mark_text(dy=15, fontSize=9, color=INK).encode(text=alt.Text(field="rows", type="nominal"))
+    above = base.mark_text(dy=-28, fontSize=11, color=INK).encode(text=alt.Text("above:N"))
+    text = base.mark_text(dy=-14, fontSize=11, color=INK).encode(text=alt.Text("text:N"))
+    rows = base.mark_text(dy=15, fontSize=9, color=INK).encode(text=alt.Text("rows:N"))
     chart = alt.layer(*([lines] if edges.height else []), blocks, above, text, rows)
     chart = chart.properties(width=max(260, _LEAF * wide), height=_LEVEL * (deep + 1))
     caption = ["rows for which the condition holds go to the left", "numbers of rows are those of the bag"]

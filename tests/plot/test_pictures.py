@@ -26,7 +26,7 @@ from bigforest.plot.moments import moment_text
 from bigforest.plot.pairs import pairs_table, surface_table
 from bigforest.plot.plot import PICTURES
 from bigforest.plot.proximity import coordinates, map_table
-from bigforest.plot.rejection import RISKS, limits_table, rejection_table
+from bigforest.plot.rejection import RISKS, _apart, limits_table, rejection_table
 from bigforest.plot.scores import area_of, ranking_table, reliability_table
 from bigforest.plot.shape import depth_table, leaves_table, time_table
 from bigforest.plot.tree import tree_tables
@@ -291,6 +291,25 @@ def test_dependence__shows_some_of_many_levels() -> None:
     table = dependence_table(found, "f")
     assert table.height == MOST_LEVELS and set(table["answer"]) == {*sorted(answers)[:8], *sorted(answers)[-8:]}
     assert "f, 16 of 100 levels" in str(dependence_chart(found, regression=False).to_dict())
+
+
+def test_dependence__has_the_same_few_classes_in_every_picture() -> None:
+    rows = [
+        {"feature": feature, "value": value, "level": None, "answer": value * (place + 1), "class": f"c{place}"}
+        for feature in "ab"
+        for place in (range(8) if feature == "a" else range(7, -1, -1))
+        for value in (0.0, 0.1)
+    ]
+    chart = dependence_chart(pl.DataFrame(rows, schema_overrides={"level": pl.String}), regression=False).to_dict()
+    for part in chart["concat"]:
+        assert {point["class"] for point in part["data"]["values"]} == {f"c{place}" for place in range(2, 8)}
+
+
+def test_rejection__names_of_limits_do_not_touch() -> None:
+    limits = pl.DataFrame(
+        {"reject_above": [0.01, 0.02, 0.1, 0.3], "answered": [0.5, 0.51, 0.9, 1.0], "error": [0.0, 0.001, 0.1, 0.9]}
+    )
+    assert _apart(limits, top=0.2).to_list() == ["0.01", "", "0.1", ""]  # the last is outside of the picture
 
 
 def test_swarm__is_grey_where_there_is_no_level(grown: Any) -> None:
