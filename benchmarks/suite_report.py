@@ -19,7 +19,7 @@ from tables import markdown
 LEAST_ROWS = 1000
 GROUPS = {
     "classes": "Classes, sets of 1,000 rows and more",
-    "numbers": "Numbers to predict, sets of 1,000 rows and more",
+    "numbers": "Regression, sets of 1,000 rows and more",
     "small": "Sets of fewer than 1,000 rows",
     "simulated": "Simulated sets",
 }
