@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import glob
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -13,9 +12,10 @@ import polars as pl
 
 from bigforest.common.errors import DataError, reason
 from bigforest.schema.columns import columns_named
-from bigforest.source.source import check_names, parquet_schema, scan_parquet
+from bigforest.source.source import parquet_schema, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
-from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable, text_lines
+from bigforest.source.text import Scan, blank_lines, scan_csv, scan_ndjson, with_dates, without_rows
+from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable
 
 KINDS = {
     ".parquet": "Parquet",
@@ -28,9 +28,6 @@ KINDS = {
     ".ndjson": "NDJSON",
     ".jsonl": "NDJSON",
 }
-
-# What separates values in files that are called CSV.
-_SEPARATORS = (",", ";", "\t", "|")
 
 # Files that are compressed as a whole.
 _PACKED = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".zip")
@@ -48,8 +45,6 @@ _MEANT = {
     "an unfinished run": "resume it, or give a table",
     "a comparison": "give the table whose candidates it compares",
 }
-
-Schema = dict[str, pl.DataType]
 
 
 class SeparatedPath(str):
@@ -81,74 +76,97 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
         raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
     kind = kinds.pop()
     size = sum(file.stat().st_size for file in files)
-    keys = [_partition(file, as_path(path)) for file in files]
-    if kind != "Parquet" or any(keys):
+    keys = _partitions(files, as_path(path))
+    if kind != "Parquet":
         check_spool(size, memory, str(path))
     if kind == "Parquet":
         schemas = [parquet_schema(file) for file in files]
         _check_same_columns(files, schemas, inferred=False)
-        if not any(keys):
-            return name, files, 0
         scans = [(scan_parquet([file]), schema) for file, schema in zip(files, schemas, strict=True)]
     else:
         scans = [_scan_file(file, kind, scratch, mark) for file in files]
         _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
-    order = columns_named(scans[0][1])
-    parts = [scan.select(order) for scan, _ in scans]
-    if any(keys):
-        parts = _with_keys(files, parts, keys, scans[0][1])
+        scans = with_dates(scans, str(path)) if kind == "NDJSON" else scans
+    columns = _key_columns(files, scans, keys)
+    if kind == "Parquet":
+        if not columns:
+            return name, files, 0
+        check_spool(size, memory, str(path))
+
+    def spooled(scans: Sequence[Scan]) -> list[Path]:
+        parts = [scan.select(columns_named(scans[0][1])) for scan, _ in scans]
+        for place, part in enumerate(parts):
+            parts[place] = part.with_columns(pl.lit(own[place], own.dtype).alias(own.name) for own in columns)
+        return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path))
+
+    found = _spooled_csv(files, scans, mark, spooled) if kind == "CSV" else spooled(scans)
+    return name, found, spool_bytes(size)
+
+
+def _spooled_csv(
+    files: Sequence[Path], scans: Sequence[Scan], mark: str | None, spooled: Callable[[Sequence[Scan]], list[Path]]
+) -> list[Path]:
+    """CSV files as Parquet. Raises DataError naming a line that has not as many values as there are columns."""
     try:
-        return name, spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path)), spool_bytes(size)
-    except DataError as error:
-        odd = next(filter(None, (_odd_line(file, mark) for file in files if kind == "CSV")), None)
-        if odd is None:
-            raise
-        raise DataError(odd) from error
+        found = spooled(scans)
+    except DataError:
+        for file in files:
+            blank_lines(file, mark, unread=True)
+        raise
+    last = columns_named({list(schema)[-1] for _, schema in scans})
+    if not sum(scan_parquet(found).select(last).null_count().collect().row(0)):
+        return found  # a line that ends too early would lack a value there
+    blank = [blank_lines(file, mark, unread=False) for file in files]
+    if not any(blank):
+        return found
+    for file in found:
+        file.unlink()
+    return spooled([(without_rows(scan, own), schema) for (scan, schema), own in zip(scans, blank, strict=True)])
 
 
-def _odd_line(file: Path, mark: str | None) -> str | None:
-    """What is wrong with the first line of a CSV file that has too many values or a stray quote, if one has."""
-    with text_lines(file, "utf-8-sig") as lines:
-        reader = csv.reader(lines, delimiter=mark or _separator(file), strict=True)
-        try:
-            width = len(next(reader, []))
-            for row in reader:
-                if len(row) > width:
-                    return (
-                        f"{file}: line {reader.line_num} has {len(row)} values, and the header names {width} columns; "
-                        "mend the line, or give the separator"
-                    )
-        except UnicodeDecodeError:
-            return None
-        except csv.Error as error:
-            return f"{file}: line {reader.line_num} cannot be read ({error}); mend its quotes"
-    return None
+def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]]:
+    """For each file of a folder or a glob the values in the names of the folders below it, or below its folders that
+    are no patterns, as Hive writes them: `year=2024/part.csv`."""
+    folder = path if path.is_dir() else files[0].parent if path.is_file() else _plain_folder(path)
+    found = []
+    for file in files:
+        parts = file.relative_to(folder).parts[:-1] if file.is_relative_to(folder) else ()
+        pairs = [part.partition("=") for part in parts if "=" in part]
+        found.append({unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs})
+    return found
 
 
-def _partition(file: Path, folder: Path) -> dict[str, str | None]:
-    """The values in the names of the folders between `folder` and a file, as Hive writes them: `year=2024/part.csv`."""
-    if not file.is_relative_to(folder):
-        return {}
-    pairs = (part.partition("=") for part in file.relative_to(folder).parts[:-1])
-    return {unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs}
-
-
-def _with_keys(
-    files: Sequence[Path], parts: Sequence[pl.LazyFrame], keys: Sequence[dict[str, str | None]], schema: Schema
-) -> list[pl.LazyFrame]:
-    """The parts of a table with the columns that the names of their folders hold: integers, dates, else text."""
+def _key_columns(
+    files: Sequence[Path], scans: Sequence[Scan], keys: Sequence[dict[str, str | None]]
+) -> list[pl.Series]:
+    """Columns that the names of folders hold, and not the files, with a value for each file: integers, dates, else
+    text. Raises DataError where files have other folders, or other values of such a column."""
     names = list(keys[0])
     for file, own in zip(files, keys, strict=True):
         if list(own) != names:
-            raise DataError(f"{file}: not in folders for {', '.join(names)} as {files[0]} is; give files of one table")
-    twice = sorted(set(names) & set(schema))
-    if twice:
-        raise DataError(f"{files[0]}: column {twice[0]!r} is in the file and in the name of its folder; rename one")
-    columns = {name: _typed(pl.Series([own[name] for own in keys], dtype=pl.String)) for name in names}
-    return [
-        part.with_columns(pl.lit(column[place], column.dtype).alias(name) for name, column in columns.items())
-        for place, part in enumerate(parts)
-    ]
+            told = ", ".join(names or own)
+            one, other = (file, files[0]) if names else (files[0], file)
+            raise DataError(f"{one}: not in folders for {told} as {other} is; give files of one table")
+    columns = [_typed(pl.Series(name, [own[name] for own in keys], dtype=pl.String)) for name in names]
+    for column in columns:
+        if column.name in scans[0][1]:
+            texts = pl.Series([own[column.name] for own in keys], dtype=pl.String)
+            _check_same_values(files, scans, texts if scans[0][1][column.name] == pl.String else column, column.name)
+    return [column for column in columns if column.name not in scans[0][1]]
+
+
+def _check_same_values(files: Sequence[Path], scans: Sequence[Scan], values: pl.Series, name: str) -> None:
+    """Raise DataError unless a column of the files has the values that the names of their folders say."""
+    for file, (scan, schema), value in zip(files, scans, values, strict=True):
+        try:
+            told = pl.lit(value, values.dtype).cast(schema[name])
+            same = scan.select(columns_named([name]).eq_missing(told).all()).collect(engine="streaming").item()
+        except pl.exceptions.PolarsError:
+            same = False
+        if not same:
+            raise DataError(
+                f"{file}: column {name!r} is in the file, with other values than in the name of its folder; rename one"
+            )
 
 
 def _typed(values: pl.Series) -> pl.Series:
@@ -185,7 +203,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     if location.is_file():
         files, name = [location], location.stem
     elif glob.has_magic(str(path)):
-        files, name = expanded(path), _plain_parent(location)
+        files, name = expanded(path), _plain_folder(location).resolve().name or "data"
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
     else:
@@ -219,20 +237,13 @@ def _tables_in(folder: Path) -> list[Path]:
     return [file for file in files if file.suffix.lower() in KINDS]
 
 
-def _plain_parent(pattern: Path) -> str:
-    """The name of the deepest folder of a glob that is not a pattern itself."""
-    plain = next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
-    return plain.resolve().name or "data"
+def _plain_folder(pattern: Path) -> Path:
+    """The deepest folder of a glob that is not a pattern itself."""
+    return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
 
 
-def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None) -> tuple[pl.LazyFrame, Schema]:
+def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None) -> Scan:
     """The lazy scan of one file and its schema; `mark` separates values in CSV, if it is known."""
-    if kind in ("CSV", "NDJSON"):
-        _check_filled(file)
-    if kind == "CSV":
-        mark = mark or _separator(file)
-        # Polars would rename the second column of a name silently.
-        check_names(_names(file, mark), str(file))
     try:
         scan = _lazy_scan(file, kind, scratch, mark)
         return scan, dict(scan.collect_schema())
@@ -244,54 +255,13 @@ def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None) -> tuple[
         raise DataError(f"{file}: not a readable {kind} file: {reason(error)}") from error
 
 
-def _check_filled(file: Path) -> None:
-    """Raise DataError where a text begins with a zero byte: one that was never filled may claim any size."""
-    try:
-        with file.open("rb") as content:
-            start = content.read(1)
-    except OSError as error:
-        raise DataError(f"{file}: the file cannot be read: {reason(error)}") from error
-    if start == b"\0":
-        raise DataError(
-            f"{file}: the file begins with zero bytes and is not text; check that it was written completely"
-        )
-
-
 def _lazy_scan(file: Path, kind: str, scratch: Path, mark: str | None) -> pl.LazyFrame:
     if kind == "Arrow":
         return scan_parquet(_spool_arrow(file, scratch))
-    # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value
-    # stands.
-    if kind == "NDJSON":
-        return pl.scan_ndjson(str(file), infer_schema_length=None)
-    assert mark is not None
-    inferred = pl.scan_csv(str(file), glob=False, separator=mark, infer_schema_length=None, try_parse_dates=True)
-    found = inferred.collect_schema()
-    # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
-    scan = pl.scan_csv(str(file), glob=False, separator=mark, schema=found)
-    # Polars leaves quotes within a name doubled.
-    names = _names(file, mark)
-    return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
+    return scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, mark)
 
 
-def _separator(file: Path) -> str:
-    """What separates values: a tab in .tsv, else a comma; or another mark, where the header would be one name that has
-    it."""
-    own = "\t" if file.suffix.lower() == ".tsv" else ","
-    header = _names(file, own)
-    return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), own)
-
-
-def _names(file: Path, separator: str) -> list[str]:
-    """The names of the columns of a CSV file. Raises DataError where they cannot be read."""
-    try:
-        with text_lines(file, "utf-8-sig") as lines:
-            return next(csv.reader(lines, delimiter=separator), [])
-    except (UnicodeDecodeError, csv.Error, OSError) as error:
-        raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
-
-
-def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inferred: bool) -> None:
+def _check_same_columns(files: Sequence[Path], schemas: Sequence[Mapping[str, pl.DataType]], *, inferred: bool) -> None:
     """Raise DataError unless all files have the same columns, in any order; inferred types may differ in the kind of
     number."""
     first = schemas[0]

@@ -13,6 +13,7 @@ import fnmatch
 import glob
 import io
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -31,6 +32,8 @@ from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
 _AT_ONCE = 16
 # Files by which a folder is known for what it is; they are put last and removed first.
 _LAST = ("manifest.json", "run.parquet")
+# How a URL begins; a single letter may be a drive.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # How the name of a file ends that is being made.
 _HALF_MADE = ".tmp"
 # What the folder of a run is called, after its output.
@@ -47,11 +50,17 @@ _INSIDE = {
 def as_path(text: str | Path) -> Path:
     """The path that a user means, ~ being the home folder.
 
-    Raises ConfigError for what is no path, and for one in an object store without a bucket.
+    Raises ConfigError for what is no path, for a URL of another scheme, and for one in an object store without a
+    bucket.
     """
     if not isinstance(text, str | Path) or not str(text):
         raise ConfigError(f"a path was expected, not {text!r}; give text that is not empty, or a pathlib.Path")
     if not str(text).startswith(ROOT):
+        if isinstance(text, str) and (url := _URL.match(text)):
+            raise ConfigError(
+                f"{text}: URLs of {url[0]} are not read; give a path of this machine, or {SCHEME}bucket/name, "
+                "with AWS_ENDPOINT_URL for a store that is not of AWS"
+            )
         return Path(os.path.expanduser(text))  # noqa: PTH111 (which leaves an unknown user as it is)
     path = ObjectPath(text)
     bucket = path.key.split("/")[0]

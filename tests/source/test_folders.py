@@ -70,8 +70,32 @@ def test_folder__of_partitions_that_differ(tmp_path: Path) -> None:
         open_source(tmp_path / "t", scratch=tmp_path)
     (tmp_path / "u/a=1").mkdir(parents=True)
     FRAME.select("a").write_parquet(tmp_path / "u/a=1/0.parquet")
-    with pytest.raises(DataError, match="column 'a' is in the file and in the name of its folder"):
+    with pytest.raises(DataError, match="column 'a' is in the file, with other values than in the name of its folder"):
         open_source(tmp_path / "u", scratch=tmp_path)
+
+
+def test_folder__hive_column_that_is_in_the_files_too(tmp_path: Path) -> None:
+    frame = FRAME.with_columns(month=pl.Series(["01", "02", "01", "02"]))
+    frame.write_parquet(pl.PartitionBy(tmp_path / "t", key=["year", "month"], include_key=True), mkdir=True)
+    source = open_source(tmp_path / "t", scratch=tmp_path)
+    assert_frame_equal(source.columns(frame.columns), frame, check_row_order=False)
+    assert source.files[0].is_relative_to(tmp_path / "t")  # and nothing was copied
+
+
+@pytest.mark.parametrize("pattern", ["year=*/x.*", "*/x.*", "**/x.*", "year=20*/*"])
+def test_glob__hive_partitions_are_columns(pattern: str, tmp_path: Path) -> None:
+    for year in (2024, 2025):
+        (tmp_path / f"t/year={year}").mkdir(parents=True)
+        WRITERS["parquet"](FRAME.select("a").head(year - 2022), tmp_path / f"t/year={year}/x")
+    found = open_source(tmp_path / "t" / pattern, scratch=tmp_path)
+    folder = open_source(tmp_path / "t", scratch=tmp_path)
+    assert list(found.schema) == ["a", "year"]
+    assert_frame_equal(found.columns(["a", "year"]), folder.columns(["a", "year"]))
+    assert list(open_source(tmp_path / "t/year=2024/*", scratch=tmp_path).schema) == ["a"]
+    (tmp_path / "t/x.parquet").write_bytes((tmp_path / "t/year=2024/x.parquet").read_bytes())
+    if pattern.startswith("**"):
+        with pytest.raises(DataError, match="not in folders for year as "):
+            open_source(tmp_path / "t" / pattern, scratch=tmp_path)
 
 
 def test_folder__leaves_no_rows_out_in_silence(tmp_path: Path) -> None:

@@ -356,6 +356,14 @@ def test_place__is_never_a_local_path(home: Path) -> None:
         place.open("wb")
 
 
+@pytest.mark.parametrize("text", ["http://host/t.parquet", "gs://bucket/a.forest", "S3://b/x"])
+def test_place__of_another_scheme(text: str) -> None:
+    scheme = text.partition("//")[0]
+    for call in (bigforest.read_forest, lambda path: bigforest.train(path, "y")):
+        with pytest.raises(ConfigError, match=f"URLs of {scheme}// are not read; .* or s3://bucket/name"):
+            call(text)
+
+
 @pytest.mark.parametrize("text", ["s3://", "s3:///", "s3://*/x.parquet"])
 def test_place__without_a_bucket(text: str) -> None:
     with pytest.raises(ConfigError, match="names no bucket"):

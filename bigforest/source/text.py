@@ -1,0 +1,164 @@
+"""Tables in text: CSV, and NDJSON."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from bigforest.common.errors import DataError, reason
+from bigforest.schema.columns import columns_named
+from bigforest.source.source import check_names
+from bigforest.storage.paths import text_lines
+
+# What separates values in files that are called CSV.
+_SEPARATORS = (",", ";", "\t", "|")
+
+Way = Callable[[pl.Expr], pl.Expr]
+
+
+def _datetime(form: str) -> Way:
+    return lambda text: text.str.to_datetime(form, time_unit="us", strict=False)
+
+
+# How dates, datetimes and times are read from text.
+_WAYS: tuple[Way, ...] = (
+    lambda text: text.str.to_date("%Y-%m-%d", strict=False),
+    *(_datetime(f"%Y-%m-%d{mark}{time}") for time in ("%H:%M:%S%.f", "%H:%M", "%H:%M:%S%.f%#z") for mark in "T "),
+    lambda text: text.str.to_time("%H:%M:%S%.f", strict=False),
+)
+# Rows from which is guessed which columns of text may be dates, before all rows are looked at.
+_FIRST_ROWS = 1000
+
+# The number of a row, among columns of any name.
+_ROW = "\0row"
+
+Scan = tuple[pl.LazyFrame, dict[str, pl.DataType]]
+
+
+def scan_csv(file: Path, separator: str | None) -> pl.LazyFrame:
+    """The lazy scan of a CSV file; None for the separator that its header has. Raises DataError and errors of
+    Polars."""
+    _check_filled(file)
+    mark = separator or _separator(file)
+    names = _names(file, mark)
+    # Polars would rename the second column of a name silently.
+    check_names(names, str(file))
+    # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value stands.
+    inferred = pl.scan_csv(str(file), glob=False, separator=mark, infer_schema_length=None, try_parse_dates=True)
+    found = inferred.collect_schema()
+    # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
+    scan = pl.scan_csv(str(file), glob=False, separator=mark, schema=found)
+    # Polars leaves quotes within a name doubled.
+    return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
+
+
+def scan_ndjson(file: Path) -> pl.LazyFrame:
+    """The lazy scan of an NDJSON file, with types inferred from all rows. Raises DataError and errors of Polars."""
+    _check_filled(file)
+    return pl.scan_ndjson(str(file), infer_schema_length=None)
+
+
+def with_dates(scans: Sequence[Scan], where: str) -> list[Scan]:
+    """The scans of the NDJSON files of a table; a column of text that is dates, datetimes or times of ISO 8601 in all
+    rows of all files becomes one, as in CSV. Raises DataError.
+    """
+    text = [name for name in scans[0][1] if all(schema.get(name) == pl.String for _, schema in scans)]
+    if not text:
+        return list(scans)
+    rows = pl.concat([scan.select(columns_named(text)) for scan, _ in scans])
+    try:
+        ways = _fitting(rows.head(_FIRST_ROWS), dict.fromkeys(text, _WAYS))
+        ways = _fitting(rows, ways) if ways else {}
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        raise DataError(f"{where}: the table cannot be read: {reason(error)}") from error
+    dated = [way(columns_named([name])) for name, (way, *_) in ways.items()]
+    found = [scan.with_columns(dated) for scan, _ in scans]
+    return [(scan, dict(scan.collect_schema())) for scan in found]
+
+
+def _fitting(rows: pl.LazyFrame, ways: Mapping[str, Sequence[Way]]) -> dict[str, list[Way]]:
+    """Those of the ways that read all values of a column, for columns that have values and such ways."""
+    counts = rows.select(
+        made(columns_named([name])).count().alias(f"{column} {place}")
+        for column, (name, own) in enumerate(ways.items())
+        for place, made in enumerate([lambda text: text, *own])
+    ).collect(engine="streaming")
+    fitting = {
+        name: [way for place, way in enumerate(own) if counts.item(0, f"{column} {place + 1}") == values]
+        for column, (name, own) in enumerate(ways.items())
+        if (values := counts.item(0, f"{column} 0"))
+    }
+    return {name: own for name, own in fitting.items() if own}
+
+
+def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]:
+    """The numbers of the rows of a CSV file of several columns that are blank lines, which Polars takes for rows
+    without values.
+
+    unread  whether Polars has refused the file.
+
+    Raises DataError naming the first line with too few values, which Polars would fill up in silence; of a file that
+    was refused also one with too many, or a stray quote.
+    """
+    blank: list[int] = []
+    with text_lines(file, "utf-8-sig") as lines:
+        reader = csv.reader(lines, delimiter=separator or _separator(file), strict=True)
+        try:
+            width = len(next(reader, []))
+            for number, row in enumerate(reader):
+                if len(row) == width:
+                    continue
+                if not row:
+                    blank.append(number)
+                elif len(row) < width or unread:
+                    raise DataError(
+                        f"{file}: line {reader.line_num} has {len(row)} values, and the header names {width} columns; "
+                        "mend the line, or give the separator"
+                    )
+        except UnicodeDecodeError:
+            pass
+        except csv.Error as error:
+            if unread:
+                raise DataError(f"{file}: line {reader.line_num} cannot be read ({error}); mend its quotes") from error
+    return blank if width > 1 else []
+
+
+def without_rows(scan: pl.LazyFrame, rows: Sequence[int]) -> pl.LazyFrame:
+    """A scan without the rows of these numbers."""
+    if not rows:
+        return scan
+    number = columns_named([_ROW])
+    return scan.with_row_index(_ROW).filter(~number.is_in(pl.Series(rows, dtype=pl.UInt32).implode())).drop(_ROW)
+
+
+def _check_filled(file: Path) -> None:
+    """Raise DataError where a text begins with a zero byte: one that was never filled may claim any size."""
+    try:
+        with file.open("rb") as content:
+            start = content.read(1)
+    except OSError as error:
+        raise DataError(f"{file}: the file cannot be read: {reason(error)}") from error
+    if start == b"\0":
+        raise DataError(
+            f"{file}: the file begins with zero bytes and is not text; check that it was written completely"
+        )
+
+
+def _separator(file: Path) -> str:
+    """What separates values: a tab in .tsv, else a comma; or another mark, where the header would be one name that has
+    it."""
+    own = "\t" if file.suffix.lower() == ".tsv" else ","
+    header = _names(file, own)
+    return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), own)
+
+
+def _names(file: Path, separator: str) -> list[str]:
+    """The names of the columns of a CSV file. Raises DataError where they cannot be read."""
+    try:
+        with text_lines(file, "utf-8-sig") as lines:
+            return next(csv.reader(lines, delimiter=separator), [])
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
+        raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error

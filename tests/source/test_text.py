@@ -1,0 +1,80 @@
+"""Tables in CSV and NDJSON: blank lines, missing values, and dates in text."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from bigforest.source.open import open_source
+
+
+def read(path: Path) -> pl.DataFrame:
+    """All columns of a table."""
+    source = open_source(path, scratch=path.parent)
+    return source.columns([*source.schema])
+
+
+def test_csv__blank_lines_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "t").mkdir()
+    (tmp_path / "t/1.csv").write_text('a,b,c\n1,2,x\n\n,,\n"4\n4",5,\n\r\n\n')
+    (tmp_path / "t/2.csv").write_text("c,b,a\ny,8,7\n\nz,,9\n")
+    expected = pl.DataFrame(
+        {"a": ["1", None, "4\n4", "7", "9"], "b": [2, None, 5, 8, None], "c": ["x", None, None, "y", "z"]}
+    )
+    (tmp_path / "t/2.csv").write_text("c,b,a\ny,8,seven\n\nz,,nine\n")
+    expected = expected.with_columns(a=pl.Series(["1", None, "4\n4", "seven", "nine"]))
+    assert_frame_equal(read(tmp_path / "t"), expected)
+
+
+def test_csv__blank_lines_of_one_column_are_missing_values(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n\n3\n")
+    assert read(tmp_path / "t.csv")["a"].to_list() == [1, None, 3]
+
+
+MOMENTS: dict[str, tuple[list[str | None], list[Any], pl.DataType]] = {
+    "date": (["2024-01-02", None], [date(2024, 1, 2), None], pl.Date()),
+    "datetime": (["2024-01-02T03:04:05", None], [datetime(2024, 1, 2, 3, 4, 5), None], pl.Datetime("us")),
+    "space": (
+        ["2024-01-02 03:04:05.25", "2024-01-02 03:04:05"],
+        [datetime(2024, 1, 2, 3, 4, 5, 250000), datetime(2024, 1, 2, 3, 4, 5)],
+        pl.Datetime("us"),
+    ),
+    "minutes": ([None, "2024-01-02T03:04"], [None, datetime(2024, 1, 2, 3, 4)], pl.Datetime("us")),
+    "zone": (
+        ["2024-01-02T03:04:05Z", "2024-01-02T03:04:05+02:00"],
+        [datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(2024, 1, 2, 1, 4, 5, tzinfo=UTC)],
+        pl.Datetime("us", "UTC"),
+    ),
+    "time": (["03:04:05", None], [time(3, 4, 5), None], pl.Time()),
+    "no date": (["2024-01-02", "soon"], ["2024-01-02", "soon"], pl.String()),
+    "no such day": (["2024-02-30", None], ["2024-02-30", None], pl.String()),
+    "date and datetime": (["2024-01-02", "2024-01-02T03:04:05"], ["2024-01-02", "2024-01-02T03:04:05"], pl.String()),
+}
+
+
+@pytest.mark.parametrize("name", MOMENTS)
+def test_text__dates_are_those_of_both_kinds(name: str, tmp_path: Path) -> None:
+    texts, values, dtype = MOMENTS[name]
+    expected = pl.DataFrame({"a^": pl.Series(values, dtype=dtype), "b": [1, 2]})
+    (tmp_path / "t.csv").write_text("a^,b\n" + "".join(f"{own or ''},{row + 1}\n" for row, own in enumerate(texts)))
+    rows = [{"a^": own, "b": row + 1} for row, own in enumerate(texts)]
+    (tmp_path / "t.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert_frame_equal(read(tmp_path / "t.csv"), expected)
+    assert_frame_equal(read(tmp_path / "t.ndjson"), expected)
+
+
+def test_ndjson__dates_of_all_rows_of_all_files(tmp_path: Path) -> None:
+    dates = ["2024-01-02"] * 1500
+    for folder, last in (("t", "2024-01-03"), ("u", "later")):
+        (tmp_path / folder).mkdir()
+        for number, rows in enumerate((dates, [*dates, last])):
+            frame = pl.DataFrame({"a": rows, "b": ["x"] * len(rows)})
+            frame.write_ndjson(tmp_path / folder / f"{number}.ndjson")
+    assert read(tmp_path / "t").schema == {"a": pl.Date, "b": pl.String}
+    assert read(tmp_path / "u").schema == {"a": pl.String, "b": pl.String}
