@@ -16,9 +16,9 @@ def check_polars_threads() -> None:
     """Raise ConfigError where this process was forked from one in which Polars had started its threads."""
     if _lacking:
         raise ConfigError(
-            "this process was forked from one that had used Polars, and lacks its threads, so that tables would be "
-            'waited for without end; start processes by "spawn" or "forkserver" of multiprocessing, or give arrays '
-            "of numpy to predict"
+            "this process was forked from one that had used Polars, whose thread pool a fork does not copy, so that "
+            'tables would be waited for without end; start processes by "spawn" or "forkserver" of multiprocessing, or '
+            "give arrays of numpy to predict"
         )
 
 

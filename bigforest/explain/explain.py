@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.common.events import Listener
+from bigforest.common.forks import check_polars_threads
 from bigforest.common.memory_estimate import add_estimates
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
@@ -139,6 +140,7 @@ def _explained(
     scheduler: Any,
 ) -> Explanation:
     """Make the parts, one after the other, if there is enough memory for all."""
+    check_polars_threads()
     if out is None:
         holding = TemporaryFolder(resources.scratch)
         home = holding.path / "explanation"

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from bigforest.common.checks import check_flag
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
+from bigforest.common.forks import check_polars_threads
 from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import METADATA_KEY
 from bigforest.storage.arrow import FAULTS
@@ -191,6 +192,7 @@ class Explanation:
         """
         if name not in self.tables:
             raise ConfigError(f"there is no table {name!r}; there are {', '.join(self.tables) or 'none'}")
+        check_polars_threads()
         folder = self.path / name
         return pl.scan_parquet(folder / "part-*.parquet" if folder.is_dir() else self.path / f"{name}.parquet")
 

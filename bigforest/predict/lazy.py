@@ -45,6 +45,7 @@ def expression(
     schema: Mapping[str, pl.DataType] | None = None,
 ) -> pl.Expr:
     """`Forest.expr`; with the schema of the query, features that were nested in training may be columns there."""
+    check_polars_threads()
     check_proba(forest.spec, proba)
     if proba and rule.conformal is not None:
         raise ConfigError("an expression gives probabilities or sets; drop proba or coverage")

@@ -14,6 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
+from bigforest.common.forks import check_polars_threads
 from bigforest.encode.weights import check_weight, weights_in_slice, without_weightless
 from bigforest.forest.load.predictor import Answers
 from bigforest.metrics.classes import ClassMetrics, Metrics
@@ -238,6 +239,7 @@ def _facts(found: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
 
 def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
     """`Forest.score`; `answer` is what the forest predicts for the rows."""
+    check_polars_threads()
     if isinstance(answer, pl.LazyFrame):
         answer = answer.collect()
     found = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")

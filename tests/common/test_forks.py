@@ -20,13 +20,30 @@ y = X[:, 0] > 0
 if {trained}:
     forest = bf.train(X, y, trees=2)
     forest.predict(table := dict(x0=X[:, 0], x1=X[:, 1]))
+    explanation = forest.explain(parts="importance")
+    comparison = bf.compare(X, y, candidates=dict(a={{}}, b=dict(mtry=1)), options=dict(trees=2))
 child = os.fork()
 if child:
     raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 signal.alarm(100)
 if {trained}:
     assert forest.predict(X).shape == (50,)
-    for call in (lambda: bf.train(X, y, trees=2), lambda: forest.predict(table)):
+    assert "2 trees" in repr(forest) and forest[0].predict(X).shape == (50,)
+    for call in (
+        lambda: bf.train(X, y, trees=2),
+        lambda: forest.predict(table),
+        lambda: forest.score(X, y),
+        lambda: forest.nodes,
+        lambda: forest.features,
+        lambda: forest.run,
+        lambda: forest.oob,
+        lambda: forest[0].depth,
+        lambda: forest.expr(),
+        lambda: forest.to_sql(),
+        lambda: forest.explain(),
+        lambda: explanation["importance"],
+        lambda: comparison._repr_html_(),
+    ):
         try:
             call()
         except bf.ConfigError as error:

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
+from bigforest.common.forks import check_polars_threads
 from bigforest.forest.format.files import check_bytes, declared
 
 # The columns that are requested of a file, in batches; None for all.
@@ -45,7 +46,8 @@ def scan(paths: list[Path], columns: pa.Schema, batches: Batches, holding: objec
 
 
 def to_frame(table: Any) -> pl.DataFrame:
-    """A pyarrow table or batch as a DataFrame."""
+    """A pyarrow table or batch as a DataFrame. Raises ConfigError in a forked process."""
+    check_polars_threads()
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     return frame
