@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bigforest.api.given import with_training_options_apart
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Listener
 from bigforest.common.progress import watching
@@ -20,6 +21,7 @@ from bigforest.storage.paths import as_path
 from bigforest.training.run import TrainingJob
 
 
+@with_training_options_apart
 def compare(
     data: Any,
     target: Any = None,
@@ -85,7 +87,7 @@ def compare(
     given = dict(options or {})
     for name in given:
         if name not in OPTIONS:
-            raise ConfigError(f"there is no option {name!r} of training")
+            raise ConfigError(f"there is no option {name!r} of training; see bigforest.train")
     data, names = with_columns_beside(
         data, {"target": target, "weight": given.get("weight"), "group": given.get("group")}
     )

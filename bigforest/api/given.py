@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, TypeVar
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, shown
 from bigforest.schema.train_options import OPTIONS
 
 # What scikit-learn calls options of bigforest.
@@ -60,6 +60,24 @@ def with_options(function: _Function) -> _Function:
     return call  # type: ignore[return-value]
 
 
+def with_training_options_apart(function: _Function) -> _Function:
+    """Let a function refuse keywords that it does not have by ConfigError: options of training belong into its
+    `options`."""
+    names = [*inspect.signature(function).parameters]
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        for name, value in keywords.items():
+            own = SKLEARN_NAMES.get(name, name)
+            if own in OPTIONS and own not in names:
+                raise ConfigError(f"{name} is an option of training; give options={{{own!r}: {shown(value)}}}")
+            if name not in names:
+                raise ConfigError(f"there is no option {name!r}; {_hint(name, names)}")
+        return function(*arguments, **keywords)
+
+    return call  # type: ignore[return-value]
+
+
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The options among the arguments of a function `with_options` that were given."""
     return {name: value for name, value in passed_on(arguments).items() if name in OPTIONS}
@@ -77,5 +95,5 @@ def _hint(name: str, names: list[str]) -> str:
     return (
         f"did you mean {' or '.join(near)}?"
         if near
-        else f"the options are {', '.join(one for one in names if one in OPTIONS)}"
+        else f"the options are {', '.join(one for one in names if one in OPTIONS) or ', '.join(names)}"
     )

@@ -7,28 +7,26 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.common.checks import check_flag, check_word
 from bigforest.common.errors import ConfigError
+from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.calibration import Calibration
 from bigforest.forest.certainty import check_certainty, conformal_of
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.shrinkage import Shrinkage
+from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.loader import Loader
+from bigforest.forest.load.predictor import Predictor
 from bigforest.forest.load.reader import Reader
+from bigforest.forest.load.row_passes import AnswerPasses
 from bigforest.forest.load.vote_rule import VOTES, VoteRule
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from bigforest.common.memory_estimate import Shape
-    from bigforest.forest.load.flat_tree import FlatTrees
-    from bigforest.forest.load.predictor import Predictor
-    from bigforest.forest.load.row_passes import AnswerPasses
 
 
 class GrownForest(Contents):

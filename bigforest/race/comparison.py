@@ -8,7 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.errors import ConfigError
+from bigforest.common.forks import check_polars_threads
 from bigforest.common.html import facts_table, rows_table
 from bigforest.plot.draw import HEIGHT, WIDTH, altair, chart_of, finish_chart
 from bigforest.predict.forest import Forest, read_forest
@@ -43,6 +44,7 @@ class Comparison:
             raise ConfigError(f"{path}: the comparison is not finished; run it again to continue")
         self.metric, self.winner, self.cross_fitted = state.metric, state.winner, state.cross_fitted
         self.stopped = state.stopped
+        check_polars_threads()
         self.candidates, self.curve = candidate_table(state), curve_table(state)
 
     @property
@@ -53,12 +55,13 @@ class Comparison:
     @property
     def loss(self) -> float:
         """The loss of the winner, on the rows that selected it."""
-        return float(self.candidates.filter("winner")["loss"].item())
+        return float(self.candidates["loss"][self.candidates["candidate"].to_list().index(self.winner)])
 
     def __repr__(self) -> str:
         return f"Comparison({self.winner} of {self.candidates.height} candidates, {self.metric} {self.loss:.6g})"
 
     def _repr_html_(self) -> str:
+        check_polars_threads()
         shown = self.candidates.select(
             "candidate", "trees", "loss", "difference", "standard_error", "seconds", "retired"
         )
@@ -76,6 +79,7 @@ class Comparison:
 
     def plot(self) -> Any:
         """Plot the losses against the number of trees, as an Altair chart. Needs the extra `plot`."""
+        check_polars_threads()
         alt = altair()
         best = pl.col("candidate") == self.winner
         table = self.curve.with_columns(
@@ -140,12 +144,10 @@ def read_comparison(path: str | Path) -> Comparison:
     Raises
     ------
     ConfigError
-        For a comparison that is not finished.
+        If there is no comparison, or it is not finished.
     FormatError
         For a damaged comparison.
     """
-    if not as_path(path).is_dir():
-        raise FormatError(f"{path} is not a comparison: there is no such folder")
     return Comparison(path)
 
 

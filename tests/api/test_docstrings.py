@@ -23,14 +23,14 @@ SHARED = {*OPTIONS, "exclude", "threads", "scratch", "memory", "listener", "sche
 AS_ELSEWHERE = re.compile(r"[Aa]s (for|in) `\w+`|those of `\w+`")
 
 
-def members(things: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Functions, and public methods and properties of classes, by their names."""
+def members(things: dict[str, Any], internal: bool = False) -> Iterator[tuple[str, Any]]:
+    """Functions, and public methods and properties of classes, by their names; or also those for other modules."""
     for name, thing in things.items():
         if not inspect.isclass(thing):
             yield name, thing
             continue
         yield name, thing
-        hidden = getattr(thing, "_INTERNAL", ())
+        hidden = () if internal else getattr(thing, "_INTERNAL", ())
         for member in dir(thing):
             own = inspect.getattr_static(thing, member)
             home = next((cls for cls in thing.__mro__ if member in vars(cls)), object)
@@ -41,11 +41,12 @@ def members(things: dict[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield f"{name}.{member}", own
 
 
-MEMBERS = list(members({name: getattr(bf, name) for name in bf.__all__ if name != "__version__"}))
+PUBLIC = {name: getattr(bf, name) for name in bf.__all__ if name != "__version__"}
+MEMBERS = list(members(PUBLIC))
 # What public functions give, and what other packages see.
 GIVEN = {one.__name__: one for one in (FrameNamespace, Tree, OobReport, FilePrediction)}
 ESTIMATORS = {name: getattr(bigforest.sklearn, name) for name in bigforest.sklearn.__all__}
-TYPED = [*MEMBERS, *members(GIVEN | ESTIMATORS)]
+TYPED = list(members(PUBLIC | GIVEN | ESTIMATORS, internal=True))
 
 
 @pytest.mark.parametrize(("name", "thing"), MEMBERS, ids=[name for name, _ in MEMBERS])

@@ -183,6 +183,9 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
         ({"budget": "soon"}, "budget must be a time"),
         ({"budget": "0s"}, "budget must be a time"),
         ({"options": {"tree": 4}}, "no option 'tree'"),
+        ({"trees": 4}, "trees is an option of training; give options={'trees': 4}"),
+        ({"n_estimators": 4}, "n_estimators is an option of training; give options={'trees': 4}"),
+        ({"candidate": 4}, "no option 'candidate'; did you mean candidates"),
         ({"options": {"stop_oob": 0.1}}, "stop_oob cannot be used"),
         ({"options": {"trees": 0}}, "trees"),
         ({"out": "nowhere/at/all"}, "does not exist"),
@@ -194,6 +197,13 @@ def test_compare__says_what_is_wrong(arguments: dict[str, Any], message: str, tm
     with pytest.raises(ConfigError, match=message):
         bf.compare(table(60), "y", **{"out": out, **arguments})
     assert not out.exists()
+
+
+def test_comparison__there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "none", tmp_path / "empty"):
+        with pytest.raises(ConfigError, match="is not a comparison; check the path"):
+            bf.read_comparison(path)
 
 
 def test_compare__time_ends_between_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
