@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bigforest.forest.format.decreases import importance
+from bigforest.forest.format.files import write_features, write_run
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.nodes import TreeArrays, write_part
-from bigforest.forest.format.summary import write_features, write_run
 from bigforest.kernels.common.layout import LevelLists
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.schema.config import TrainConfig
@@ -128,7 +129,7 @@ def write_mixed(
     for start, stop in pairwise([0, *cuts, len(trees)]):
         write_part(directory, start, trees[start:stop], spec, made, levels)
     write_levels(directory, levels, spec, made)
-    write_features(directory, spec, made)
+    write_features(directory, spec, made, importance(directory, spec))
     write_run(directory, {"grow": 0.5}, 2, spec, made)
     return read_forest(directory)
 

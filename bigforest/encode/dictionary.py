@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
-from bigforest.encode.missing import Absent, with_gaps
-from bigforest.encode.sortable_keys import Keys, Scale, in_chunks
+from bigforest.encode.sortable_keys import Absent, Keys, Scale, in_chunks, with_gaps
 from bigforest.kernels.presort.ranking import Bins, find_bins
 from bigforest.schema.dataspec import MAX_CODES
 from bigforest.store.writer import PartWriter

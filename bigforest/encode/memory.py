@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
-from bigforest.encode.ranks import sort_bytes
 from bigforest.encode.sortable_keys import key_size
 from bigforest.execution.resources import Resources
 from bigforest.schema.config import TrainConfig
@@ -19,6 +18,9 @@ READ_BYTES = 20_000_000
 WORKER_BYTES = 12_000_000
 # Slices, and what merging takes besides keys, of a column in pieces (pieces.py).
 PIECE_BYTES = 16_000_000
+# Rows of a bucket of `presort` (features.py): its items and their buffer fit the second-level cache; bits of a cell.
+BUCKET_ROWS = 1 << 15
+CELL_BITS = 16
 # The shortest run of such a column that is of use, and the bytes that a worker gets before there is another one.
 _LEAST_RUN = 1 << 18
 _GOOD_BYTES = 100_000_000
@@ -94,6 +96,11 @@ def _bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
     # Ranks of values of 8 and 16 bits come from a table of all of them.
     gaps = keys // 4 * rows // 8  # a bit per row
     return keys * (rows + _SLICE_COPIES * min(rows, limits.slice_rows)) + sort_bytes(rows if widest > 2 else 0) + gaps
+
+
+def sort_bytes(rows: int) -> int:
+    """Most bytes `presort` (features.py) needs for this many rows, besides the keys."""
+    return 8 * rows + 8 * min(rows, BUCKET_ROWS) + (36 << CELL_BITS) + (1 << 15)
 
 
 def plan_encode(

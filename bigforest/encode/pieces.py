@@ -26,10 +26,17 @@ from numpy.typing import NDArray
 from bigforest.common.errors import DataError
 from bigforest.encode.categories import append_levels, codes_of, find_levels
 from bigforest.encode.dictionary import DictionaryWriter, check_codes
-from bigforest.encode.features import EncodeJob, kept_column
-from bigforest.encode.missing import MissingRows, absent_cells, with_gaps, without
-from bigforest.encode.ranks import new_bins, presort
-from bigforest.encode.sortable_keys import KeyMaker, Keys, Scale, in_chunks
+from bigforest.encode.features import EncodeJob, kept_column, new_bins, presort
+from bigforest.encode.sortable_keys import (
+    KeyMaker,
+    Keys,
+    MissingRows,
+    Scale,
+    absent_cells,
+    in_chunks,
+    with_gaps,
+    without,
+)
 from bigforest.execution.executor import Executor
 from bigforest.kernels.presort.ranking import count_offset_cells, find_bins, rank_cells
 from bigforest.schema.columns import level_codes, type_name

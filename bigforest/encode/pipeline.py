@@ -10,29 +10,30 @@ from pathlib import Path
 from bigforest.common.errors import DataError, listed
 from bigforest.common.events import Listener, Notice, Stage, stage
 from bigforest.encode.class_target import MAX_ODD_CLASSES, check_column, find_target, find_task
-from bigforest.encode.features import EncodeJob, encode_group, feature_kinds, kept_column
-from bigforest.encode.groups import check_group, encode_groups
+from bigforest.encode.features import EncodeJob, compile_presort, encode_group, feature_kinds, kept_column
 from bigforest.encode.memory import plan_encode
-from bigforest.encode.nested import flattened
 from bigforest.encode.pieces import encode_in_pieces
-from bigforest.encode.ranks import compile_presort
-from bigforest.encode.rows import encode_row_weights, encode_target
+from bigforest.encode.rows import check_group, encode_groups, encode_row_weights, encode_target
 from bigforest.encode.sortable_keys import value_bytes
 from bigforest.encode.weights import check_weight
 from bigforest.execution.compiling import ENCODING, announced
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
-from bigforest.schema.columns import Leaf, leaves
+from bigforest.schema.columns import Leaf, is_nested, leaves
 from bigforest.schema.config import TrainConfig, check_features
 from bigforest.source import Source
+from bigforest.source.source import source_of_files
 from bigforest.storage.atomic import TemporaryFolder, naming_full_disk, staged
-from bigforest.storage.paths import copy, is_remote
+from bigforest.storage.paths import copy, is_remote, write_atomically
 from bigforest.store.format import is_store
 from bigforest.store.joining import write_range
 from bigforest.store.store import Store
 from bigforest.store.writer import Part, StoreWriter
 
 DEFAULTS = TrainConfig()
+# Bytes of rows unnested at a time, with the bytes guessed for a value of any type.
+_SLICE_BYTES = 32 << 20
+_VALUE_BYTES = 16
 
 
 def encode(
@@ -84,7 +85,7 @@ def encode(
         StoreWriter(folder, max_bins=config.max_bins, parts=_shared_parts(scratch)) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
-        source = flattened(source, columns, [*kinds, name, *roles], scratch)
+        source = _flattened(source, columns, [*kinds, name, *roles], scratch)
         with announced(ENCODING, listener):
             compile_presort()
         rows = encode_target(source, name, config, plan, writer, listener)
@@ -126,6 +127,28 @@ def check_roles(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -
             check(name, columns[name].dtype)
             roles[name] = role
     return list(roles)
+
+
+def _flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scratch: Path) -> Source:
+    """The Source of the columns `names` among `leaves`, which are those of `source`.
+
+    A table in memory is unnested as it is read. Of files, every read of one feature would read its whole column, so
+    they are copied flat to Parquet files in `scratch` first, some rows at a time.
+    """
+    columns = list(dict.fromkeys(leaves[name].column for name in names))
+    if not any(is_nested(source.schema[column]) for column in columns):
+        return source
+    flat = [leaves[name].expr.alias(name) for name in names]
+    schema = {name: leaves[name].dtype for name in names}
+    if source.frame is not None and not source.files:
+        return replace(source, schema=schema, frame=source.frame.select(flat))
+    rows = max(1, _SLICE_BYTES // (_VALUE_BYTES * len(names)))
+    files = []
+    for number, frame in enumerate(source.slices(columns, rows)):
+        files.append(scratch / f"flat-{number:06}.parquet")
+        with write_atomically(files[-1]) as file:
+            frame.select(flat).write_parquet(file, compression="lz4", statistics=False)
+    return source_of_files(files, source.name)
 
 
 def _shared_parts(scratch: Path) -> Path | None:

@@ -1,8 +1,11 @@
-"""The target and the weights of rows, which together define which rows are kept."""
+"""The target and the weights of rows, which together define which rows are kept; and their groups.
+
+Whole groups are in a bag or out of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,15 +13,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.errors import DataError
 from bigforest.common.events import Listener, Notice
 from bigforest.encode.class_target import FoundClasses, class_codes, find_classes
 from bigforest.encode.features import EncodeJob, kept_column
 from bigforest.encode.memory import EncodePlan
 from bigforest.encode.regression_target import FoundNumbers, find_numbers, number_codes, present_numbers
 from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, weights_in_slice
-from bigforest.schema.columns import cells
+from bigforest.schema.columns import cells, is_text_type
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import WeightSpec
+from bigforest.schema.dataspec import GroupSpec, WeightSpec
 from bigforest.source import Source
 from bigforest.store.format import TARGET_TYPES
 from bigforest.store.writer import StoreWriter
@@ -144,3 +148,42 @@ def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float6
         return
     for start in range(0, job.rows, job.plan.limits.slice_rows):
         yield np.ones(min(job.plan.limits.slice_rows, job.rows - start))
+
+
+def check_group(name: str, dtype: pl.DataType) -> None:
+    """Raise DataError unless a column of this type can name groups."""
+    if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal()):
+        raise DataError(f"group {name!r} has type {dtype}; groups must be text, integers, dates or booleans")
+
+
+def encode_groups(
+    name: str, dtype: pl.DataType, slices: Callable[[], Iterator[pl.Series]], writer: StoreWriter
+) -> GroupSpec:
+    """Write the code of each row's group, its rank among the values; `slices` gives the column from its beginning.
+
+    Holds a slice and the distinct values. Raises DataError for nulls, and when all rows are of one group.
+    """
+    found: pl.Series | None = None
+    for series in slices():
+        if series.null_count():
+            raise DataError(
+                f"group {name!r} has {series.null_count()} nulls; give every row a group; it may be one of its own"
+            )
+        values = _plain(series).unique()
+        found = (values if found is None else pl.concat([found, values]).unique()).sort()
+    assert found is not None
+    if len(found) < 2:
+        raise DataError(f"group {name!r}: all rows are of the one group {found[0]!r}; two are needed")
+    table = pl.DataFrame({"value": found, "code": pl.int_range(len(found), dtype=pl.UInt32, eager=True)})
+    rows = np.zeros(len(found), np.int64)
+    for series in slices():
+        column = _plain(series).alias("value").to_frame()
+        codes = column.join(table, on="value", how="left", maintain_order="left")["code"].to_numpy()
+        rows += np.bincount(codes, minlength=len(found))
+        writer.add_groups(codes)
+    return GroupSpec(name, str(dtype), len(found), int(rows.max()))
+
+
+def _plain(series: pl.Series) -> pl.Series:
+    """Categories as their text: their codes depend on the piece they come in."""
+    return series.cast(pl.String) if is_text_type(series.dtype) else series

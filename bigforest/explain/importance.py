@@ -10,8 +10,8 @@ from bigforest.common.events import stage
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
+from bigforest.forest.format.decreases import tree_decreases
 from bigforest.forest.format.parts import part_paths
-from bigforest.forest.format.summary import tree_decreases
 from bigforest.forest.load.load_plan import LOADING_BYTES
 
 # Bytes of a row while it is routed: its number, leaf, and count in the bag.

@@ -12,11 +12,11 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format import ranks as training_ranks
-from bigforest.forest.format.files import Header, header_of, read_table, with_rows
+from bigforest.forest.format.files import Header, header_of, read_features, read_origin, read_table, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.leaf_targets import targets_files
 from bigforest.forest.format.levels import has_levels, read_forest_levels
-from bigforest.forest.format.origin import Origin, read_origin
+from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.parts import Span, batches
 from bigforest.forest.format.schema import (
     CALIBRATED,
@@ -30,7 +30,6 @@ from bigforest.forest.format.schema import (
     nodes_schema,
 )
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.format.summary import read_features
 from bigforest.forest.load.tree_votes import FILE as BOOSTING_FILE
 from bigforest.forest.load.tree_votes import read_judgements
 from bigforest.forest.oob_report import OobReport

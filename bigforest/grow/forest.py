@@ -15,9 +15,9 @@ from bigforest.common.memory_estimate import Extras
 from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.checks import Nodes
+from bigforest.forest.format.decreases import DecreaseSums
 from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.rewrite import is_finished
-from bigforest.forest.format.summary import DecreaseSums
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import pack
 from bigforest.grow.families.registry import family_of

@@ -17,8 +17,8 @@ from bigforest.common.errors import FormatError
 from bigforest.common.memory_estimate import keep_freed
 from bigforest.common.process_cache import ProcessCache
 from bigforest.forest.format.checks import Nodes
+from bigforest.forest.format.decreases import TreeDecreases, grown_decreases
 from bigforest.forest.format.nodes import TreeArrays, write_part
-from bigforest.forest.format.summary import TreeDecreases, grown_decreases
 from bigforest.forest.load.flatten import grown_nodes
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut
 from bigforest.grow.families.family import TreeCall

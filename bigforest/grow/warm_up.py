@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.common.memory_estimate import Extras
-from bigforest.encode.ranks import compile_presort
+from bigforest.encode.features import compile_presort
 from bigforest.execution.compiling import KernelKind
 from bigforest.execution.executor import Threads
 from bigforest.grow.families.registry import family_of

@@ -16,11 +16,10 @@ import bigforest  # whose explanations, pictures and reports stand above a fores
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.process_cache import ProcessCache
 from bigforest.forest.format import ranks as training_ranks
-from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header
+from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header, read_shrinkage, write_run
 from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.format.schema import BOOSTING, FEATURES, RANKS, RUN, SHRUNK
-from bigforest.forest.format.shrinkage import Shrinkage, read_shrinkage
-from bigforest.forest.format.summary import write_run
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.grown import GrownForest
 from bigforest.forest.load import tree_votes
 from bigforest.predict.html import html_of

@@ -17,7 +17,7 @@ from bigforest.common.errors import BigForestError, ConfigError, DataError, Disk
 from bigforest.common.events import Listener, Notice
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.summary import write_run
+from bigforest.forest.format.files import write_run
 from bigforest.predict.forest import is_forest, read_forest
 from bigforest.race.candidates import Candidate, default_candidates, given_candidates
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table

@@ -16,14 +16,14 @@ from itertools import combinations
 from pathlib import Path
 
 from bigforest.common.errors import ConfigError, FormatError
-from bigforest.forest.format.files import header_of
+from bigforest.forest.format.decreases import importance
+from bigforest.forest.format.files import header_of, write_features, write_run
 from bigforest.forest.format.leaf_targets import copy_targets
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import MergedForest, Origin
 from bigforest.forest.format.ranks import write_ranks
 from bigforest.forest.format.rewrite import copy_parts
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.votes.kept_votes import copy_votes
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.schema.dataspec import DataSpec
@@ -80,7 +80,7 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
         for forest in forests:
             copy_parts(forest.directory, written, directory, first.spec, config)
             written += forest.trees
-        write_features(directory, first.spec, config)
+        write_features(directory, first.spec, config, importance(directory, first.spec))
         write_levels(directory, first.levels, first.spec, config)
         if first.ranks is not None:
             write_ranks(directory, first.ranks.knots(), first.spec, config)

@@ -20,13 +20,13 @@ from bigforest.execution.executor import run_on_threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.format import ranks
 from bigforest.forest.format.checks import Nodes, join_nodes
-from bigforest.forest.format.files import Header, read_table
+from bigforest.forest.format.decreases import importance
+from bigforest.forest.format.files import Header, read_table, write_features, write_run
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.parts import check_count, check_order, check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import pack
@@ -139,7 +139,7 @@ def _write(whole: Whole, directory: Path, revision: Revision, counts: NDArray[np
         first += part.feature.size
         table = read_table(path, "trees", nodes_schema(spec), whole.header.identity)[1]
         write_nodes([revision.table(part, table, own)], directory / "trees" / path.name, spec, config)
-    write_features(directory, spec, config)
+    write_features(directory, spec, config, importance(directory, spec))
     write_levels(directory, whole.forest.levels, spec, config)
     if config.ranks:
         copy_regular(whole.forest.directory / ranks.FILE, directory / ranks.FILE)

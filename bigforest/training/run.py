@@ -21,11 +21,12 @@ from bigforest.common.events import Event, Listener, Notice, StageFinished, stag
 from bigforest.encode.pipeline import encode
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.decreases import importance
+from bigforest.forest.format.files import write_features, write_run
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.load.vote_rule import answer_width
@@ -441,9 +442,11 @@ def _grow_and_report(
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
-    # Within a budget a process reads one part at a time.
-    executor = resources.executor(None if resources.memory is None else 1)
-    write_features(directory, store.spec, config, executor, None if grown is None else grown.decreases)
+    if grown is None:  # within a budget a process reads one part at a time
+        shares = importance(directory, store.spec, resources.executor(None if resources.memory is None else 1))
+    else:
+        shares = grown.decreases.shares
+    write_features(directory, store.spec, config, shares)
     trees = None if grown is None else grown.packed(leaf_lambdas(config, shrinkage.amount), resources.workers)
     return config, origin, shrinkage, trees
 

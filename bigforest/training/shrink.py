@@ -11,7 +11,7 @@ from bigforest.common.events import Listener
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.summary import write_run
+from bigforest.forest.format.files import write_run
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.grow.shared.rank_store import ranked_store

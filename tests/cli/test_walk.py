@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bigforest.encode import ranks
+from bigforest.encode import features
 from bigforest.forest.format import files
 from bigforest.forest.votes import leaf_files
 from bigforest.grow import in_memory
@@ -58,7 +58,7 @@ def test_train__passes_few_files(folder: Path, run: Run, monkeypatch: pytest.Mon
         monkeypatch.setattr(home, name, watched)
 
     watch(Source, "_paged")
-    watch(ranks, "count_offset_cells")
+    watch(features, "count_offset_cells")
     watch(writer._Files, "append", "codes")
     watch(grow, "grow_while_room")
     watch(in_memory, "find_leaves")
@@ -70,5 +70,5 @@ def test_train__passes_few_files(folder: Path, run: Run, monkeypatch: pytest.Mon
     assert written <= {name.removeprefix("ParquetWriter ") for name in stacks}
     assert len(stacks) >= len(written) + 8
     hops = {hop for stack in stacks.values() for hop in zip(stack[1:], stack, strict=False) if hop[0][0] != hop[1][0]}
-    assert len({file for stack in stacks.values() for file, _ in stack}) <= 22
-    assert len(hops) <= 34
+    assert len({file for stack in stacks.values() for file, _ in stack}) <= 20
+    assert len(hops) <= 31

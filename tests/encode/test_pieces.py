@@ -22,9 +22,8 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.limits import USUAL, Limits
 from bigforest.encode import pieces as pieces_
 from bigforest.encode.dictionary import DictionaryWriter
-from bigforest.encode.features import EncodeJob
-from bigforest.encode.memory import PIECE_BYTES, plan_encode
-from bigforest.encode.ranks import new_bins, sort_bytes
+from bigforest.encode.features import EncodeJob, new_bins
+from bigforest.encode.memory import PIECE_BYTES, plan_encode, sort_bytes
 from bigforest.encode.sortable_keys import Scale
 from bigforest.execution.resources import Resources
 from bigforest.schema.dataspec import MAX_CODES

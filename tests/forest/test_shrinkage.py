@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format import parts
-from bigforest.forest.format.files import write_table
+from bigforest.forest.format.files import read_shrinkage, write_table
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.schema import RUN
-from bigforest.forest.format.shrinkage import Shrinkage, read_shrinkage
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.leaf_shrinking import LeafShrinking
 from bigforest.kernels.common.layout import LEAF
 from tests.forests import forest_of, nodes_of, random_tree, spec_of

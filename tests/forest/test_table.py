@@ -23,7 +23,7 @@ import bigforest
 from bigforest.common.arrow_arrays import file_schema
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.execution.executor import Threads
-from bigforest.forest.format import files, parts, summary
+from bigforest.forest.format import decreases, files, parts
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import METADATA_KEY, VERSION
 from bigforest.forest.format.nodes import TreeArrays, join_trees, part_path, write_part
@@ -215,7 +215,7 @@ def test_importance__does_not_depend_on_parts_or_pieces(tmp_path: Path, monkeypa
     for number, (starts, rows) in enumerate([([], 1 << 17), ([1, 2], 1 << 17), ([3], 1), ([], 7)]):
         write_forest(tmp_path / str(number), trees(), SPEC, starts)
         monkeypatch.setattr(parts, "PIECE_BYTES", 92 * rows)
-        found.append(summary.importance(tmp_path / str(number), SPEC).tolist())
+        found.append(decreases.importance(tmp_path / str(number), SPEC).tolist())
     total = np.zeros(3)
     for tree in trees():
         inner = tree.feature >= 0
@@ -230,8 +230,8 @@ def test_importance__is_added_up_in_the_order_of_trees_whatever_task_ends_first(
                 on_result(index, job.function(*job.shared, *job.arguments[index]))
 
     write_forest(tmp_path, trees(), SPEC, [1, 2, 3])
-    found = summary.importance(tmp_path, SPEC, Backwards(1))
-    assert found.tolist() == summary.importance(tmp_path, SPEC).tolist()
+    found = decreases.importance(tmp_path, SPEC, Backwards(1))
+    assert found.tolist() == decreases.importance(tmp_path, SPEC).tolist()
 
 
 def test_part_decreases__are_of_the_features_that_a_tree_uses(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_part_decreases__are_of_the_features_that_a_tree_uses(tmp_path: Path) ->
     write_forest(tmp_path, grown, spec, [])
     (path,) = part_paths(tmp_path)
     used = [np.unique(tree.feature[tree.feature >= 0]).tolist() for tree in grown]
-    assert [feature.tolist() for feature, _ in summary.part_decreases(spec, path)] == used
+    assert [feature.tolist() for feature, _ in decreases.part_decreases(spec, path)] == used
 
 
 def test_forest__importance_without_splits_is_zero(tmp_path: Path) -> None:

@@ -31,8 +31,9 @@ import numpy as np
 import bigforest
 from bigforest.common.events import silent
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.decreases import importance
+from bigforest.forest.format.files import write_features
 from bigforest.forest.format.levels import write_levels
-from bigforest.forest.format.summary import write_features
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
@@ -199,7 +200,7 @@ def _grow(store: Store, folder: Path) -> None:
         write_levels(directory, store.levels(), store.spec, config)
         grow_forest(store, config, directory, resources=resources, listener=silent)
         write_oob(store, config, directory, resources=resources, listener=silent)
-        write_features(directory, store.spec, config)
+        write_features(directory, store.spec, config, importance(directory, store.spec))
 
 
 def _serve(originals: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.encode.ranks import new_bins, presort
+from bigforest.encode.features import new_bins, presort
 from bigforest.encode.sortable_keys import KeyMaker
 from bigforest.kernels.presort.ranking import find_bins, rank_cells
 from tests.thorough import examples

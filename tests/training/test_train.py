@@ -17,7 +17,7 @@ import bigforest
 from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
-from bigforest.forest.format import summary
+from bigforest.forest.format import decreases
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.load.groups import Trees
 from bigforest.grow.forest import Grower
@@ -361,10 +361,10 @@ def test_train__importance_is_that_of_the_parts(
 ) -> None:
     """It is added up while trees grow, and not read back."""
     with monkeypatch.context() as patch:
-        patch.setattr(summary, "importance", lambda *_: pytest.fail("parts are read"))
+        patch.setattr(decreases, "part_decreases", lambda *_: pytest.fail("parts are read"))
         forest = bigforest.train(frame(), out=tmp_path / "f", **{**OPTIONS, "trees": 9} | options)
     found = forest.features["importance"].to_list()
-    assert found == summary.importance(tmp_path / "f", forest.spec).tolist()
+    assert found == decreases.importance(tmp_path / "f", forest.spec).tolist()
     assert any(found) == ("min_leaf" not in options)
 
 

@@ -4,7 +4,7 @@ Every file carries, under the key "bigforest" of its Parquet schema metadata, on
 kind ("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve",
 "confusion" or "metrics"), spec (DataSpec) and config (TrainConfig). All files of one forest carry the same spec and
 config; the run file also has "origin" (origin.py). A file is written under a temporary name that starts with a dot and
-is renamed when complete.
+is renamed when complete. The two small files that describe a forest, of its features and of its run, are written here.
 
 Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
 file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
@@ -15,24 +15,33 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import BigForestError, FormatError
-from bigforest.forest.format.schema import SPREAD
+from bigforest.common.version import __version__
+from bigforest.forest.format.origin import Origin
+from bigforest.forest.format.schema import FEATURES, RUN, SPREAD
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec, json_object
 from bigforest.storage.arrow import FAULTS, naming_faults
 from bigforest.storage.atomic import write_durably
 from bigforest.storage.paths import local_path, readable
 from bigforest.store.levels import Levels
+
+Entry = TypeVar("Entry")
 
 VERSION = 3
 METADATA_KEY = b"bigforest"
@@ -324,3 +333,72 @@ def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None =
     if len(schema) != len(columns):
         raise FormatError(f"{path} has columns that do not belong there; the forest is damaged")
     return header, schema
+
+
+def write_features(directory: Path, spec: DataSpec, config: TrainConfig, importance: NDArray[np.float64]) -> None:
+    """Write features.parquet of the forest in `directory`; importance: of each feature (decreases.py)."""
+    features = spec.features
+    columns = {name: [getattr(feature, name) for feature in features] for name in ("name", "kind", "dtype", "codes")}
+    numbered = {"feature": np.arange(len(features), dtype=np.uint32), **columns, "importance": importance}
+    write_table(arrow_table(numbered, FEATURES), directory / "features.parquet", "features", spec, config)
+
+
+def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
+    """The table of features.parquet. Raises FormatError where it is not of the features of `spec`."""
+    table = read_table(path, "features", FEATURES, identity)[1]
+    known = {
+        "feature": list(range(len(spec.features))),
+        **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
+    }
+    share = as_numpy(table["importance"])
+    if any(table[name].to_pylist() != own for name, own in known.items()) or not ((share >= 0) & (share <= 1)).all():
+        raise FormatError(f"{path} does not match the features of the dataspec; the forest is damaged")
+    return table
+
+
+def write_run(
+    directory: Path,
+    seconds: Mapping[str, float],
+    threads: int,
+    spec: DataSpec,
+    config: TrainConfig,
+    origin: Origin | None = None,
+    shrinkage: Shrinkage | None = None,
+) -> None:
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and shrinkage."""
+    import numba
+    import polars as pl
+
+    same = {
+        "threads": threads,
+        "bigforest": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "polars": pl.__version__,
+        "config": config.to_json(),
+    }
+    columns = {"stage": list(seconds), "seconds": list(seconds.values())}
+    columns |= {name: [value] * len(seconds) for name, value in same.items()}
+    more = {name: entry for own in (origin, shrinkage) if own is not None for name, entry in own.entries().items()}
+    write_table(arrow_table(columns, RUN), directory / "run.parquet", "run", spec, config, more)
+
+
+def read_origin(directory: Path) -> Origin | None:
+    """The origin of the forest in `directory`; None for one that does not say. Raises FormatError if damaged."""
+    return _run_entry(directory, "origin", Origin.parse, "the origin of the forest")
+
+
+def read_shrinkage(directory: Path) -> Shrinkage:
+    """The shrinkage of the forest in `directory`. Raises FormatError if damaged."""
+    return _run_entry(directory, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage()
+
+
+def _run_entry(directory: Path, name: str, parse: Callable[[Any], Entry], what: str) -> Entry | None:
+    """An entry of the metadata of run.parquet; None where it has none."""
+    path = directory / "run.parquet"
+    try:
+        raw = json.loads(read_header(path, "run")[1].metadata[METADATA_KEY]).get(name)
+        return None if raw is None else parse(raw)
+    except (*FAULTS, AttributeError) as error:
+        raise FormatError(f"{path}: {what} cannot be read ({error}); the file is damaged") from error

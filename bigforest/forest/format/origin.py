@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
-
-from bigforest.common.errors import FormatError
-from bigforest.forest.format.files import METADATA_KEY, read_header
-from bigforest.storage.arrow import FAULTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,27 +55,18 @@ class Origin:
         """The entry of run.parquet's metadata."""
         return {"origin": asdict(self)}
 
-
-def read_origin(directory: Path) -> Origin | None:
-    """The origin of the forest in `directory`; None for one that does not say. Raises FormatError if damaged."""
-    path = directory / "run.parquet"
-    try:
-        raw = json.loads(read_header(path, "run")[1].metadata[METADATA_KEY]).get("origin")
-        return None if raw is None else _parse(raw)
-    except (*FAULTS, AttributeError) as error:
-        raise FormatError(f"{path}: the origin of the forest cannot be read ({error}); the file is damaged") from error
-
-
-def _parse(raw: Mapping[str, Any]) -> Origin:
-    pieces = tuple(MergedForest(**piece) for piece in raw["merged"])
-    stop = None if raw.get("stop") is None else Stop(**raw["stop"])
-    origin = Origin(**{**raw, "exclude": tuple(raw["exclude"]), "merged": pieces, "stop": stop})
-    texts = [origin.fingerprint, *origin.exclude, *(text for p in pieces for text in (p.forest, p.fingerprint))]
-    numbers = [number for p in pieces for number in (p.seed, p.first_tree, p.trees)]
-    if not all(isinstance(text, str) for text in [*texts, origin.data or ""]):
-        raise ValueError("a text is missing")
-    if not all(type(number) is int and number >= 0 for number in numbers):
-        raise ValueError("a number is missing")
-    if stop and not (isinstance(stop.tolerance, float) and type(stop.most) is int):
-        raise ValueError("what decided the number of trees is missing")
-    return origin
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Origin:
+        """Inverse of `entries`, of what may be damaged. Raises ValueError, TypeError, LookupError or AttributeError."""
+        pieces = tuple(MergedForest(**piece) for piece in raw["merged"])
+        stop = None if raw.get("stop") is None else Stop(**raw["stop"])
+        origin = cls(**{**raw, "exclude": tuple(raw["exclude"]), "merged": pieces, "stop": stop})
+        texts = [origin.fingerprint, *origin.exclude, *(text for p in pieces for text in (p.forest, p.fingerprint))]
+        numbers = [number for p in pieces for number in (p.seed, p.first_tree, p.trees)]
+        if not all(isinstance(text, str) for text in [*texts, origin.data or ""]):
+            raise ValueError("a text is missing")
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise ValueError("a number is missing")
+        if stop and not (isinstance(stop.tolerance, float) and type(stop.most) is int):
+            raise ValueError("what decided the number of trees is missing")
+        return origin

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import FormatError
-from bigforest.forest.format.files import METADATA_KEY, read_header
 from bigforest.schema.options import is_lambda
-from bigforest.storage.arrow import FAULTS
 
 _NAMES = {"lambda", "tried", "losses", "cross_fitted"}
 
@@ -44,27 +39,18 @@ class Shrinkage:
         }
         return {"shrinkage": found}
 
-
-def read_shrinkage(directory: Path) -> Shrinkage:
-    """The shrinkage of the forest in `directory`. Raises FormatError if damaged."""
-    path = directory / "run.parquet"
-    try:
-        raw = json.loads(read_header(path, "run")[1].metadata[METADATA_KEY]).get("shrinkage")
-        return Shrinkage() if raw is None else _parse(raw)
-    except (*FAULTS, AttributeError) as error:
-        raise FormatError(f"{path}: the shrinkage cannot be read ({error}); the file is damaged") from error
-
-
-def _parse(raw: Any) -> Shrinkage:
-    if not isinstance(raw, dict) or set(raw) != _NAMES:
-        raise ValueError("it has missing or unknown entries")
-    tried, losses = raw["tried"], raw["losses"]
-    if not isinstance(tried, list) or not isinstance(losses, list) or len(losses) not in (0, len(tried)):
-        raise ValueError("the numbers of losses and lambdas differ")
-    crossed = raw["cross_fitted"]
-    numbers = [raw["lambda"], *tried, *losses, *([] if crossed is None else [crossed])]
-    if not all(map(is_lambda, numbers)):
-        raise ValueError("a lambda or a loss is not a finite number, 0 or more")
-    if sorted(set(tried)) != tried or (tried and raw["lambda"] not in tried) or (crossed is None) == bool(losses):
-        raise ValueError("the lambda is not among those that were tried, or these are not ascending")
-    return Shrinkage(float(raw["lambda"]), tuple(map(float, tried)), tuple(map(float, losses)), crossed)
+    @classmethod
+    def parse(cls, raw: Any) -> Shrinkage:
+        """Inverse of `entries`, of what may be damaged. Raises ValueError or TypeError."""
+        if not isinstance(raw, dict) or set(raw) != _NAMES:
+            raise ValueError("it has missing or unknown entries")
+        tried, losses = raw["tried"], raw["losses"]
+        if not isinstance(tried, list) or not isinstance(losses, list) or len(losses) not in (0, len(tried)):
+            raise ValueError("the numbers of losses and lambdas differ")
+        crossed = raw["cross_fitted"]
+        numbers = [raw["lambda"], *tried, *losses, *([] if crossed is None else [crossed])]
+        if not all(map(is_lambda, numbers)):
+            raise ValueError("a lambda or a loss is not a finite number, 0 or more")
+        if sorted(set(tried)) != tried or (tried and raw["lambda"] not in tried) or (crossed is None) == bool(losses):
+            raise ValueError("the lambda is not among those that were tried, or these are not ascending")
+        return cls(float(raw["lambda"]), tuple(map(float, tried)), tuple(map(float, losses)), crossed)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.encode.ranks import dense_ranks
+from bigforest.encode.features import dense_ranks
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.oblique.search import DirectionExtras

@@ -1,30 +1,21 @@
-"""The two small files that describe a grown forest: its features and its run."""
+"""The decrease of impurity by feature: of trees that were just grown, or of parts of a forest."""
 
 from __future__ import annotations
 
-import platform
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_table, as_numpy
-from bigforest.common.errors import FormatError
-from bigforest.common.version import __version__
+from bigforest.common.arrow_arrays import as_numpy
 from bigforest.execution.executor import Executor, Threads
-from bigforest.forest.format.files import read_table, write_table
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.parts import Span, batches, part_paths
-from bigforest.forest.format.schema import FEATURES, RUN
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.terms import features_of
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
-from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 
 # Of a tree: the features that it uses, and the sum of gain * weight over the nodes of each.
@@ -54,45 +45,6 @@ class DecreaseSums:
         """Share of each feature in all decrease of impurity, float64 [features]."""
         whole = self._total.sum()
         return self._total / whole if whole > 0 else np.zeros(self._total.size)
-
-
-def write_features(
-    directory: Path,
-    spec: DataSpec,
-    config: TrainConfig,
-    executor: Executor = _HERE,
-    decreases: DecreaseSums | None = None,
-) -> None:
-    """Write features.parquet of the forest in `directory`.
-
-    decreases  of all its trees, where they are known; else its parts are read, each in a task.
-    """
-    features = spec.features
-    table = arrow_table(
-        {
-            "feature": np.arange(len(features), dtype=np.uint32),
-            "name": [feature.name for feature in features],
-            "kind": [feature.kind for feature in features],
-            "dtype": [feature.dtype for feature in features],
-            "codes": [feature.codes for feature in features],
-            "importance": importance(directory, spec, executor) if decreases is None else decreases.shares,
-        },
-        FEATURES,
-    )
-    write_table(table, directory / "features.parquet", "features", spec, config)
-
-
-def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
-    """The table of features.parquet. Raises FormatError where it is not of the features of `spec`."""
-    table = read_table(path, "features", FEATURES, identity)[1]
-    known = {
-        "feature": list(range(len(spec.features))),
-        **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
-    }
-    share = as_numpy(table["importance"])
-    if any(table[name].to_pylist() != own for name, own in known.items()) or not ((share >= 0) & (share <= 1)).all():
-        raise FormatError(f"{path} does not match the features of the dataspec; the forest is damaged")
-    return table
 
 
 def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> NDArray[np.float64]:
@@ -174,31 +126,3 @@ def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int,
                 np.add.at(own, feature[begin:end], decrease[begin:end])
     if last >= 0:
         yield last, own
-
-
-def write_run(
-    directory: Path,
-    seconds: Mapping[str, float],
-    threads: int,
-    spec: DataSpec,
-    config: TrainConfig,
-    origin: Origin | None = None,
-    shrinkage: Shrinkage | None = None,
-) -> None:
-    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and shrinkage."""
-    import numba
-    import polars as pl
-
-    same = {
-        "threads": threads,
-        "bigforest": __version__,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "numba": numba.__version__,
-        "polars": pl.__version__,
-        "config": config.to_json(),
-    }
-    columns = {"stage": list(seconds), "seconds": list(seconds.values())}
-    columns |= {name: [value] * len(seconds) for name, value in same.items()}
-    more = {name: entry for own in (origin, shrinkage) if own is not None for name, entry in own.entries().items()}
-    write_table(arrow_table(columns, RUN), directory / "run.parquet", "run", spec, config, more)
