@@ -15,7 +15,7 @@ from bigforest.execution.connect import crew_of
 from bigforest.race.comparison import Comparison
 from bigforest.race.run import Race, parse_duration, run_race
 from bigforest.schema.train_options import OPTIONS
-from bigforest.source.beside import with_columns_beside
+from bigforest.source.in_memory import with_columns_beside
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 from bigforest.training.run import TrainingJob

@@ -22,8 +22,8 @@ from bigforest.predict.score import FilePrediction
 from bigforest.predict.text_files import TEXT
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
-from bigforest.source.beside import with_columns_beside
 from bigforest.source.files import find_files
+from bigforest.source.in_memory import with_columns_beside
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
 from bigforest.storage.paths import absolute, as_path, is_folder
 from bigforest.store.format import is_meant_as_store, is_store

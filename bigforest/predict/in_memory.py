@@ -30,8 +30,15 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.schema.columns import columns_named
-from bigforest.source.beside import SparseRows, array_of_rows, frame_in_memory, is_matrix, is_sparse
-from bigforest.source.in_memory import frame_from_arrow, plain_array
+from bigforest.source.in_memory import (
+    SparseRows,
+    array_of_rows,
+    frame_from_arrow,
+    frame_in_memory,
+    is_matrix,
+    is_sparse,
+    plain_array,
+)
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest

@@ -22,7 +22,7 @@ from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import equal_labels, label_codes, label_values, strange_labels
-from bigforest.source.beside import frame_in_memory, series_of
+from bigforest.source.in_memory import frame_in_memory, series_of
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest

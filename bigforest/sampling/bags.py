@@ -8,7 +8,9 @@ Stratified and balanced bags do the same for each class separately, from the num
 stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
 many draws as the smallest. With groups a bag is drawn from the groups as if they were rows, and its rows follow.
 
-Rows that are held out (held_out.py) are in no bag: bags are drawn from the others as if these were all.
+Rows that are held out to calibrate intervals, sets and rejection are in no bag: bags are drawn from the others as if
+these were all. Whether a row is held out follows from its number, with groups from that of its group, and from the
+share alone: so forests of any seed, and the trial trees before them, hold out the same rows.
 
 With boosting (boosting.py) a bag depends on the trees before: whoever grows the trees passes the weights of the rows
 to the sampler, tree by tree.
@@ -28,14 +30,13 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
 from bigforest.common.process_cache import ProcessCache
-from bigforest.kernels.common.rng import PURPOSE_BAG, stream_key
+from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, draw_rows, stream_key
 from bigforest.kernels.tree.bags import (
     draw_by_weight,
     draw_strata,
     draw_with_replacement,
     draw_without_replacement,
 )
-from bigforest.sampling.held_out import are_held_out, held_out_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -210,8 +211,21 @@ class Sampler:
 
 def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDArray[np.bool_] | None:
     """Which of the rows from `start` to before `stop` are held out; None if none are."""
-    whole = config.calibration is not None and config.group is not None and store.spec.group is not None
-    return held_out_rows(config, start, stop, store.groups_of(start, stop) if whole else None)
+    if config.calibration is None:
+        return None
+    if config.group is not None and store.spec.group is not None:  # whole groups are
+        return are_held_out(store.groups_of(start, stop).astype(np.uint64), config.calibration)
+    return are_held_out(np.arange(start, stop, dtype=np.uint64), config.calibration)
+
+
+def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]:
+    """Whether the rows, or groups, of these numbers are held out; each with probability `share`."""
+    random = np.empty(numbers.size, np.uint64)
+    with np.errstate(over="ignore"):
+        key = np.uint64(stream_key(np.uint64(0), PURPOSE_HELD_OUT, np.uint64(0), np.uint64(0)))
+        draw_rows(key, numbers, random)
+    held: NDArray[np.bool_] = (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
+    return held
 
 
 def not_drawn_again(config: TrainConfig) -> ConfigError:

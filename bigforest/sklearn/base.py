@@ -31,7 +31,7 @@ from bigforest.sklearn.tables import (
     with_categories,
 )
 from bigforest.sklearn.tree import FittedTree
-from bigforest.source.beside import SparseTable, is_sparse
+from bigforest.source.in_memory import SparseTable, is_sparse
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 

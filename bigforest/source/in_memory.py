@@ -1,16 +1,23 @@
-"""Tables that are in memory already: numpy, pyarrow and pandas."""
+"""Tables in memory: arrays, lists, mappings, frames of pandas and pyarrow, sparse matrices.
+
+Target, weights and groups may be given beside them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError, reason
+from bigforest.common.errors import ConfigError, DataError, reason
 from bigforest.source.source import check_names
+from bigforest.source.spool import PART_BYTES, spool_batches
 
 TARGET = "target"
 
@@ -84,3 +91,251 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
     # Polars would forget the order, and the categories that no row has.
     enums = {name: pl.Enum(list(known)) for name, known in categories.items() if all(type(one) is str for one in known)}
     return found.with_columns(found.get_column(name).cast(dtype) for name, dtype in enums.items())
+
+
+class SparseRows:
+    """A sparse matrix of scipy whose rows are made dense when they are requested.
+
+    Holds the matrix once more, as CSR, unless it is that. Raises DataError for one that is not of plain numbers.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
+            raise DataError(f"the sparse matrix has type {matrix.dtype}; convert it to numbers of at most 64 bits")
+        self._rows = matrix.tocsr()
+        self.shape: tuple[int, int] = matrix.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is kept."""
+        return int(self._rows.data.nbytes + self._rows.indices.nbytes + self._rows.indptr.nbytes)
+
+    @property
+    def at_once(self) -> int:
+        """Rows that are made dense together: about 64 MB of cells."""
+        return max(1, PART_BYTES // (8 * max(1, self.shape[1])))
+
+    def outline(self) -> NDArray[Any]:
+        """An array of its shape and type that takes no memory; all cells are 0."""
+        return np.broadcast_to(np.zeros((), self._rows.dtype), self.shape)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        cells: NDArray[Any] = self._rows[rows].toarray()
+        return cells
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTable:
+    """A sparse matrix of scipy as a table: columns x0, x1, ..., in which cells that are not kept are 0, and others.
+
+    matrix  [rows, features], any format of scipy.sparse.
+    others  the columns behind them.
+    """
+
+    matrix: Any
+    others: tuple[pl.Series, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.matrix.shape[0], self.matrix.shape[1] + len(self.others)
+
+    def with_columns(self, others: Sequence[pl.Series]) -> SparseTable:
+        """The table with these columns behind the others."""
+        return SparseTable(self.matrix, (*self.others, *others))
+
+    def spool(self, scratch: Path, where: str) -> list[Path]:
+        """Write it into Parquet files in `scratch`. Holds the matrix once more, as CSR, and about 64 MB of cells."""
+        import pyarrow as pa
+
+        rows = SparseRows(self.matrix)
+
+        def batches() -> Iterator[Any]:
+            for first in range(0, max(1, rows.shape[0]), rows.at_once):
+                cells = rows[first : first + rows.at_once]
+                part = frame_from_numpy(cells, numbered_names(cells))
+                part = part.with_columns(one.slice(first, part.height) for one in self.others)
+                yield from part.to_arrow().to_batches()
+
+        schema = next(batches()).schema
+        return spool_batches(pa.RecordBatchReader.from_batches(schema, batches()), scratch, where)
+
+
+def is_column(given: Any) -> bool:
+    """Whether the values of a column were given, not its name."""
+    return given is not None and not isinstance(given, str)
+
+
+def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A table with the columns that were given beside it, and the names of these columns.
+
+    data   a table, or a pair of one and the target.
+    given  what "target", "weight" and "group" are: None, a name of a column, or its values: an array, a list, or a
+           Series, [rows] or [rows, 1].
+
+    Raises DataError where they do not fit together, and ConfigError where the table is not in memory.
+    """
+    names = dict(given)
+    if isinstance(data, tuple) and len(data) == 2:
+        data, labels = data
+        if is_column(names["target"]):
+            raise ConfigError("the target is already the second of the pair (X, y); drop target")
+        columns = {"target": series_of(labels, names["target"], "y")}
+    else:
+        columns = {}
+    columns |= {
+        what: series_of(values, None, "y" if what == "target" else what)
+        for what, values in given.items()
+        if is_column(values)
+    }
+    if not columns:
+        return data, names
+    table = data if is_sparse(data) else frame_in_memory(data)
+    if table is None:
+        what, kind = next(iter(columns)), type(data).__name__
+        raise ConfigError(f"{what} as an array needs a table in memory, not {kind}; name a column of the table")
+    known = set(table.columns if isinstance(table, pl.DataFrame) else numbered_names(table))
+    rows = table.shape[0]
+    for what, column in columns.items():
+        if len(column) != rows:
+            shown = "y" if what == "target" else what
+            raise DataError(f"{shown} has {len(column)} rows, and X has {rows}; give a value for each row")
+        if column.name in known:
+            raise DataError(
+                f"X has a column {column.name!r} too; drop it from X, or name a column in place of an array"
+            )
+        name = column.name or _free(what, known)
+        known.add(name)
+        columns[what], names[what] = column.alias(name), name
+    if isinstance(table, pl.DataFrame):
+        return table.with_columns(columns.values()), names
+    return SparseTable(table, tuple(columns.values())), names
+
+
+def series_of(values: Any, name: str | None, what: str) -> pl.Series:
+    """The values of a column, as a Series, with a name where they have one. Raises DataError."""
+    try:
+        found = _series(values)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from error
+    except (TypeError, ValueError, OverflowError, *_POLARS_FAULTS) as error:
+        raise DataError(f"{what} is not a column of one type ({reason(error)}); convert it") from error
+    return found.alias(name) if name else found
+
+
+def _series(values: Any) -> pl.Series:
+    package = type(values).__module__.partition(".")[0]
+    if package == "pandas":
+        if not hasattr(values, "columns") and not hasattr(values, "to_frame"):  # an array of pandas, as a Categorical
+            import pandas as pd
+
+            values = pd.Series(values)
+        frame = frame_from_pandas(values.to_frame() if hasattr(values, "to_frame") else values)
+        # A Series without a name becomes the column 0.
+        return _series(frame.rename({"0": ""}) if getattr(values, "name", "") is None else frame)
+    if isinstance(values, pl.DataFrame):
+        if values.width != 1:
+            raise DataError(f"a column was expected, not a frame of {values.width}; select one")
+        return _series(values.to_series())
+    if isinstance(values, pl.Series):
+        return values
+    if package == "pyarrow":
+        return _series(pl.from_arrow(values))
+    if isinstance(values, np.ndarray):
+        return _from_numpy(values)
+    if not isinstance(values, Sequence | deque) or isinstance(values, bytes):
+        raise DataError(f"a column cannot be made of {type(values).__name__}; give an array, a list or a Series")
+    values = list(values)
+    nested = any(isinstance(one, list | tuple | np.ndarray) for one in values[:1])
+    try:
+        return _from_numpy(np.asarray(values)) if nested else pl.Series(values=values)
+    except (TypeError, *_POLARS_FAULTS):
+        if any(isinstance(one, str) for one in values):
+            raise
+        return _from_numpy(np.asarray(values))  # whole numbers and others
+
+
+def _from_numpy(array: Any) -> pl.Series:
+    masked, plain = masked_cells(array), np.asarray(array)
+    if plain.ndim == 2 and plain.shape[1] == 1:
+        plain, masked = plain[:, 0], None if masked is None else masked[:, 0]
+    if plain.ndim != 1:
+        raise DataError(f"a column was expected, not an array of shape {plain.shape}; reshape it")
+    if plain.dtype.kind not in "biufUOM":
+        raise DataError(f"an array of type {plain.dtype} cannot be a column; convert it to booleans, numbers or text")
+    column = pl.Series(values=plain.tolist() if plain.dtype.kind in "UO" else plain)
+    return column if masked is None else column.set(pl.Series(masked), None)
+
+
+def is_sparse(data: Any) -> bool:
+    """Whether this is a sparse matrix, or array, of scipy."""
+    return type(data).__module__.partition(".")[0] == "scipy" and hasattr(data, "tocsr")
+
+
+def is_matrix(data: Any) -> bool:
+    """Whether this is an array whose columns have no names."""
+    return isinstance(data, np.ndarray) and data.dtype.names is None
+
+
+def array_of_rows(data: Any) -> Any:
+    """A list of rows as an array, of objects where cells are of several types; anything else as it is.
+
+    Raises DataError for rows of different lengths.
+    """
+    if not isinstance(data, list) or isinstance(next(iter(data), None), Mapping):
+        return data
+    try:
+        cells = np.asarray(data)
+    except ValueError as error:
+        raise _no_table(data, error) from error
+    return np.asarray(data, object) if cells.dtype.kind in "SU" else cells
+
+
+def frame_in_memory(data: Any) -> pl.DataFrame | None:
+    """The table as a frame when it is in memory anyway, else None: arrays, lists of rows, mappings of columns, and
+    tables of Polars, pandas and pyarrow. Raises DataError."""
+    if isinstance(data, pl.DataFrame):
+        return data
+    data = array_of_rows(data)
+    if is_matrix(data):
+        names = numbered_names(data)
+        if data.dtype.kind in "OU" and names:
+            return _frame_of_columns({name: data[:, place] for place, name in enumerate(names)})
+        return frame_from_numpy(data, names)
+    if isinstance(data, np.ndarray):
+        return _frame_of_columns({name: data[name] for name in data.dtype.names or ()})
+    if isinstance(data, Mapping):
+        return _frame_of_columns(data)
+    if isinstance(data, list):
+        try:
+            return pl.DataFrame(data, infer_schema_length=None)
+        except (TypeError, ValueError, *_POLARS_FAULTS) as error:
+            raise _no_table(data, error) from error
+    package = type(data).__module__.partition(".")[0]
+    if package == "pandas":
+        return frame_from_pandas(data)
+    if package == "pyarrow":
+        import pyarrow as pa
+
+        if isinstance(data, pa.Table | pa.RecordBatch):
+            return frame_from_arrow(data)
+    return None
+
+
+def _frame_of_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
+    columns = {str(name): series_of(values, str(name), str(name)) for name, values in data.items()}
+    try:
+        return pl.DataFrame(columns)
+    except _POLARS_FAULTS as error:  # columns of different lengths
+        raise _no_table(data, error) from error
+
+
+def _no_table(data: Any, error: Exception) -> DataError:
+    return DataError(f"a table cannot be made of this {type(data).__name__} ({reason(error)}); give columns")
+
+
+def _free(what: str, known: set[str]) -> str:
+    name = TARGET if what == "target" else what
+    while name in known:
+        name += "_"
+    return name

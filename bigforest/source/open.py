@@ -11,8 +11,8 @@ import polars as pl
 
 from bigforest.common.errors import DataError
 from bigforest.common.forks import check_polars_threads
-from bigforest.source.beside import SparseTable, frame_in_memory, is_sparse, with_columns_beside
 from bigforest.source.files import parquet_files
+from bigforest.source.in_memory import SparseTable, frame_in_memory, is_sparse, with_columns_beside
 from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.storage.atomic import naming_full_disk

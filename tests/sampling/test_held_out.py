@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.common.errors import ConfigError
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler
-from bigforest.sampling.held_out import are_held_out
+from bigforest.sampling.bags import BLOCK_ROWS, Sampler, are_held_out
 from bigforest.schema.config import TrainConfig
 from tests.naive import conformal as naive
 from tests.naive.bag import bag_of, is_held_out

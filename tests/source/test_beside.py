@@ -17,7 +17,7 @@ from scipy import sparse
 
 import bigforest as bf
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.source.beside import SparseTable, with_columns_beside
+from bigforest.source.in_memory import SparseTable, with_columns_beside
 from bigforest.source.open import open_source
 
 DRAW = np.random.default_rng(1)
@@ -168,7 +168,7 @@ def test_sparse__is_streamed_a_piece_at_a_time(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("part_bytes", [1, 8 * 4 * 7, 1 << 26])
 def test_sparse_rows__are_answered_as_dense_ones(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
-    monkeypatch.setattr("bigforest.source.beside.PART_BYTES", part_bytes)
+    monkeypatch.setattr("bigforest.source.in_memory.PART_BYTES", part_bytes)
     thin = np.where(X > 0.2, X, 0.0)
     forest = bf.train(thin, Y, trees=5, keep_votes=False)
     made = sparse.csc_matrix(thin)

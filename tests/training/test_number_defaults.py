@@ -15,7 +15,7 @@ import bigforest as bf
 from bigforest.common.events import Notice, StageFinished
 from bigforest.execution.resources import Resources
 from bigforest.schema.config import TrainConfig
-from bigforest.training import number_defaults as defaults
+from bigforest.training import choose
 from bigforest.training.choose import complete_config
 from tests.thorough import cases
 
@@ -105,18 +105,18 @@ def test_train__forests_of_other_seeds_merge(tmp_path: Path) -> None:
     [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 999)],
 )
 def test_is_open__not_where_it_was_said_or_rows_are_few(options: dict[str, Any], rows: int) -> None:
-    assert defaults.is_open(TrainConfig.of().settled("regression"), 6, 1000)
-    assert not defaults.is_open(TrainConfig.of(**options).settled("regression"), 6, rows)
+    assert choose.is_open(TrainConfig.of().settled("regression"), 6, 1000)
+    assert not choose.is_open(TrainConfig.of(**options).settled("regression"), 6, rows)
 
 
 @pytest.mark.parametrize("family", ["tree", "rotation", "sparse-oblique"])
 def test_is_open__not_of_families_that_draw_all_or_projections(family: str) -> None:
-    assert not defaults.is_open(TrainConfig.of(family=family).settled("regression"), 6, 1000)
+    assert not choose.is_open(TrainConfig.of(family=family).settled("regression"), 6, 1000)
 
 
 def test_is_open__not_of_classes_nor_a_single_feature() -> None:
-    assert not defaults.is_open(TrainConfig.of().settled("classification"), 6, 1000)
-    assert not defaults.is_open(TrainConfig.of().settled("regression"), 1, 1000)
+    assert not choose.is_open(TrainConfig.of().settled("classification"), 6, 1000)
+    assert not choose.is_open(TrainConfig.of().settled("regression"), 1, 1000)
 
 
 @compiled
