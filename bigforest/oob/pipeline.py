@@ -100,7 +100,7 @@ def write_oob(
             shrinkage = choose_shrinkage(tried, losses, store, work.unit)
         place = tried.index(shrinkage.amount) if losses is not None else 0
         scores = max_scores(store.rows, limited=resources.memory is not None)
-        report_plan = ReportPlan(directory, place, work.lambdas, scores)
+        report_plan = ReportPlan(directory, folder, place, work.lambdas, scores)
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
         write_report(store, config, report_plan, tallies, changes[[place, -2, -1]], writers)
         if config.keep_votes:

@@ -25,6 +25,7 @@ from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.forest.votes.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
+from bigforest.oob.score_files import ROW_BYTES
 from bigforest.oob.shrinkage import LOSS_ROWS
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -35,7 +36,7 @@ _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
 # Bytes of a row and a lambda while losses are added up.
 _LOSS_BYTES = 64
-# Different scores held where memory is not limited: with more, rows are read again.
+# Different scores held where memory is not limited: with more, they go into files.
 _FREE_SCORES = 1 << 20
 # Tasks per thread.
 PIECES = 4
@@ -85,7 +86,7 @@ def oob_estimate(
 
 def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
     """With the leaves that wait in scratch, their ballots (bytes), and the votes: while trees are added (monitor.py),
-    twice while they are replaced; and those of all ranges of rows, until lambda is chosen by all of them."""
+    twice while they are replaced; those of all ranges of rows, until lambda is chosen by all of them; and scores."""
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     inside = 0.8 * distinct_rows(shape.rows, config, shape.classes) * (1.0 - (config.calibration or 0.0))
     left_out = shape.rows - round(inside)
@@ -93,7 +94,8 @@ def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) 
     votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
     if plan.rows < shape.rows:
         votes = max(votes, shape.rows * votes_bytes(shape.classes, max(1, tried)))
-    return replace(plan.need, scratch=scratch + ballots + votes)
+    scores = ROW_BYTES * shape.rows if shape.classes == 2 else 0
+    return replace(plan.need, scratch=scratch + ballots + votes + scores)
 
 
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
@@ -176,7 +178,7 @@ def range_rows(shape: Shape, most: int, executor: Executor) -> int:
 
 
 def max_scores(rows: int, *, limited: bool) -> int:
-    """Different scores held at a time: with more, the files of rows are read again for each half of this many.
+    """Different scores held at a time; with more rows than that, scores are sorted in files.
 
     limited  whether there is a budget of memory. The area does not depend on it.
     """

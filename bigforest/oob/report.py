@@ -1,15 +1,14 @@
 """The files of the out-of-bag report.
 
-The rows are written by tasks, a file each (forest/oob_rows.py), which add up what the other files say. For the
-area under the ROC curve these files are read again where there are too many different scores.
+The rows are written by tasks, a file each (forest/oob_rows.py), which add up what the other files say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -17,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
+from bigforest.common.arrow_arrays import arrow_array, arrow_table
 from bigforest.execution.executor import Executor
-from bigforest.forest.format.files import open_parquet, write_table, write_tables
+from bigforest.forest.format.files import write_table, write_tables
 from bigforest.forest.format.schema import (
     CURVE,
     METRICS,
@@ -34,7 +33,7 @@ from bigforest.forest.load.predictor import deviation
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.oob_rows import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.votes.leaf_files import step_rows
-from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
+from bigforest.metrics.classes import Area, ClassMetrics, Metrics
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import (
     OobAccumulator,
@@ -45,7 +44,7 @@ from bigforest.oob.accumulator import (
     true_values,
     weight_share,
 )
-from bigforest.sampling.bags import BLOCK_ROWS
+from bigforest.oob.score_files import CELLS, AddScores, area_of_files, writing_scores
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.labels import proba_names, stored_labels
 from bigforest.store.store import Store
@@ -58,11 +57,13 @@ class ReportPlan(NamedTuple):
     """What the tasks that write rows share.
 
     directory  of the forest.
+    scratch    for the scores of rows, if there are more rows than `scores`.
     place      of the lambda whose votes are reported, among `lambdas`.
     scores     different scores held at a time.
     """
 
     directory: Path
+    scratch: Path
     place: int
     lambdas: int
     scores: int
@@ -80,6 +81,9 @@ class RowSums(Protocol):
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Truth, prediction and shares, or spread, of the rows of a tally that begins with row `first`; adds them."""
+
+    def writing(self, number: int) -> AbstractContextManager[None]:
+        """Entered while the rows of file `number` are added."""
 
     def join(self, other: Any) -> None:
         """Add the rows of the other."""
@@ -134,7 +138,7 @@ def write_report_rows(
 ) -> RowSums:
     """Task: write a file of rows; gives what they come to."""
     spec = store.spec
-    judged: RowSums = _Numbers(store) if spec.target.is_regression else _Classes(store, config, plan.scores)
+    judged: RowSums = _Numbers(store) if spec.target.is_regression else _Classes(store, config, plan)
     schema = oob_rows(stored_labels(spec.target).type, judged.shares)
 
     def tables() -> Iterator[pa.Table]:
@@ -142,7 +146,8 @@ def write_report_rows(
             columns = _numbered(store, piece, first, *judged.add(store, piece, first))
             yield pa.Table.from_arrays(columns, schema=schema)
 
-    write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", spec, config)
+    with judged.writing(number):
+        write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", spec, config)
     return judged
 
 
@@ -204,6 +209,10 @@ class _Numbers:
         spread = deviation(accumulator.spread, accumulator.voters)
         return arrow_array(truth), arrow_array(mean, mask=~used), [arrow_array(spread, mask=accumulator.voters < 2)]
 
+    def writing(self, number: int) -> AbstractContextManager[None]:
+        """See RowSums."""
+        return nullcontext()
+
     def join(self, other: _Numbers) -> None:
         """See RowSums."""
         self._sums.join(other._sums)
@@ -217,16 +226,21 @@ class _Numbers:
 
 
 class _Classes:
-    """The report for classes."""
+    """The report for classes; where two have more rows than scores may be held, these go into files."""
 
     curve = CURVE
 
-    def __init__(self, store: Store, config: TrainConfig, scores: int) -> None:
+    def __init__(self, store: Store, config: TrainConfig, plan: ReportPlan) -> None:
         self.shares: Sequence[str] = proba_names(store.spec.target)
         self._weighted = config.weighs_trees
         weight, classes = store.spec.weight, len(store.spec.target.classes)
         self._pairs = _Pairs(classes, 1.0 if weight is None else weight.step)
-        self._metrics = Metrics(classes, scores, None if weight is None else weight.total)
+        self._metrics = Metrics(classes, plan.scores, None if weight is None else weight.total)
+        self._scratch = plan.scratch
+        self._add_scores: AddScores | None = None
+        self._cells = np.zeros(CELLS, np.int64)
+        if store.rows > plan.scores:
+            self._metrics.scores = None
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """See RowSums."""
@@ -239,14 +253,27 @@ class _Classes:
         prediction = accumulator.prediction[:, 0]
         self._pairs.add(truth[used], prediction[used], weight)
         self._metrics.add(truth[used], prediction[used], shares[used], weight)
+        if self._add_scores is not None:
+            self._cells += self._add_scores(shares[used, 1], truth[used] == 1, weight)
         return (
             known.take(arrow_array(truth)),
             known.take(arrow_array(prediction, mask=~used)),
             [arrow_array(shares[:, k], mask=~used) for k in range(shares.shape[1])],
         )
 
+    @contextmanager
+    def writing(self, number: int) -> Iterator[None]:
+        """See RowSums."""
+        if len(self.shares) != 2 or self._metrics.scores is not None:
+            yield
+            return
+        with writing_scores(self._scratch, number) as self._add_scores:
+            yield
+        self._add_scores = None
+
     def join(self, other: _Classes) -> None:
         """See RowSums."""
+        self._cells += other._cells
         self._pairs.join(other._pairs)
         self._metrics.join(other._metrics)
 
@@ -261,7 +288,10 @@ class _Classes:
     def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
         """See RowSums."""
         found, known = self._metrics, stored_labels(store.spec.target)
-        area = _area(found.scores, store, plan, executor) if found.scores is not None else None
+        area = None if found.scores is None else Area().add(found.scores).value
+        if self._cells.any():
+            files = -(-store.rows // ROWS_OF_FILE)
+            area = area_of_files(plan.scratch, files, self._cells, plan.scores, executor)
         table = _metrics_table(found.result_with(area) if found.rows else [], known)
         return {"confusion": self._pairs.table(known), "metrics": table}
 
@@ -316,52 +346,6 @@ class _Pairs:
 def _present(pairs: NDArray[np.uint64], classes: int) -> NDArray[np.uint64]:
     """The different pairs of few classes, ascending."""
     return np.flatnonzero(np.bincount(pairs.astype(np.intp), minlength=classes * classes)).astype(np.uint64)
-
-
-def _area(scores: Scores, store: Store, plan: ReportPlan, executor: Executor) -> float | None:
-    """The area under the ROC curve: of the scores held and, where there are more, of those in the files of rows.
-
-    The tasks share these out by their values, so that each gives back a few numbers; one for each time that the files
-    would have to be read, at most.
-    """
-    area = Area().add(scores)
-    if scores.limit is None:
-        return area.value
-    above = float(scores.values[-1])
-    tasks = min(executor.size, -(-2 * store.rows // plan.scores))
-    cuts = [above, *np.linspace(above, max(above, 1.0), tasks + 1)[1:-1].tolist(), np.inf]
-    found: dict[int, Area] = {}
-    executor.run(read_area, list(pairwise(cuts)), found.__setitem__, (store, plan), even=True)
-    for number in range(tasks):
-        area.join(found[number])
-    return area.value
-
-
-def read_area(store: Store, plan: ReportPlan, above: float, upto: float) -> Area:
-    """Task: the area of the scores above one and up to another, of all rows; as many at a time as may be held."""
-    area = Area()
-    while True:
-        scores = Scores(plan.scores, above)
-        for number in range(-(-store.rows // ROWS_OF_FILE)):
-            _read_scores(scores, store, plan.directory, number, upto)
-        area.add(scores)
-        if scores.limit is None:
-            return area
-        above = float(scores.values[-1])
-
-
-def _read_scores(scores: Scores, store: Store, directory: Path, number: int, upto: float) -> None:
-    """Add the scores up to this one of the rows in a file."""
-    first = number * ROWS_OF_FILE
-    with open_parquet(oob_rows_path(directory, number)) as file:
-        name = file.schema_arrow.names[-1]
-        for batch in file.iter_batches(BLOCK_ROWS, columns=[name], use_threads=False):
-            shares = as_numpy(batch.column(0), np.nan)
-            truth = store.labels(first, first + len(shares))
-            used = shares <= upto  # false of rows without votes
-            weight = row_weights(store, first, first + len(shares))
-            scores.add(shares[used], truth[used] == 1, None if weight is None else weight[used])
-            first += len(shares)
 
 
 def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:

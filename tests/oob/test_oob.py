@@ -341,7 +341,7 @@ def test_forest__oob_of_any_target_type(kind: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("vote", ["soft", "hard"])
 def test_write_oob__two_classes_have_an_area(vote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where there are too many different scores, so that rows.parquet is read again for each few of them."""
+    """Also where there are too many different scores, which go into files then."""
     frame = data(300).with_columns(y=pl.col("y") == "a", x0=pl.Series(np.random.default_rng(1).normal(size=300)))
     options: dict[str, Any] = {"trees": 12, "min_leaf": 5, "vote": vote}
     forest = bigforest.train(frame, "y", **options)
