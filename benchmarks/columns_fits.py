@@ -151,6 +151,50 @@ def ydf_columns(frame: pl.DataFrame) -> dict[str, Any]:
     }
 
 
+def likeliest(shares: NDArray[Any], labels: NDArray[Any]) -> NDArray[Any]:
+    """The label with the largest share in each row; of two classes the shares may be those of the second alone."""
+    return labels[(shares > 0.5).astype(int) if shares.ndim == 1 else shares.argmax(axis=1)]
+
+
+def ydf_labels(model: Any) -> NDArray[np.int64]:
+    """The classes of a model of YDF in its order."""
+    return np.array([int(label) for label in model.label_classes()])
+
+
+def lightgbm_table(train: pl.DataFrame) -> Callable[[pl.DataFrame], Any]:
+    """Converts frames to tables of pandas, with the categories of the training rows."""
+    import pandas as pd
+
+    categories = {name: train[name].drop_nulls().unique().sort().to_list() for name in texts(train)}
+
+    def table(frame: pl.DataFrame) -> Any:
+        found = frame.drop(TARGET).to_pandas()
+        for name, levels in categories.items():
+            found[name] = pd.Categorical(found[name], categories=levels)
+        return found
+
+    return table
+
+
+def lightgbm_forest(classes: int, share: float, threads: int, **parameters: Any) -> dict[str, Any]:
+    """Parameters of LightGBM's forests, with bags of 0.632 of the rows.
+
+    classes  0 for regression; share: of the features, drawn in each node.
+    """
+    many = {"num_class": classes} if classes > 2 else {}
+    return {
+        "boosting": "rf",
+        "objective": "multiclass" if many else "binary" if classes else "regression",
+        "bagging_freq": 1,
+        "bagging_fraction": 0.632,
+        "feature_fraction_bynode": share,
+        "num_threads": threads,
+        "verbose": -1,
+        **many,
+        **parameters,
+    }
+
+
 def fit_ydf(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -> Predict:
     import ydf
 
@@ -176,10 +220,7 @@ def fit_ydf(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -
 
     def predict(frame: pl.DataFrame) -> NDArray[Any]:
         found = model.predict(ydf_columns(frame))
-        if regression:
-            return found
-        labels = np.array([int(label) for label in model.label_classes()])
-        return labels[(found > 0.5).astype(int) if found.ndim == 1 else found.argmax(axis=1)]
+        return found if regression else likeliest(found, ydf_labels(model))
 
     return predict
 
@@ -187,29 +228,16 @@ def fit_ydf(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -
 def fit_lightgbm(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -> Predict:
     import lightgbm
 
-    categories = {name: train[name].drop_nulls().unique().sort().to_list() for name in texts(train)}
-
-    def table(frame: pl.DataFrame) -> Any:
-        import pandas as pd
-
-        found = frame.drop(TARGET).to_pandas()
-        for name, levels in categories.items():
-            found[name] = pd.Categorical(found[name], categories=levels)
-        return found
-
+    table = lightgbm_table(train)
     classes = train[TARGET].unique().sort().to_numpy()
-    many = not regression and len(classes) > 2
-    parameters = {
-        "boosting": "rf",
-        "objective": "regression" if regression else "multiclass" if many else "binary",
-        "bagging_freq": 1,
-        "bagging_fraction": 0.632,
-        "feature_fraction_bynode": drawn(train, regression) / (train.width - 1),
-        "num_leaves": 1 << 15,
-        "min_data_in_leaf": options.min_leaf,
-        "num_threads": options.threads,
-        "verbose": -1,
-    } | ({"num_class": len(classes)} if many else {})
+    share = drawn(train, regression) / (train.width - 1)
+    parameters = lightgbm_forest(
+        0 if regression else len(classes),
+        share,
+        options.threads,
+        num_leaves=1 << 15,
+        min_data_in_leaf=options.min_leaf,
+    )
     target = train[TARGET].to_numpy() if regression else np.searchsorted(classes, train[TARGET].to_numpy())
     data = lightgbm.Dataset(table(train), target, params=parameters).construct()
     model = clock.timed(
@@ -219,7 +247,7 @@ def fit_lightgbm(train: pl.DataFrame, regression: bool, options: Any, clock: Clo
 
     def predict(frame: pl.DataFrame) -> NDArray[Any]:
         found = model.predict(table(frame))
-        return found if regression else classes[found.argmax(axis=1) if many else (found > 0.5).astype(int)]
+        return found if regression else likeliest(found, classes)
 
     return predict
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cgroup import evict, memory_limit
+from memory import anonymous_bytes
 from runs import environment
 
 _JOBS = Path(__file__).resolve().parent / "larger_jobs.py"
@@ -71,7 +72,7 @@ def _run(job: str, within: list[str], timeout: float | None, threads: int, argum
     samples: list[tuple[float, int]] = [(begin, 0)]
     late = False
     while running.poll() is None:
-        samples.append((time.monotonic(), _anonymous(running.pid)))
+        samples.append((time.monotonic(), anonymous_bytes(running.pid)))
         late = timeout is not None and samples[-1][0] - begin > timeout
         if late:
             running.kill()
@@ -102,12 +103,3 @@ def _summed(
         begin = end
     sums = {key: sum(total[key] for total in totals.values()) for key in stages[0]} if stages else {}
     return [*totals.values(), sums | whole]
-
-
-def _anonymous(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    found = [line for line in text.splitlines() if line.startswith("RssAnon:")]
-    return int(found[0].split()[1]) * 1024 if found else 0

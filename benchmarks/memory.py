@@ -56,7 +56,7 @@ def peak_anonymous(command: list[str], threads: int, **variables: str) -> int:
     while running.poll() is None:
         try:
             family = [process, *process.children(recursive=True)]
-            peak = max(peak, sum(_anonymous(member.pid) for member in family))
+            peak = max(peak, sum(anonymous_bytes(member.pid) for member in family))
         except psutil.NoSuchProcess:
             break
         time.sleep(SAMPLE_SECONDS)
@@ -65,7 +65,8 @@ def peak_anonymous(command: list[str], threads: int, **variables: str) -> int:
     return peak
 
 
-def _anonymous(pid: int) -> int:
+def anonymous_bytes(pid: int) -> int:
+    """Anonymous memory of a process in bytes; 0 if it has ended."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

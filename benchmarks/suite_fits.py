@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from columns_fits import option, ordinal, texts, ydf_columns
+from columns_fits import lightgbm_table, option, ordinal, ydf_columns, ydf_labels
 from datasets import TARGET
 from numpy.typing import NDArray
+
+import bigforest
 
 # Shares of the classes, in ascending order, or numbers, for the rows of a table.
 Predict = Callable[[pl.DataFrame], NDArray[np.float64]]
@@ -33,13 +35,16 @@ class Asked(NamedTuple):
     classes: list[int]
 
 
-def fit_bigforest(train: pl.DataFrame, asked: Asked, **options: Any) -> Predict:
-    """options: of training."""
-    import bigforest
-
+def grown(train: pl.DataFrame, asked: Asked, **options: Any) -> bigforest.Forest:
+    """A forest of ours; options: of training."""
     task = "classification" if asked.classes else "regression"
     said = {"task": task, "trees": asked.trees, "seed": asked.seed, "threads": asked.threads}
-    forest = bigforest.train(train, target=TARGET, **said | options)
+    return bigforest.train(train, TARGET, **said | options)
+
+
+def fit_bigforest(train: pl.DataFrame, asked: Asked, **options: Any) -> Predict:
+    """options: of training."""
+    forest = grown(train, asked, **options)
 
     def predict(frame: pl.DataFrame) -> NDArray[np.float64]:
         if not asked.classes:
@@ -52,52 +57,16 @@ def fit_bigforest(train: pl.DataFrame, asked: Asked, **options: Any) -> Predict:
 
 def fit_min_leaf(train: pl.DataFrame, asked: Asked) -> Predict:
     """The forest of ours, not shrunk, whose min_leaf has the least out-of-bag log loss, or mean squared error."""
-    import bigforest
-
-    task = "classification" if asked.classes else "regression"
-    said = {"task": task, "trees": asked.trees, "seed": asked.seed, "threads": asked.threads, "shrink": "off"}
     losses = {}
     for size in (1, 2, 5, 10, 20):
-        forest = bigforest.train(train, target=TARGET, min_leaf=size, **said)
+        forest = grown(train, asked, min_leaf=size, shrink="off")
         losses[size] = forest.oob.metrics["log_loss" if asked.classes else "mse"][-1]
     return fit_bigforest(train, asked, shrink="off", min_leaf=min(losses, key=losses.__getitem__))
 
 
-def fit_flat(train: pl.DataFrame, asked: Asked, *, rows: float, uniform: bool) -> Predict:
-    """A forest of ours whose leaves get `rows` rows more: of each class alike (Laplace, where they are as many as
-    classes), or like the root of the tree (m-estimate). Of numbers the latter."""
-    import bigforest
-
-    task = "classification" if asked.classes else "regression"
-    forest = bigforest.train(
-        train, target=TARGET, task=task, trees=asked.trees, seed=asked.seed, threads=asked.threads, shrink="off"
-    )
-    tables = []
-    for tree in forest.nodes.collect().partition_by("tree", maintain_order=True):
-        held = tree["weight"].to_numpy().astype(float)[:, None]
-        own = np.array(tree["counts"].to_list(), float) / held if asked.classes else tree["value"].to_numpy()[:, None]
-        more = rows * own.shape[1] if uniform else rows
-        towards = np.full(own.shape[1], 1 / own.shape[1]) if uniform and asked.classes else own[0]
-        tables.append((own * held + towards * more) / (held + more))
-
-    def predict(frame: pl.DataFrame) -> NDArray[np.float64]:
-        leaves = forest.apply(frame.drop(TARGET), threads=asked.threads)
-        found = np.mean([table[leaves[:, tree]] for tree, table in enumerate(tables)], axis=0)
-        if not asked.classes:
-            return found[:, 0]
-        return found[:, [forest.classes.index(label) for label in asked.classes]]
-
-    return predict
-
-
 def fit_calibrated(train: pl.DataFrame, asked: Asked, *, method: Callable[..., Any]) -> Predict:
     """A forest of ours whose shares are calibrated by `method` on those of the rows out of bag; of numbers as it is."""
-    import bigforest
-
-    task = "classification" if asked.classes else "regression"
-    forest = bigforest.train(
-        train, target=TARGET, task=task, trees=asked.trees, seed=asked.seed, threads=asked.threads, shrink="off"
-    )
+    forest = grown(train, asked, shrink="off")
     if not asked.classes:
         return lambda frame: forest.predict(frame, threads=asked.threads)["prediction"].to_numpy()
     names = [f"p_{label}" for label in asked.classes]
@@ -110,13 +79,9 @@ def fit_aggregated(train: pl.DataFrame, asked: Asked) -> Predict:
     """A forest of ours in which every tree answers by the mean of all its prunings, weighted by their log loss on the
     rows out of its bag: WildWood (Gaiffas, Merad and Yu 2021) with its step 1, shares (n_k + 1/2) / (n + K/2).
     Of numbers as it is."""
-    import bigforest
-
     if not asked.classes:
         return fit_bigforest(train, asked, shrink="off")
-    forest = bigforest.train(
-        train, TARGET, task="classification", trees=asked.trees, seed=asked.seed, threads=asked.threads, shrink="off"
-    )
+    forest = grown(train, asked, shrink="off")
     classes = len(asked.classes)
     truth = np.searchsorted(asked.classes, train[TARGET].cast(pl.Int64))
     leaves = forest.apply(train.drop(TARGET), threads=asked.threads)
@@ -226,7 +191,7 @@ def fit_ydf(train: pl.DataFrame, asked: Asked) -> Predict:
         if not asked.classes:
             return found
         shares = np.zeros((frame.height, len(asked.classes)))
-        known = [asked.classes.index(int(label)) for label in model.label_classes()]
+        known = np.searchsorted(asked.classes, ydf_labels(model))
         shares[:, known] = np.stack([1 - found, found], axis=1) if found.ndim == 1 else found
         return shares
 
@@ -242,17 +207,9 @@ def fit_lightgbm(train: pl.DataFrame, asked: Asked, seconds: float | None = None
     parameters  what is not at its default.
     """
     import lightgbm
-    import pandas as pd
 
     end = math.inf if seconds is None else time.process_time() + seconds
-    categories = {name: train[name].drop_nulls().unique().sort().to_list() for name in texts(train)}
-
-    def table(frame: pl.DataFrame) -> Any:
-        found = frame.drop(TARGET).to_pandas()
-        for name, levels in categories.items():
-            found[name] = pd.Categorical(found[name], categories=levels)
-        return found
-
+    table = lightgbm_table(train)
     losses: list[float] = []
 
     def stop(state: Any) -> None:
@@ -296,8 +253,6 @@ FITS: dict[str, Callable[..., Predict]] = {
 # What shrinkage is compared with (shrinkage.md).
 SMOOTHED: dict[str, Callable[..., Predict]] = {
     "bigforest-min-leaf": fit_min_leaf,
-    "bigforest-laplace": partial(fit_flat, rows=1.0, uniform=True),
-    "bigforest-m-estimate": partial(fit_flat, rows=1.0, uniform=False),
     "bigforest-wildwood": fit_aggregated,
     "bigforest-bostrom": partial(fit_calibrated, method=bostrom),
     "bigforest-isotonic": partial(fit_calibrated, method=isotonic),

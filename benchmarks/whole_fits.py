@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from columns_fits import ordinal, texts, ydf_columns
+from columns_fits import lightgbm_forest, likeliest, ordinal, texts, ydf_columns, ydf_labels
 from datasets import TARGET
 from numpy.typing import NDArray
 
@@ -178,8 +178,7 @@ def ydf(folder: Path, options: argparse.Namespace, clock: Clock, oob: bool) -> N
         model.save(str(folder / "out.ydf"))
     with clock.stage("predict"):
         shares = model.predict(ydf_columns(pl.read_parquet(folder / "test.parquet")))
-        labels = np.array([int(label) for label in model.label_classes()])
-        _written(folder, labels[(shares > 0.5).astype(int) if shares.ndim == 1 else shares.argmax(axis=1)])
+        _written(folder, likeliest(shares, ydf_labels(model)))
 
 
 def lightgbm(folder: Path, options: argparse.Namespace, clock: Clock, oob: bool) -> None:
@@ -195,19 +194,14 @@ def lightgbm(folder: Path, options: argparse.Namespace, clock: Clock, oob: bool)
             return frame.drop(TARGET).with_columns(coded).to_pandas()
 
         classes = train[TARGET].unique().sort().to_numpy()
-        many = len(classes) > 2
-        parameters = {
-            "boosting": "rf",
-            "objective": "multiclass" if many else "binary",
-            "bagging_freq": 1,
-            "bagging_fraction": 0.632,
-            "feature_fraction_bynode": math.isqrt(train.width - 1) / (train.width - 1),
-            "num_leaves": min(LEAVES, train.height),
-            "min_data_in_leaf": 1,
-            "num_threads": options.threads,
-            "seed": options.seed,
-            "verbose": -1,
-        } | ({"num_class": len(classes)} if many else {})
+        parameters = lightgbm_forest(
+            len(classes),
+            math.isqrt(train.width - 1) / (train.width - 1),
+            options.threads,
+            num_leaves=min(LEAVES, train.height),
+            min_data_in_leaf=1,
+            seed=options.seed,
+        )
         target = np.searchsorted(classes, train[TARGET].to_numpy())
         data = lightgbm.Dataset(table(train), target, params=parameters).construct()
     with clock.stage("grow"):
@@ -216,7 +210,7 @@ def lightgbm(folder: Path, options: argparse.Namespace, clock: Clock, oob: bool)
         model.save_model(str(folder / "out.txt"))
     with clock.stage("predict"):
         found = model.predict(table(pl.read_parquet(folder / "test.parquet")))
-        _written(folder, classes[found.argmax(axis=1) if many else (found > 0.5).astype(int)])
+        _written(folder, likeliest(found, classes))
 
 
 # How each is run, its options, and whether it makes an out-of-bag report; "-" at the end: without the report that it
