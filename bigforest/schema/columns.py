@@ -12,7 +12,7 @@ one number, encoding refuses it (encode/dictionary.py), so that what is learned 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +32,8 @@ _NESTED = (pl.Struct, pl.Array)
 # Up to this many levels, a cast is faster than a join: a third of its time for few levels, 1.1 times for 4,000 levels
 # and few rows.
 _ENUM_LEVELS = 1 << 12
+# Cells of categories that are looked up together.
+_TOGETHER_CELLS = 1 << 16
 
 # float64 has all whole numbers up to here, and all powers of ten.
 _EXACT_WHOLE = 2**53
@@ -198,6 +200,8 @@ def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
     """
     if not series.null_count():
         return series.to_numpy() if is_plain(series.dtype) else _present_numbers(series, trained)
+    if series.dtype == pl.Float64:  # of which numpy has nulls as NaN
+        return series.to_numpy()
     values = np.full(len(series), np.nan)
     values[series.is_not_null().to_numpy()] = _present_numbers(series.drop_nulls(), trained)
     return values
@@ -210,19 +214,46 @@ def level_codes(series: pl.Series, levels: pl.Series, first: int) -> NDArray[np.
 
     A level that was not there in training has the code first + len(levels); a missing one is NaN.
     """
-    text = series if is_text_type(series.dtype) else level_text(series)
-    if len(levels) <= _ENUM_LEVELS:
-        known = text.cast(pl.Enum(levels), strict=False).to_physical()  # what is not a level becomes null
-    else:
-        table = pl.DataFrame([levels.alias("level"), pl.int_range(len(levels), eager=True).alias("code")])
-        cells = text.cast(pl.String).alias("level").to_frame()
-        known = cells.join(table, on="level", how="left", maintain_order="left")["code"]
-    found = known.to_numpy().astype(np.float64) + first
-    unknown = np.isnan(found)
-    if text.null_count():
-        unknown &= text.is_not_null().to_numpy()
-    found[unknown] = first + len(levels)
-    return found
+    return next(codes_by_column([series], [levels], [first]))
+
+
+def codes_by_column(
+    columns: Sequence[pl.Series], levels: Sequence[pl.Series], firsts: Sequence[int]
+) -> Iterator[NDArray[np.float64]]:
+    """`level_codes` of each of some columns of a table. Short columns are looked up together, in one query of Polars:
+    one for each took half of the time of a thousand rows.
+    """
+    step = max(1, _TOGETHER_CELLS // max(1, len(columns[0])))
+    for begin in range(0, len(columns), step):
+        end = begin + step
+        texts = [own if is_text_type(own.dtype) else level_text(own) for own in columns[begin:end]]
+        for text, places, own, first in zip(
+            texts, _places(texts, levels[begin:end]), levels[begin:end], firsts[begin:end], strict=True
+        ):
+            codes = places.to_numpy().astype(np.float64) + first
+            if places.null_count() > text.null_count():
+                unknown = np.isnan(codes)
+                unknown &= text.is_not_null().to_numpy()
+                codes[unknown] = first + len(own)
+            yield codes
+
+
+def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.Series]:
+    """The place of each cell of some columns among the levels of its column, null where it is none of them."""
+    few = {place: pl.Enum(own) for place, own in enumerate(levels) if len(own) <= _ENUM_LEVELS}
+    frame = pl.DataFrame([texts[place].alias(f"{place}") for place in few])
+    known = frame.select_seq(pl.col(f"{place}").cast(own, strict=False).to_physical() for place, own in few.items())
+    return [
+        known[f"{place}"] if place in few else _joined(text, own)
+        for place, (text, own) in enumerate(zip(texts, levels, strict=True))
+    ]
+
+
+def _joined(text: pl.Series, levels: pl.Series) -> pl.Series:
+    """`_places` of a column with many levels."""
+    table = pl.DataFrame([levels.alias("level"), pl.int_range(len(levels), eager=True).alias("code")])
+    cells = text.cast(pl.String).alias("level").to_frame()
+    return cells.join(table, on="level", how="left", maintain_order="left")["code"]
 
 
 def level_text(series: pl.Series) -> pl.Series:

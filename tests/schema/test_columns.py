@@ -22,7 +22,7 @@ from bigforest.common.errors import DataError
 from bigforest.common.limits import USUAL, Limits
 from bigforest.encode import nested
 from bigforest.schema import columns
-from bigforest.schema.columns import kind_of, leaves, level_codes, numbers, type_name
+from bigforest.schema.columns import codes_by_column, kind_of, leaves, level_codes, numbers, type_name
 from tests.encode.test_encode import content, encoded
 from tests.naive import encode as naive
 from tests.strategies import cuts
@@ -255,6 +255,8 @@ def test_numbers__units_stay_exact_beside_nulls() -> None:
     exact = (2**53 - 1) * 1_000
     series = pl.Series([exact, None], dtype=pl.Duration("ns"))
     assert numbers(series, "Duration(time_unit='us')")[0] == exact // 1_000
+    floats = numbers(pl.Series([-0.0, None, 1e300, float("inf")]), "Float64")
+    assert floats.dtype == np.float64 and str(floats.tolist()) == "[-0.0, nan, 1e+300, inf]"
 
 
 NAN = float("nan")
@@ -287,6 +289,16 @@ def test_level_codes__by_value(
     found = level_codes(cells, pl.Series(levels, dtype=pl.String), first)
     assert found.dtype == np.float64
     assert np.array_equal(found, np.array(codes, np.float64) + first, equal_nan=True)
+
+
+@pytest.mark.parametrize("together", [1, 8, 1 << 16])
+def test_codes_by_column__are_those_of_each(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "_ENUM_LEVELS", 2)
+    monkeypatch.setattr(columns, "_TOGETHER_CELLS", together)
+    table = [pl.Series(["b", "a", None, "c"]), pl.Series([3, 1, 2, None]), pl.Series([True, None, False, True])]
+    levels = [pl.Series(["a", "b"]), pl.Series(["1", "2", "3"]), pl.Series(["false"])]
+    found = [codes.tolist() for codes in codes_by_column(table, levels, [0, 1, 0])]
+    assert str(found) == str([[1.0, 0.0, NAN, 2.0], [3.0, 1.0, 2.0, NAN], [1.0, NAN, 0.0, 1.0]])
 
 
 # Nested columns.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, pairwise
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import DataError
 from bigforest.forest.load.feature_map import NARROW, FeatureMap
 from bigforest.forest.load.row_batch import FeatureBlock, RowBatch
-from bigforest.schema.columns import cells, is_plain, level_codes, numbers
+from bigforest.schema.columns import cells, codes_by_column, is_plain, numbers
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.levels import Levels
 
@@ -114,30 +114,40 @@ class Reader:
         found = frame[list(columns)]
         blocks: list[FeatureBlock] = []
         alike: dict[Any, list[str]] = {}
+        categories: list[_Use] = []
+        series: list[pl.Series] = []
         nulls = found.null_count().row(0)
         for (name, use), dtype, missing in zip(columns.items(), found.dtypes, nulls, strict=True):
-            if is_plain(dtype) and not missing and self.spec.features[use.place].kind == "numeric":
+            if self.spec.features[use.place].kind == "category":
+                categories.append(use)
+                series.append(cells(found, name))
+            elif is_plain(dtype) and not missing:
                 alike.setdefault(dtype, []).append(name)
             else:
-                blocks.append(FeatureBlock.of_column(self._column(cells(found, name), use.place), use.at))
+                blocks.append(FeatureBlock.of_column(self._numbers(cells(found, name), use.place), use.at))
+        codes = self._codes(series, [use.place for use in categories]) if series else []
+        blocks += [FeatureBlock.of_column(own, use.at) for own, use in zip(codes, categories, strict=True)]
         return blocks + [
             FeatureBlock.of_table(found[names], [columns[name].at for name in names]) for names in alike.values()
         ]
 
-    def _column(self, series: pl.Series, place: int) -> NDArray[Any]:
+    def _numbers(self, series: pl.Series, place: int) -> NDArray[Any]:
         feature = self.spec.features[place]
-        if feature.kind == "category":
-            return self._codes(series, place)
         if series.dtype == pl.Null:
             return np.full(len(series), np.nan, np.float32)
         found = numbers(series, feature.dtype)
         # Where some are missing they come as float64, which only wide nodes would answer.
         return found.astype(np.float32) if found.dtype == np.float64 and series.dtype.base_type() in NARROW else found
 
-    def _codes(self, series: pl.Series, place: int) -> NDArray[Any]:
+    def _codes(self, columns: Sequence[pl.Series], places: Sequence[int]) -> list[NDArray[Any]]:
+        levels = [self.levels.of(place) for place in places]
+        firsts = [int(self.spec.features[place].missing) for place in places]
+        found = codes_by_column(columns, levels, firsts)
+        return [self._seen(*own) for own in zip(columns, places, found, strict=True)]
+
+    def _seen(self, series: pl.Series, place: int, found: NDArray[np.float64]) -> NDArray[Any]:
+        """Codes of levels as trees look at them."""
         feature = self.spec.features[place]
-        first = int(feature.missing)
-        found = level_codes(series, self.levels.of(place), first)
         if self.unseen == "error" and (found == feature.codes).any():
             odd = series.filter(pl.Series(found == feature.codes)).unique(maintain_order=True)
             names = ", ".join(map(repr, odd.head(_NAMED).to_list()))
@@ -155,7 +165,7 @@ class Reader:
             values = [None if cell is None or cell != cell else cell for cell in column.tolist()]
             if feature.kind == "numeric":
                 return np.array([np.nan if cell is None else cell for cell in values], np.float64)
-            return self._codes(pl.Series(feature.name, values, strict=True), place)
+            return self._codes([pl.Series(feature.name, values, strict=True)], [place])[0]
         except DataError:
             raise
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
