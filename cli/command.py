@@ -9,6 +9,7 @@ import shutil
 import traceback
 from collections.abc import Callable, Mapping
 from functools import wraps
+from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any
 
@@ -212,6 +213,7 @@ class GuardedCommand(TyperCommand):
             if not hasattr(error, "format_message"):  # standard input could not be read, or while it was
                 raise self._refused(ctx, error, wants_json="--json" in given) from error
             _say_type(error, ctx, given)
+            _say_extra(error)
             if "--json" in given:
                 _print_object(error.format_message(), "UsageError")
             raise
@@ -265,6 +267,18 @@ def _say_type(error: Any, ctx: Any, args: list[str]) -> None:
     typed = any(arg.partition("=")[0] in (*option.opts, *option.secondary_opts) for arg in args)
     if ctx.meta.get(FROM_FILE) and not typed and option.name in (ctx.default_map or {}):
         error.message += f", in {ctx.meta[FROM_FILE]}"
+
+
+def _say_extra(error: Any) -> None:
+    """Say what to do about too many arguments, which a shell makes of a glob, and a list with spaces is."""
+    found = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", getattr(error, "message", ""))
+    if found is None:
+        return
+    extra = found[1].split()
+    if all(re.fullmatch(r"[\d.]+", word) for word in extra):
+        error.message += "; put commas between the values of an option"
+    elif all(Path(word).exists() for word in extra):
+        error.message += "; name a folder, or put a glob in quotes, to give several files"
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

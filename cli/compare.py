@@ -15,7 +15,7 @@ from .show import Facts, count, duration, lines, number_cell, print_table
 
 def draw_candidates(candidates: list[Facts]) -> None:
     """Show the candidates of a comparison, a line each, and why those that retired did."""
-    headings = ["candidate", "trees", "loss", "behind", "error", "time", ""]
+    headings = ["candidate", "trees", "loss", "behind", "std error", "time", ""]
     rows = [
         [
             row["candidate"],
@@ -39,9 +39,11 @@ def _draw(facts: Facts) -> None:
     draw_candidates(facts["candidates"])
     typer.echo()
     what = facts["metric"].replace("_", " ")
+    won = next(row for row in facts["candidates"] if row["winner"])
+    why = ", the first within a standard error of the lowest loss" if won["difference"] else ""
     crossed = "" if facts["cross_fitted"] is None else f", {number_cell(facts['cross_fitted'])} cross-fitted"
     lines(
-        ("winner", f"{facts['winner']}, of {count(len(facts['candidates']), 'candidate')}"),
+        ("winner", f"{facts['winner']}, of {count(len(facts['candidates']), 'candidate')}{why}"),
         (what, f"{number_cell(facts['loss'])} on the rows that chose it{crossed}"),
         *([("stopped", facts["stopped"])] if facts["stopped"] else []),
         ("time", duration(facts["seconds"])),

@@ -35,6 +35,7 @@ def in_flags(message: str, command: Any) -> str:
     listed = rf"(?:{any_name})(?:(?:, | and | or )(?:{any_name}))*(?![\w-])"
     for pattern in (
         rf"^{listed} (?:{_BEHIND})\b",
+        rf"(?<=' )for {listed}(?=;)",  # there is no column 'x' for ...
         rf"(?<![\w-])(?:{_BEFORE}) {listed}",
         rf"(?<![\w-])(?:{'|'.join(own)})(?![\w-])",
     ):

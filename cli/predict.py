@@ -76,7 +76,8 @@ def _draw(facts: Facts) -> None:
         pairs.append(("log loss", f"{facts['log_loss']:.4f}"))
     if facts["metrics"]:
         whole = facts["metrics"][-1]
-        pairs.append(("F1", f"{whole['f1']:.4f}, precision {whole['precision']:.4f}, recall {whole['recall']:.4f}"))
+        parts = f"precision {whole['precision']:.4f}, recall {whole['recall']:.4f}"
+        pairs.append(("F1", f"{whole['f1']:.4f}, {parts}, means of the classes"))
         pairs.append(("Brier score", f"{whole['brier']:.4f}"))
         if whole["auc"] is not None:
             pairs.append(("AUC", f"{whole['auc']:.4f}"))

@@ -94,8 +94,8 @@ def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
     near = [match for one in USUAL_NAMES for match in get_close_matches(one, lower, n=2, cutoff=0.75)]
     likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))
     raise DataError(
-        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; name the target, such as "
-        f"{' or '.join(map(repr, likely))}: the columns are {listed(names)}{_undivided(names)}"
+        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; set target to the column to predict, "
+        f"such as {' or '.join(map(repr, likely))}: the columns are {listed(names)}{_undivided(names)}"
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, shown
 from bigforest.common.sizes import parse_bytes
 from bigforest.execution.resources import Resources
 from bigforest.storage.paths import as_path
@@ -36,8 +36,10 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
         if not isinstance(weights, dict):
             raise ValueError(f"it holds no object, but {type(weights).__name__}")
     except (OSError, ValueError, RecursionError) as error:
+        found = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
         raise ConfigError(
-            f'class_weight is "balanced" or a JSON file such as {{"late": 2.5}}, and {path} cannot be read: {error}'
+            f'class_weight must be "balanced", JSON such as {{"late": 2.5}} or a file of it, '
+            f"not {shown(str(path))}: {found}"
         ) from error
     return weights
 

@@ -102,7 +102,7 @@ class GrownForest(Contents):
         if shares and some:
             raise ConfigError("quantiles are computed from all trees together; drop trees or quantiles")
         if shares and not self.is_regression:
-            raise ConfigError("the forest predicts classes, which have no quantiles; use their probabilities")
+            raise ConfigError("the forest predicts classes, which have no quantiles; drop quantiles, use probabilities")
         if shares and not self.has_targets:
             raise ConfigError(
                 "the training targets of the leaves are not kept with the forest: train it with keep_targets"

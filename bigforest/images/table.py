@@ -73,7 +73,7 @@ def array_images(images: Any, labels: Any) -> ImageSet:
 
 def _image_column(source: Source, wanted: str | None) -> str:
     if wanted is not None:
-        check_column(wanted, source.schema, "images")
+        check_column(wanted, source.schema, "column")
         if not _is_image_type(source.schema[wanted]):
             raise DataError(
                 f"{source.name}: column {wanted!r} has type {source.schema[wanted]}; images are binary, a struct with "

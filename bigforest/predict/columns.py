@@ -53,7 +53,9 @@ def check_proba(spec: DataSpec, proba: bool) -> None:
     """Raise ConfigError where there are no classes to give probabilities of."""
     check_flag(proba, "proba")
     if proba and spec.target.is_regression:
-        raise ConfigError(f"{spec.target.name!r} is a regression target, which has no class probabilities; use predict")
+        raise ConfigError(
+            f"{spec.target.name!r} is a regression target, without class probabilities; do not ask for them"
+        )
 
 
 def answer_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:

@@ -58,8 +58,11 @@ class Race:
     budget: float | None
 
 
-def parse_duration(text: str | float | None, name: str = "budget") -> float | None:
-    """Seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds. Raises ConfigError, which names it."""
+def parse_duration(text: str | float | None, name: str = "budget", other: str = "") -> float | None:
+    """Seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds.
+
+    Raises ConfigError, which names it and `other`, what else it may be.
+    """
     if text is None:
         return None
     seconds = math.nan
@@ -68,7 +71,7 @@ def parse_duration(text: str | float | None, name: str = "budget") -> float | No
     elif isinstance(text, str) and (found := _DURATION.fullmatch(text)):
         seconds = float(found[1]) * _SECONDS[found[2]]
     if not 0 < seconds < math.inf:
-        raise ConfigError(f"{name} must be a time such as 90s, 10m or 1.5h, not {shown(text)}")
+        raise ConfigError(f"{name} must be {other}a time such as 90s, 10m or 1.5h, not {shown(text)}")
     return seconds
 
 

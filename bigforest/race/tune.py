@@ -48,7 +48,7 @@ def tuned_forest(
     """
     if isinstance(tune, bool) or not isinstance(tune, int | str):
         raise ConfigError(f"tune must be a number of candidates, or a time such as 10m, not {shown(tune)}")
-    count, budget = (tune, None) if isinstance(tune, int) else (None, parse_duration(tune, "tune"))
+    count, budget = (tune, None) if isinstance(tune, int) else (None, parse_duration(tune, "tune", "a number or "))
     if count is not None:
         check_candidate_count(count, name="tune")
     if out is not None:

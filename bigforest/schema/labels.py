@@ -15,7 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError, listed
-from bigforest.schema.columns import TICKS, kind_of, level_text, physical
+from bigforest.schema.columns import TICKS, is_text_type, kind_of, level_text, physical
 from bigforest.schema.dataspec import TargetSpec
 from bigforest.schema.options import label_text
 
@@ -133,6 +133,8 @@ def strange_labels(series: pl.Series, target: TargetSpec) -> str:
     found = dict.fromkeys(label_text(label) for label in series.drop_nulls().unique(maintain_order=True).head(1000))
     strange = [repr(text) for text in found if text not in classes][:3]
     such = f", such as {', '.join(strange)}" if strange else ""
+    if found and not strange and is_text_type(series.dtype) != (target.dtype in _TEXT):
+        return f"of type {series.dtype}, and the forest's are {target.dtype}; convert them"
     return f"that the forest does not know{such}; its classes are {listed(classes, 10)}: correct or drop these rows"
 
 

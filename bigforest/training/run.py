@@ -200,7 +200,7 @@ def _extend(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> 
     if trees == config.trees and job.validate is not None:
         raise ConfigError(f"{out} is finished and has {trees} trees; evaluate it with validate_forest, or ask for more")
     if trees == config.trees:
-        clock(Notice(f"{out} is finished and has {trees} trees; set trees to a larger number to add some"))
+        clock(Notice(f"{out} is finished and has {trees} trees; ask for more trees to add some"))
         return None
     grown_by = forest.run.row(0, named=True)
     _check_versions(out, {"bigforest": grown_by["bigforest"], "numpy": ".".join(grown_by["numpy"].split(".")[:2])})

@@ -99,8 +99,11 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "unsupported type": (lambda: write(frame().with_columns(t=pl.lit([1, 2]))), "t (List(Int64))"),
     "binary feature": (lambda: write(frame().with_columns(t=pl.lit(b"x"))), "t (Binary)"),
     "bad task": (lambda: ["things.parquet", "--task", "ranking"], "task must be one of"),
-    "unknown weight": (lambda: ["things.parquet", "--weight", "heft"], "no column 'heft' for weight"),
-    "no file of weights": (lambda: ["things.parquet", "--class-weight", "nowhere.json"], "nowhere.json cannot be read"),
+    "unknown weight": (lambda: ["things.parquet", "--weight", "heft"], "no column 'heft' for --weight"),
+    "no file of weights": (
+        lambda: ["things.parquet", "--class-weight", "nowhere.json"],
+        "'nowhere.json': there is no such file",
+    ),
     "output exists": (an_existing_forest, "already exists"),
     "not ours": (a_directory_of_yours, "not a bigforest forest"),
     "no parent": (lambda: ["things.parquet", "--out", "no/where/f"], "does not exist"),

@@ -188,7 +188,7 @@ def test_train__without_a_target_offers_near_names_and_the_last(folder: Path, ru
     things().rename({"target": "Traget"}).with_columns(last=1).write_parquet("t.parquet")
     run("train", "t.parquet")
     assert run.code == 2
-    assert "name the target, such as 'Traget' or 'last': the columns are " in run.err
+    assert "set --target to the column to predict, such as 'Traget' or 'last': the columns are " in run.err
 
 
 def test_version__is_short_too(run: Run) -> None:

@@ -38,6 +38,9 @@ ROOT = Path(__file__).resolve().parents[2]
         ("steps is an option of the family axis", "--steps is an option of the family axis"),
         ("target 'a' has nulls; the weight of a row", "target 'a' has nulls; the weight of a row"),
         ("the table has 2 features; lower mtry, or set it to all", "...; lower --mtry, or set it to all"),
+        ("there is no column 'Late' for target; did", "there is no column 'Late' for --target; did"),
+        ("there is no column 'w' for weight; the columns are", "there is no column 'w' for --weight; the columns are"),
+        ("'a' is the target; it is for weight", "'a' is the target; it is for weight"),
         ("evaluate it with validate_forest", "evaluate it with `bigforest validate`"),
         (
             "coverage is not set; drop jackknife or set coverage",
@@ -57,6 +60,15 @@ def test_in_flags(python: str, shell: str) -> None:
 def test_in_flags__by_the_names_of_the_command() -> None:
     command = SimpleNamespace(params=[SimpleNamespace(name="on_ties", opts=["--on-ties", "-t"])])
     assert in_flags("on_ties must be prune or keep", command) == "--on-ties must be prune or keep"
+
+
+def test_error__says_how_to_give_several_files_or_values(folder: Path, run: Run) -> None:
+    pl.read_parquet("things.parquet").write_parquet("more.parquet")
+    run("train", "things.parquet", "more.parquet")
+    assert (run.code, run.out) == (2, "")
+    assert "(more.parquet); name a folder, or put a glob in quotes, to give several files" in " ".join(run.err.split())
+    run("predict", "a.forest", "things.parquet", "--quantiles", "0.1", "0.9")
+    assert "(0.9); put commas between the values of an option" in " ".join(run.err.split())
 
 
 def test_error__names_options_as_they_are_typed(folder: Path, run: Run) -> None:

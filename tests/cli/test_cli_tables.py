@@ -200,7 +200,7 @@ def test_compare__reasons_stand_below_the_table(run: Run, folder: Path) -> None:
     pl.read_parquet("things.parquet").with_columns(kind=pl.lit("x")).write_parquet("kinds.parquet")
     shown = run("compare", "kinds.parquet", "--trees", "2", "--out", "c").out.splitlines()
     table = shown[: shown.index("")]
-    assert table[0].split() == ["candidate", "trees", "loss", "behind", "error", "time"]
+    assert table[0].split() == ["candidate", "trees", "loss", "behind", "std", "error", "time"]
     assert not any("cannot" in line for line in table)
     assert [line.split()[-1] for line in table[1:]].count("winner") == 1
     assert next(line for line in table if "sparse" in line).endswith("retired")

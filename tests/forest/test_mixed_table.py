@@ -253,7 +253,7 @@ def test_forest__of_numbers_refuses_votes(tmp_path: Path) -> None:
         lambda: forest.expr(proba=True),
         lambda: bigforest.predict_file(forest, frame, tmp_path / "out.parquet", proba=True),
     ):
-        with pytest.raises(ConfigError, match="'y' is a regression target, which has no class probabilities"):
+        with pytest.raises(ConfigError, match="'y' is a regression target, without class probabilities"):
             refused()
     for options in ({"vote": "hard"}, {"ties": "random"}):
         with pytest.raises(ConfigError, match="the trees of a regression forest are averaged"):

@@ -387,7 +387,9 @@ def test_expr__reads_only_features_that_are_used(tmp_path: Path) -> None:
     ("change", "words"),
     [
         (lambda frame: frame.drop("x1"), "lacks feature 'x1'"),
+        (lambda frame: frame.drop("x1"), "trained on; give a table that has it"),  # x2 is no guess, it is a feature
         (lambda frame: frame.rename({"x1": "x11"}), "did you mean 'x11'"),
+        (lambda frame: frame.rename({"x1": "X1"}).with_columns(x11=0.0), r"did you mean 'X1'\?"),
         (lambda frame: frame.with_columns(pl.col("x1").cast(pl.String)), "'x1' is String, in training it was Float64"),
         (lambda frame: frame.with_columns(x1=pl.date(2020, 1, 1)), "'x1' is Date, in training it was Float64"),
         (lambda frame: frame.with_columns(x1=pl.struct("x1")), "lacks feature 'x1', .*; its 'x1' is Struct"),
@@ -521,13 +523,17 @@ def test_predict_file__rejected_rows_count_as_wrong_and_null_labels_not_at_all(f
     assert done.accuracy == found[10:].is_not_null().sum() / 290
 
 
-@pytest.mark.parametrize("target", [pl.lit(6), pl.lit("five"), pl.lit(5.5), pl.lit(None, pl.Int64), pl.lit(True)])
+@pytest.mark.parametrize(
+    "target", [pl.lit(6), pl.lit("five"), pl.lit("7"), pl.lit(5.5), pl.lit(None, pl.Int64), pl.lit(True)]
+)
 def test_predict_file__unknown_labels_are_not_scored(target: pl.Expr, forest: Forest, tmp_path: Path) -> None:
     source = open_source(table().with_columns(y=target), scratch=tmp_path)
     done = write_predictions(forest, source, tmp_path / "out.parquet")
     assert (done.rows, done.scored, done.accuracy, done.log_loss, done.metrics) == (40, 0, None, None, ())
+    meant_in_text = target.meta.eq(pl.lit("7"))
     none = source.schema["y"] == pl.Int64 and target.meta.eq(pl.lit(None, pl.Int64))
     told = "no row has a 'y' to compare with" if none else "labels in 'y' that the forest does not know"
+    told = "labels in 'y' of type String, and the forest's are Int64; convert them" if meant_in_text else told
     assert done.unscored is not None and told in done.unscored
 
 

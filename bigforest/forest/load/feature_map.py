@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -51,8 +51,9 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     found = locate_columns(schema, [(feature.name, feature.home) for feature in features])
     missing = [feature.name for feature, leaf in zip(features, found, strict=True) if leaf is None]
     if missing:
-        near = get_close_matches(missing[0], list(schema), n=3)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        near = _alike(missing[0], set(schema) - {feature.name for feature in spec.features} - {spec.target.name})
+        they = "it" if len(missing) == 1 else "them"
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f"; give a table that has {they}"
         if missing[0] in schema:  # nested, as it was not in training
             hint = f"; its {missing[0]!r} is {schema[missing[0]]}"
         noun = "feature" if len(missing) == 1 else "features"
@@ -70,6 +71,12 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
         ]
         raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
     return FeatureMap(spec, leaves)
+
+
+def _alike(name: str, columns: Collection[str]) -> list[str]:
+    """The columns whose names differ in upper and lower case alone, otherwise those that look like it."""
+    same = sorted(column for column in columns if column.lower() == name.lower())
+    return same or get_close_matches(name, sorted(columns), n=3, cutoff=0.75)
 
 
 def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
