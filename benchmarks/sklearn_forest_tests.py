@@ -29,7 +29,6 @@ from bigforest.sklearn import BigForestClassifier, BigForestRegressor
 TABLE = Path(__file__).with_suffix(".md")
 
 MULTIOUTPUT = "several outputs are refused"
-SPARSE_TARGET = "a sparse y is refused with another error"
 CRITERION = "the criteria absolute_error, friedman_mse and poisson are not there"
 PRIVATE = "looks at private parts or at attributes of trees that only scikit-learn's forests have"
 PARAMETER = "max_leaf_nodes and min_impurity_decrease are not there"
@@ -41,7 +40,6 @@ SUBSAMPLE = "class_weight balanced_subsample is refused"
 REASONS: list[tuple[str, str, str]] = [
     ("test_forest_classifier_oob", "", MULTIOUTPUT),
     ("test_sparse_input", "", MULTIOUTPUT),
-    ("test_forest_y_sparse", "", SPARSE_TARGET),
     ("test_multioutput", "", MULTIOUTPUT),
     ("test_multioutput_string", "", MULTIOUTPUT),
     ("test_classes_shape", "", MULTIOUTPUT),

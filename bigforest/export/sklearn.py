@@ -1,6 +1,7 @@
 """A scikit-learn forest with the trees of a forest.
 
-Values are compared as float32, which scikit-learn makes of its input, with the thresholds as they are.
+Values are compared as float32, which scikit-learn makes of its input, with the thresholds as they are. Importances of
+features are those of scikit-learn; of numbers the variance within leaves is not stored, and their impurity is 0.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def _nodes(tree: ExportedTree, dtype: Any) -> NDArray[Any]:
     nodes["feature"] = np.where(leaf, _UNDEFINED, tree.feature)
     nodes["threshold"] = np.where(leaf, _UNDEFINED, tree.threshold)
     nodes["missing_go_to_left"] = tree.default_left
+    nodes["impurity"] = tree.impurity
     nodes["n_node_samples"] = nodes["weighted_n_node_samples"] = tree.weight
     return nodes
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
 
 _VOTES = ("soft", "hard")
+# Of shares of classes, [nodes, classes].
+_IMPURITIES: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
+    "gini": lambda shares: 1.0 - (shares * shares).sum(axis=1),
+    "entropy": lambda shares: 0.0 - (shares * np.log2(np.where(shares > 0.0, shares, 1.0))).sum(axis=1),
+    "error": lambda shares: 1.0 - shares.max(axis=1),
+}
 
 
 class ExportedTree(NamedTuple):
@@ -29,6 +35,7 @@ class ExportedTree(NamedTuple):
     levels        of a node on a category the levels listed, which go to the other side; None stands for missing
     votes         float64 [nodes, classes], what a leaf adds for each class, or [nodes, 1], the number that it predicts
     weight        float64, weight of the bag rows
+    impurity      float64, see node_impurities
     """
 
     left: NDArray[np.int64]
@@ -39,6 +46,7 @@ class ExportedTree(NamedTuple):
     levels: list[list[str | None] | None]
     votes: NDArray[np.float64]
     weight: NDArray[np.float64]
+    impurity: NDArray[np.float64]
 
     @property
     def nodes(self) -> int:
@@ -95,6 +103,7 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> Ex
         nodes["levels"].to_list(),
         votes,
         nodes["weight"].to_numpy().astype(np.float64),
+        node_impurities(nodes, forest),
     )
 
 
@@ -113,6 +122,27 @@ def node_values(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]
     left, right = (nodes[side].cast(pl.Int64).fill_null(-1).to_numpy() for side in ("left", "right"))
     rows = nodes["weight"].to_numpy() * weight_unit(forest.spec)
     return _shrunk(values, left, right, rows / (rows + forest.shrinkage.amount))
+
+
+def node_impurities(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]:
+    """Impurity of the bag rows in the nodes of a tree, float64 [nodes], so that each split decreases it by its `gain`.
+
+    Leaves of numbers, and of a criterion that is not built in, have 0: their own impurity is not stored.
+
+    nodes  those of one tree, in preorder, as `Forest.nodes` has them.
+    """
+    left, right = (nodes[side].cast(pl.Int64).fill_null(-1).to_numpy() for side in ("left", "right"))
+    gain, weight = nodes["gain"].to_numpy(), nodes["weight"].to_numpy().astype(np.float64)
+    found = np.zeros(len(left))
+    of_shares = _IMPURITIES.get(str(forest.config.impurity))
+    if of_shares is not None:
+        leaf = left < 0
+        counts = np.array(nodes["counts"].filter(pl.Series(leaf)).to_list(), np.float64)
+        found[leaf] = of_shares(counts / counts.sum(axis=1, keepdims=True))
+    for node in np.flatnonzero(left >= 0)[::-1]:  # in preorder: a node before its children
+        children = [left[node], right[node]]
+        found[node] = gain[node] + weight[children] @ found[children] / weight[node]
+    return found
 
 
 def _shrunk(

@@ -491,7 +491,8 @@ class Forest(GrownForest):
         """Convert the forest to a scikit-learn forest with the same trees, for the families axis and tree without
         categories.
 
-        scikit-learn converts rows to float32; for these the predictions are the same. It refuses infinite values.
+        scikit-learn converts rows to float32; for these the predictions are the same. It refuses infinite values. The
+        impurity of a node for regression is without that of its leaves, which is not stored; importances are exact.
 
         Returns
         -------

@@ -76,13 +76,15 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
-        """Share of each column of X in the total decrease of impurity, float64 [features]."""
+        """Mean over the trees of the share of each column of X in the tree's decrease of impurity, float64 [features].
+
+        As in scikit-learn: trees of a single leaf are left out, and the shares sum to 1, or are 0 without any split.
+        """
         check_is_fitted(self)
         shares = np.zeros(self.n_features_in_)
-        place = {name: number for number, name in enumerate(self._names)}
-        of = [place[feature.column or feature.name] for feature in self.forest_.spec.features]
-        np.add.at(shares, of, self.forest_.feature_importances)
-        return shares
+        means = self.forest_.explain(parts="importance", listener=silent)["importance"]["importance"]
+        np.add.at(shares, list(self._places.values()), means.to_numpy())
+        return shares / shares.sum() if shares.any() else shares
 
     @property
     def estimators_(self) -> list[FittedTree]:
@@ -242,6 +244,12 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite, reset=False)
         categories = any(feature.kind == "category" for feature in self.forest_.spec.features)
         return named(X.toarray() if is_sparse(X) else X, self._names) if categories else X
+
+    @property
+    def _places(self) -> dict[str, int]:
+        """The place of the column of X that each feature is from, in the order of the features."""
+        column = {name: number for number, name in enumerate(self._names)}
+        return {feature.name: column[feature.column or feature.name] for feature in self.forest_.spec.features}
 
     @property
     def _finite(self) -> str | bool:

@@ -16,7 +16,7 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.schema.labels import proba_names
 from bigforest.sklearn.base import BaseBigForest, keep_parameters
 from bigforest.sklearn.parameters import CLASS_CRITERIA, threads_of
-from bigforest.sklearn.tables import classes_of
+from bigforest.sklearn.tables import check_dense, classes_of
 
 
 class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
@@ -190,7 +190,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     n_outputs_ : int
         1.
     feature_importances_ : ndarray of float64 of shape (n_features_in_,)
-        Share of each column in the total decrease of impurity, over all trees.
+        Mean over the trees of each column's share in the decrease of impurity, as in scikit-learn.
     estimators_ : list of FittedTree
         The trees, each with its own `predict` and its nodes as `tree_`.
     estimators_samples_ : list of ndarray of int32
@@ -308,6 +308,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         """
         if y is None:
             raise DataError("This BigForestClassifier requires y to be passed, but the target y is None")
+        check_dense(y)
         check_classification_targets(y)
         classes, codes, labels = classes_of(y)
         named_weights = _class_weight(self.class_weight, classes)

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from bigforest.common.errors import DataError
 from bigforest.sklearn.base import BaseBigForest, keep_parameters
 from bigforest.sklearn.parameters import NUMBER_CRITERIA, threads_of
-from bigforest.sklearn.tables import numbers_of
+from bigforest.sklearn.tables import check_dense, numbers_of
 
 
 class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
@@ -123,7 +123,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     n_outputs_ : int
         1.
     feature_importances_ : ndarray of float64 of shape (n_features_in_,)
-        Share of each column in the total decrease of impurity, over all trees.
+        Mean over the trees of each column's share in the decrease of impurity, as in scikit-learn.
     estimators_ : list of FittedTree
         The trees, each with its own `predict` and its nodes as `tree_`.
     estimators_samples_ : list of ndarray of int32
@@ -222,6 +222,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         """
         if y is None:
             raise DataError("This BigForestRegressor requires y to be passed, but the target y is None")
+        check_dense(y)
         numbers = numbers_of(y)
         if self._fit(X, pl.Series(numbers), sample_weight, groups) or not hasattr(self, "oob_score_"):
             self.n_outputs_ = 1

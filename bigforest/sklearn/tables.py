@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.source.in_memory import frame_from_arrow, frame_from_numpy, frame_from_pandas
+from bigforest.source.in_memory import frame_from_arrow, frame_from_numpy, frame_from_pandas, is_sparse
 
 
 def table_frame(X: Any) -> pl.DataFrame | None:
@@ -82,6 +82,14 @@ def free_name(wanted: str, taken: Sequence[str]) -> str:
     while wanted in taken:
         wanted += "_"
     return wanted
+
+
+def check_dense(y: Any) -> None:
+    """Raise DataError for a sparse target, in the words of scikit-learn."""
+    if is_sparse(y):
+        raise DataError(
+            "sparse multilabel-indicator for y is not supported; give an array with one class or number per row"
+        )
 
 
 def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:

@@ -6,9 +6,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.export.trees import node_values
+from bigforest.explain.importance import tree_shares
+from bigforest.export.trees import node_impurities, node_values
 from bigforest.predict.forest import Tree
 
 
@@ -21,6 +23,7 @@ class FittedArrays(NamedTuple):
     missing_go_to_left  uint8
     value           float64 [nodes, 1, classes], shares of the classes, or [nodes, 1, 1], the number predicted; shrunk
                     where the forest is
+    impurity        float64, see bigforest/export/trees.py node_impurities
     weighted_n_node_samples  float64, weight of the bag rows; without weights their number
     """
 
@@ -30,6 +33,7 @@ class FittedArrays(NamedTuple):
     threshold: NDArray[np.float64]
     missing_go_to_left: NDArray[np.uint8]
     value: NDArray[np.float64]
+    impurity: NDArray[np.float64]
     weighted_n_node_samples: NDArray[np.float64]
 
     @property
@@ -51,9 +55,7 @@ class FittedTree:
     @cached_property
     def tree_(self) -> FittedArrays:
         """The nodes."""
-        nodes, names = self._tree.nodes, self._estimator._names
-        spec = self._tree.forest.spec
-        place = {feature.name: names.index(feature.column or feature.name) for feature in spec.features}
+        nodes, place = self._tree.nodes, self._estimator._places
         leaf = nodes["left"].is_null().to_numpy()
         value = node_values(nodes, self._tree.forest)
         if not self._tree.forest.is_regression:
@@ -65,8 +67,26 @@ class FittedTree:
             np.where(leaf, -2.0, nodes["threshold"].fill_null(np.nan).to_numpy()),
             nodes["default_left"].fill_null(False).to_numpy().astype(np.uint8),
             value[:, None, :],
+            node_impurities(nodes, self._tree.forest),
             nodes["weight"].to_numpy().astype(np.float64),
         )
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """Share of each column of X in the tree's decrease of impurity, float64 [features]; 0 for a single leaf.
+
+        The features of an oblique node share equally.
+        """
+        terms = pl.col("terms").list.eval(pl.element().struct.field("feature"))
+        one = pl.concat_list(pl.col("feature").cast(pl.String))
+        used = pl.when(pl.col("feature").is_null()).then(terms).otherwise(one)
+        splits = self._tree.nodes.filter(pl.col("left").is_not_null()).with_columns(used=used)
+        decrease = pl.col("gain") * pl.col("weight") / pl.col("used").list.len()
+        found = splits.select("used", decrease=decrease).explode("used")
+        own = np.zeros((1, self._estimator.n_features_in_))
+        place = self._estimator._places
+        np.add.at(own[0], [place[name] for name in found["used"]], found["decrease"].to_numpy())
+        return tree_shares(own)[0]  # type: ignore[no-any-return]
 
     def get_depth(self) -> int:
         """Level of the deepest leaf, the root having 0."""

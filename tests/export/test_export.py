@@ -347,6 +347,30 @@ def test_sklearn__has_the_shrunk_leaves(options: dict[str, str]) -> None:
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"impurity": "entropy"}, {"impurity": "error"}, {"task": "regression"}, {"weight": "w"}], ids=str
+)
+def test_sklearn__has_the_impurities(options: dict[str, str]) -> None:
+    draw = np.random.default_rng(4)
+    frame = pl.DataFrame(draw.normal(size=(200, 3)), schema=["a", "b", "c"])
+    frame = frame.with_columns(y=pl.Series(draw.integers(0, 3, 200)))
+    if "weight" in options:
+        frame = frame.with_columns(w=pl.Series(draw.uniform(0.01, 30.0, 200)))
+    forest = bigforest.train(frame, "y", trees=5, min_leaf=4, **options)
+    exported = forest.to_sklearn()
+    wanted = forest.explain(parts="importance")["importance"]["importance"]
+    np.testing.assert_allclose(exported.feature_importances_, wanted, atol=1e-12)
+    if not forest.is_regression:
+        for tree, own in zip(exported.estimators_, forest, strict=True):
+            shares = own.nodes["counts"].list.eval(pl.element() / pl.element().sum()).to_numpy()
+            of_counts = {
+                "entropy": lambda p: -(p[p > 0] * np.log2(p[p > 0])).sum(),
+                "error": lambda p: 1 - p.max(),
+                "gini": lambda p: 1 - (p**2).sum(),
+            }[options.get("impurity", "gini")]
+            np.testing.assert_allclose(tree.tree_.impurity, [of_counts(np.array(p)) for p in shares], atol=1e-5)
+
+
 def test_sklearn__refuses_categories_by_name() -> None:
     with pytest.raises(ConfigError, match="'town'"):
         train(category_table, trees=2).to_sklearn()

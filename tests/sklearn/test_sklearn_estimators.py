@@ -67,7 +67,6 @@ def test_classifier__is_the_forest_that_train_grows() -> None:
     ours = fitted(random_state=3, max_depth=4, max_features=2, criterion="log_loss")
     assert np.array_equal(ours.predict_proba(X), forest.predict_proba(X))
     assert np.array_equal(ours.predict(X), forest.predict(X))
-    assert np.array_equal(ours.feature_importances_, forest.features["importance"].to_numpy())
     assert ours.n_classes_ == 3 and ours.n_outputs_ == 1 and len(ours) == 8
 
 
@@ -317,6 +316,54 @@ def test_trees__predict_what_the_forest_averages(kind: type[BaseBigForest]) -> N
         np.testing.assert_allclose(reached, tree.predict_proba(table))
     else:
         np.testing.assert_allclose(reached[:, 0], tree.predict(table))
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_importances__are_means_of_the_trees_as_in_scikit_learn(kind: type[BaseBigForest], weighted: bool) -> None:
+    table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
+    weights = np.arange(200) % 4 + 1.0 if weighted else np.ones(200)
+    ours: Any = kind(n_estimators=5)  # type: ignore[call-arg]
+    ours.fit(table, target, sample_weight=weights)
+    path, first = ours.decision_path(table)
+    of_trees = []
+    for number, (tree, bag) in enumerate(zip(ours, ours.estimators_samples_, strict=True)):
+        nodes, own = tree.tree_, np.zeros(table.shape[1])
+        times = np.bincount(bag, minlength=200) * weights
+        in_node = path[:, first[number] : first[number + 1]].toarray() * times[:, None]
+        weight = in_node.sum(axis=0)
+        if kind is BigForestClassifier:
+            shares = np.array([in_node[target == label].sum(axis=0) for label in range(3)]) / weight
+            impurity = 1 - (shares**2).sum(axis=0)
+            np.testing.assert_allclose(nodes.impurity, impurity, atol=1e-12)
+        else:
+            mean = in_node.T @ target / weight
+            impurity = (in_node * (target[:, None] - mean) ** 2).sum(axis=0) / weight
+        for node in np.flatnonzero(nodes.children_left >= 0):
+            sides = [nodes.children_left[node], nodes.children_right[node]]
+            own[nodes.feature[node]] += weight[node] * impurity[node] - weight[sides] @ impurity[sides]
+        np.testing.assert_allclose(tree.feature_importances_, own / own.sum(), atol=1e-9)
+        of_trees.append(own / own.sum())
+    np.testing.assert_allclose(ours.feature_importances_, np.mean(of_trees, axis=0), atol=1e-9)
+
+
+def test_importances__of_projections_categories_and_single_leaves() -> None:
+    oblique = fitted(family="sparse-oblique")
+    np.testing.assert_allclose(
+        oblique.feature_importances_, np.mean([tree.feature_importances_ for tree in oblique], axis=0)
+    )
+    mixed = BigForestClassifier(n_estimators=4).fit(mixed_table(), WORDS)
+    np.testing.assert_allclose(
+        mixed.feature_importances_, np.mean([tree.feature_importances_ for tree in mixed], axis=0)
+    )
+    alone = BigForestClassifier(n_estimators=2).fit(np.ones((9, 2)), np.arange(9) % 2)
+    assert alone.feature_importances_.tolist() == alone[0].feature_importances_.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_sparse_target__is_refused_by_name(kind: type[BaseBigForest]) -> None:
+    with pytest.raises(BigForestError, match="sparse multilabel-indicator for y is not supported"):
+        kind().fit(X, sparse.csr_matrix(np.eye(200)[:, :2]))  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
