@@ -52,3 +52,5 @@ CONFIG: dict[str, Choice] = {
     "max_epochs": option(int | None, None, "N", "subspace-perceptron: maximum number of passes of a perceptron over the rows of a node.  [default: 100]", panel="single families"),
     "ties": option(str | None, None, "lowest|reject|random", "subspace-cap, subspace-perceptron: prediction if classes have equal votes: the lowest class, none (reject), or a random one.  [default: reject]", panel="single families"),
 }
+# Those on which a store depends.
+STORE = ("max_bins", "group", "weight", "class_weight", "task", "categories")

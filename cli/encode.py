@@ -8,7 +8,7 @@ import typer
 
 from . import options
 from .command import command
-from .config import CONFIG
+from .config import CONFIG, STORE
 from .config_file import ConfigFile
 from .groups import chosen
 from .show import Facts, lines, size, table_size
@@ -20,7 +20,7 @@ def _draw(facts: Facts) -> None:
 
 @command(
     _draw,
-    config=chosen(CONFIG, ["max_bins", "group", "task", "categories", "weight", "class_weight"]),
+    config=chosen(CONFIG, STORE),
     run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
 )
 def encode(

@@ -48,9 +48,12 @@ def inspect(
 
 
 def _draw(facts: Facts) -> None:
+    from bigforest.schema.train_options import options_in_use, value_text
+
     labels = ", ".join(plain(str(label)) for label in facts["labels"][:LABELS]) + (
         ", ..." if len(facts["labels"]) > LABELS else ""
     )
+    used = options_in_use(facts["config"])
     origin = facts.get("origin") or {"data": None, "merged": []}
     merged = origin["merged"]
     lines(
@@ -62,7 +65,7 @@ def _draw(facts: Facts) -> None:
         ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
         *shrinkage_lines(facts["shrinkage"]),
         *([("chosen", facts["chosen"])] if "chosen" in facts else []),
-        ("options", ", ".join(f"{name} {_word(value)}" for name, value in _options(facts["config"]))),
+        ("options", ", ".join(f"{name} {value_text(value)}" for name, value in used.items())),
         ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
         *([("grown on", origin["data"])] if origin["data"] else []),
         *([("merged from", "\n".join(map(_piece, merged)))] if merged else []),
@@ -87,6 +90,8 @@ def _run_options(forest: Forest) -> dict[str, Any]:
     """What `train --config` needs to grow the forest again, except for its table."""
     from dataclasses import asdict
 
+    from bigforest.schema.train_options import options_in_use
+
     config = asdict(forest.config)
     weights = config["class_weight"]
     if isinstance(weights, tuple):
@@ -95,7 +100,7 @@ def _run_options(forest: Forest) -> dict[str, Any]:
     return {
         "target": forest.spec.target.name,
         "exclude": () if origin is None else origin.exclude,
-        **dict(_options(config)),
+        **options_in_use(config),
     }
 
 
@@ -103,22 +108,3 @@ def _piece(piece: Facts) -> str:
     return (
         f"{piece['forest']} ({count(piece['trees'], 'tree')} from number {piece['first_tree']}, seed {piece['seed']})"
     )
-
-
-def _options(config: Facts) -> list[tuple[str, Any]]:
-    """The options that the family has and that have a value: without one there is no limit, or no such column."""
-    from bigforest.schema.train_options import OPTIONS
-
-    return [
-        (name, value)
-        for name, value in config.items()
-        if value is not None and value != () and OPTIONS[name].of(config["family"])
-    ]
-
-
-def _word(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):  # of columns, or of classes and their weights
-        return " ".join(":".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
-    return str(value)

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
+from bigforest.api.given import SKLEARN_NAMES  # noqa: E402
 from bigforest.schema.declaration import FAMILY, PANELS, Declared  # noqa: E402
 from bigforest.schema.train_options import OPTIONS  # noqa: E402
 
@@ -31,12 +32,11 @@ COMMAND_LINE = "cli/config.py"
 BEGIN = "# Options, written by docs/options.py."
 END = "# End of the options."
 _WIDTH = 120
-_SPARSE = ("projections", "projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize")
-_SUBSPACES = ("subspace", "subspace_per", "steps", "max_epochs")
-_NUMBERS = (
-    *("max_depth", "replace", "min_level", "max_bins", "constants", "splitter", "feature_fraction"),
-    *("stop_oob", "ranks", "shrink", "keep_votes", "calibration"),
-)
+# Of the store; and of the estimators, which have the others by scikit-learn's names or as arguments of fit.
+_STORE = tuple(name for name, one in OPTIONS.items() if one.option.encodes)
+_OTHERWISE = {*SKLEARN_NAMES.values(), *("bootstrap", "group", "weight", "class_weight", "task", "categories", "ties")}
+_ESTIMATOR = tuple(name for name in OPTIONS if name not in _OTHERWISE)
+_CLASSES_ALONE = ("family", "sampling", "vote")
 # What the estimators of scikit-learn call options that texts name.
 _IN_SKLEARN = {
     "`mtry`": "`max_features`",
@@ -66,27 +66,20 @@ class Target:
 TARGETS = (
     Target("bigforest/api/functions.py", "train"),
     Target("bigforest/api/functions.py", "plan_training", documents=False),
-    Target(
-        "bigforest/api/functions.py",
-        "encode_store",
-        ("max_bins", "group", "weight", "class_weight", "task", "categories"),
-    ),
+    Target("bigforest/api/functions.py", "encode_store", _STORE),
     Target("bigforest/api/namespaces.py", "FrameNamespace.train", copies="train"),
     Target(
         "bigforest/sklearn/classifier.py",
         "BigForestClassifier",
-        (
-            "family",
-            *_NUMBERS,
-            "sampling",
-            "vote",
-            *_SPARSE,
-            *("axes", "orthogonal", "rotation", "axis_features", "axes_from"),
-            *_SUBSPACES,
-        ),
+        tuple(name for name in _ESTIMATOR if name != "keep_targets"),
         _IN_SKLEARN,
     ),
-    Target("bigforest/sklearn/regressor.py", "BigForestRegressor", (*_NUMBERS, "keep_targets"), _IN_SKLEARN),
+    Target(
+        "bigforest/sklearn/regressor.py",
+        "BigForestRegressor",
+        tuple(name for name in _ESTIMATOR if name not in _CLASSES_ALONE and OPTIONS[name].of("axis")),
+        _IN_SKLEARN,
+    ),
 )
 
 
@@ -258,7 +251,8 @@ def _keywords(text: str, name: str) -> tuple[list[str], dict[str, tuple[str, str
 def command_line() -> str:
     """The options of the command line: a module, so that asking for --help imports nothing of the package."""
     panels = [one for panel in PANELS for one in OPTIONS.values() if one.option.panel == panel]
-    return _MODULE.format(options="\n".join(map(_choice, panels)))
+    store = f"({', '.join(map(_code, _STORE))})"
+    return _MODULE.format(options="\n".join(map(_choice, panels)), store=store)
 
 
 _MODULE = '''\
@@ -272,6 +266,8 @@ from .groups import Choice, number_or_word, option
 CONFIG: dict[str, Choice] = {{
 {options}
 }}
+# Those on which a store depends.
+STORE = {store}
 '''
 
 

@@ -56,7 +56,7 @@ class Pictures:
     how: dict[str, Any] | None = None
 
     # What other modules of the package ask for is not for users.
-    _INTERNAL = frozenset({"opened"})
+    _INTERNAL = frozenset({"explain", "opened"})
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self)} - self._INTERNAL)
@@ -143,7 +143,7 @@ class Pictures:
         if features is not None and any(not isinstance(name, str) for name in features):
             raise ConfigError(f"features must be names, not {shown(features)}; pairs are tables of explain_forest")
         rows, _ = self._drawn(data)
-        found = self._explain("dependence", rows, features=features)
+        found = self.explain("dependence", rows, features=features)
         return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
 
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
@@ -237,7 +237,7 @@ class Pictures:
         """
         altair()
         if features is None:
-            ranked = self._explain("importance")["importance"]
+            ranked = self.explain("importance")["importance"]
             ranked = ranked.sort("importance", descending=True, nulls_last=True, maintain_order=True)
             features = ranked["feature"].head(2).to_list()
         names = list(features)
@@ -246,7 +246,7 @@ class Pictures:
         classes, label = self._explained(label)
         rows, _ = self._drawn(data)
         pair = [tuple(names)]
-        found = self._explain("dependence", rows, features=pair, classes=classes, grid=_GRID, sample=_SURFACE_ROWS)
+        found = self.explain("dependence", rows, features=pair, classes=classes, grid=_GRID, sample=_SURFACE_ROWS)
         pairs, steps = found["dependence-pairs"], milliseconds(self.forest)
         return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
 
@@ -269,7 +269,7 @@ class Pictures:
         altair()
         classes, _ = self._explained(label)
         rows, _ = self._drawn(data, _PAIR_ROWS)
-        found = self._explain("interactions", rows, classes=classes)
+        found = self.explain("interactions", rows, classes=classes)
         return interactions_chart(found["interaction-pairs"], rows.height)
 
     def map(self, data: Any) -> Any:
@@ -287,7 +287,7 @@ class Pictures:
         altair()
         with self.opened(data) as source:
             name = self.forest.spec.target.name
-            found = self._explain("proximities", data, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
+            found = self.explain("proximities", data, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
             return map_chart(found["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
 
     @contextmanager
@@ -308,17 +308,18 @@ class Pictures:
         if not self.forest.oob.rows_used:
             raise ConfigError("every row is in the bag of every tree, so there is nothing out of bag to draw")
 
-    def _explain(self, part: str, data: Any = None, **options: Any) -> Explanation:
+    def explain(self, part: str, data: Any = None, **options: Any) -> Explanation:
+        """The tables of a part of an explanation, made as the plots are."""
         return explain_forest(self.forest, data, parts=part, **options, **(self.how or {}))
 
     def _importance(self, kind: str, data: Any) -> Any:
         altair()
-        found = self._explain(kind, data)
+        found = self.explain(kind, data)
         return importance_chart(found[kind], kind)
 
     def _contributions(self, rows: pl.DataFrame, label: Any) -> pl.DataFrame:
         classes, _ = self._explained(label)
-        found = self._explain("contributions", rows, classes=classes)
+        found = self.explain("contributions", rows, classes=classes)
         return found["contributions"].sort("row")
 
     def _explained(self, label: Any) -> tuple[list[Any] | None, Any]:

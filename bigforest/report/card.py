@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from bigforest.forest.contents import Contents
@@ -12,7 +13,7 @@ from bigforest.plot.draw import one_line
 from bigforest.predict.html import chosen_of
 from bigforest.report import page
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.train_options import OPTIONS
+from bigforest.schema.train_options import options_in_use, value_text
 
 _LISTED = 10
 _VERSIONS = ("bigforest", "python", "numpy", "numba", "polars")
@@ -46,7 +47,9 @@ def card(forest: Contents) -> list[str]:
         )
         pieces.append(page.folded("The candidates", page.html_table(candidates.columns, candidates.rows())))
     options = [
-        (name, _word(value)) for name, value in _set_options(config) if name not in ("trees", "family") and value != ()
+        (name, value_text(value))
+        for name, value in options_in_use(asdict(config)).items()
+        if name not in ("trees", "family")
     ]
     return [page.facts(pairs), *pieces, page.folded("All options", page.facts(options))]
 
@@ -75,7 +78,7 @@ def command(forest: Contents) -> list[str]:
     for column in origin.exclude if origin is not None else ():
         words += ["--exclude", column]
     plain = TrainConfig.of(family=config.family).settled(forest.spec.target.task)
-    for name, value in _set_options(config):
+    for name, value in options_in_use(asdict(config)).items():
         if name in ("trees", "seed", "task") or value != getattr(plain, name):
             words += list(_flags(name, value))
     return words
@@ -94,12 +97,6 @@ def _flags(name: str, value: Any) -> Iterator[str]:
         yield from (flag, str(value))
 
 
-def _set_options(config: TrainConfig) -> list[tuple[str, Any]]:
-    """The options that the family has and that have a value."""
-    found = [(name, getattr(config, name)) for name, option in OPTIONS.items() if option.of(config.family)]
-    return [(name, value) for name, value in found if value is not None and value != ()]
-
-
 def _target(forest: Contents) -> str:
     if forest.is_regression:
         return "a number"
@@ -109,11 +106,3 @@ def _target(forest: Contents) -> str:
 def _listed(values: list[Any]) -> str:
     texts = [one_line(value) for value in values[:_LISTED]]
     return ", ".join(texts) + (f" and {len(values) - _LISTED} more" if len(values) > _LISTED else "")
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, tuple):
-        return ", ".join(": ".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
-    return str(value)

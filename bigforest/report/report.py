@@ -8,7 +8,6 @@ from typing import Any
 
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Listener
-from bigforest.explain.explain import explain_forest
 from bigforest.plot.draw import altair
 from bigforest.plot.files import converter
 from bigforest.plot.importance import importance_chart
@@ -123,7 +122,7 @@ def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
         return [*pieces, page.text(f"{note}; other importances are not available for a boosted forest.")]
     if source is None or not plot.forest.has_oob:
         return [*pieces, page.text(f"{note}; importance on out-of-bag rows, from the training table, does not.")]
-    found = explain_forest(plot.forest, data, parts="permutation", **(plot.how or {}))["permutation"]
+    found = plot.explain("permutation", data)["permutation"]
     rows = found.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
     drawn = importance_chart(found, "permutation")
     return [
@@ -147,7 +146,7 @@ def _dependence(plot: Pictures, data: Any) -> list[str]:
 def _trees(plot: Pictures, trees: int) -> list[str]:
     forest = plot.forest
     pieces = [page.picture(plot.depth(), "Depth"), page.picture(plot.leaves(), "Leaf sizes")]
-    rules = explain_forest(forest, parts="trees", rules=_RULES, **(plot.how or {}))["rules"]
+    rules = plot.explain("trees", rules=_RULES)["rules"]
     table = page.html_table(rules.columns, [tuple(_number(cell) for cell in row) for row in rules.rows()])
     pieces.append(page.folded("Leaves that say most", table))
     for number in range(min(trees, forest.trees)):

@@ -44,6 +44,7 @@ class Option:
     further    gives further allowed words: names registered from outside the package.
     families   the families that have the option; empty for all of them.
     own        the defaults of families that have their own.
+    encodes    whether the presorted table depends on it, so that `encode_store` has it.
     elsewhere  values besides its default that are allowed in families that lack it.
     """
 
@@ -60,6 +61,7 @@ class Option:
     further: Callable[[], tuple[str, ...]] = tuple
     families: tuple[str, ...] = ()
     own: Mapping[str, Any] = field(default_factory=dict)
+    encodes: bool = False
     elsewhere: tuple[Any, ...] = ()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from bigforest.schema.declaration import BAGS, COLUMNS, TREES, Option, declared_options
 from bigforest.schema.options import (
@@ -162,6 +163,7 @@ class TrainOptions:
     max_bins: Annotated[
         Exact | int,
         Option(
+            encodes=True,
             panel=TREES,
             min=2,
             max=MAX_BINS,
@@ -267,6 +269,7 @@ class TrainOptions:
     group: Annotated[
         str | None,
         Option(
+            encodes=True,
             panel=BAGS,
             text="the name of a column",
             accepts="str | ArrayLike | None",
@@ -277,6 +280,7 @@ class TrainOptions:
     weight: Annotated[
         str | None,
         Option(
+            encodes=True,
             panel=BAGS,
             families=_BY_IMPURITY,
             text="the name of a column",
@@ -288,6 +292,7 @@ class TrainOptions:
     class_weight: Annotated[
         ClassWeight,
         Option(
+            encodes=True,
             panel=BAGS,
             families=_BY_IMPURITY,
             metavar="balanced|FILE",
@@ -304,6 +309,7 @@ class TrainOptions:
     task: Annotated[
         Task | None,
         Option(
+            encodes=True,
             panel=COLUMNS,
             unset="by the target",
             help="Type of task. Default: regression for floats, decimals, and integers with many values.",
@@ -312,6 +318,7 @@ class TrainOptions:
     categories: Annotated[
         tuple[str, ...],
         Option(
+            encodes=True,
             panel=COLUMNS,
             accepts="str | Sequence[str]",
             unset="none",
@@ -531,3 +538,22 @@ class TrainOptions:
 
 # By name, in the order of the fields.
 OPTIONS = declared_options(TrainOptions)
+
+
+def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a configuration by name the options that its family has and that have a value: None or nothing is no limit, or
+    no such column."""
+    return {
+        name: value
+        for name, value in config.items()
+        if value is not None and value != () and OPTIONS[name].of(config["family"])
+    }
+
+
+def value_text(value: object) -> str:
+    """The value of an option in words: `yes`, `a b` of several columns, `late:2.5 early:1.0` of classes and weights."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(":".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
+    return str(value)

@@ -209,8 +209,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     The defaults are those of `bigforest.train`: in particular `random_state=0`, all processors, and a feature that is
     constant in a node does not use up a draw. These parameters of scikit-learn's forests are not supported:
     `max_leaf_nodes` (trees are grown depth first), `min_impurity_decrease`, `ccp_alpha` (prune with
-    `bigforest.prune_forest`), `monotonic_cst`, the criteria "absolute_error" and "poisson", and
-    `class_weight="balanced_subsample"`. A target with several outputs is refused.
+    `bigforest.prune_forest`), `monotonic_cst` and `class_weight="balanced_subsample"`. A target with several outputs is
+    refused.
 
     Polars, pandas and pyarrow tables are supported, with categories, dates and missing values. Arrays are read as
     numbers, where NaN is missing. Sparse matrices are converted to dense in chunks. Row weights are used as in

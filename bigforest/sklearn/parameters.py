@@ -19,28 +19,15 @@ from bigforest.api.given import SKLEARN_NAMES
 from bigforest.common.errors import ConfigError
 from bigforest.execution.resources import available_threads
 from bigforest.schema.options import BOOSTED
+from bigforest.schema.train_options import OPTIONS
 
 # The parameters that have another name in `bigforest.train`, which its messages use.
 _OPTION = {parameter: option for parameter, option in SKLEARN_NAMES.items() if parameter != "n_estimators"}
 _PARAMETER = {option: parameter for parameter, option in _OPTION.items()}
 _WORDS = re.compile(rf"\b({'|'.join(_PARAMETER)})\b")
 
-# Parameters that are no options of training, or are made into one below.
-_NOT_PASSED_ON = {
-    *("n_estimators", "criterion", "max_features", "min_samples_split", "min_samples_leaf", "max_samples"),
-    *(
-        "min_weight_fraction_leaf",
-        "bootstrap",
-        "class_weight",
-        "oob_score",
-        "warm_start",
-        "random_state",
-        "n_jobs",
-        "verbose",
-        "monotonic_cst",
-    ),
-    *("categories", "memory", "scratch"),
-}
+# Parameters with the names of options that may have other values.
+_CONVERTED = ("bootstrap", "class_weight", "categories")
 CLASS_CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "error": "error"}
 NUMBER_CRITERIA = {"squared_error": "variance"}
 
@@ -74,7 +61,7 @@ def training_options(
     share = given["min_weight_fraction_leaf"]
     if not isinstance(share, int | float | np.floating) or not 0.0 <= share <= 0.5:
         raise ConfigError(f"min_weight_fraction_leaf must be from 0.0 to 0.5, not {share!r}")
-    options = {name: value for name, value in given.items() if name not in _NOT_PASSED_ON}
+    options = {name: value for name, value in given.items() if name in OPTIONS and name not in _CONVERTED}
     options |= {
         "trees": int(trees),
         "impurity": criteria[criterion],

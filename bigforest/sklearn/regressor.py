@@ -139,18 +139,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
     Notes
     -----
-    The defaults are those of `bigforest.train`: in particular `random_state=0`, all processors, and a feature that is
-    constant in a node does not use up a draw. These parameters of scikit-learn's forests are not supported:
-    `max_leaf_nodes` (trees are grown depth first), `min_impurity_decrease`, `ccp_alpha` (prune with
-    `bigforest.prune_forest`), `monotonic_cst`, the criteria "absolute_error" and "poisson", and
-    `class_weight="balanced_subsample"`. A target with several outputs is refused.
-
-    Polars, pandas and pyarrow tables are supported, with categories, dates and missing values. Arrays are read as
-    numbers, where NaN is missing. Sparse matrices are converted to dense in chunks. Row weights are used as in
-    `bigforest.train`, and rows of weight 0 are left out.
-
-    A fitted estimator is pickled with the Parquet files of its forest. Like every pickle it can run code when it is
-    loaded: open only pickles that you trust, and use `forest_.write` to share forests.
+    Defaults, parameters that are not supported, tables and pickling are as described for `BigForestClassifier`. The
+    criteria "absolute_error" and "poisson" are not supported either.
 
     Examples
     --------
