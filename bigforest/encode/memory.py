@@ -92,7 +92,7 @@ def group_code_bytes(rows: int, sizes: Sequence[int], limits: Limits) -> int:
 
 
 def _bytes(rows: int, keys: int, widest: int, limits: Limits) -> int:
-    """`group_bytes` of features whose keys have `keys` bytes together, and the widest of whose values has `widest`."""
+    """`group_code_bytes` of features whose keys have `keys` bytes together, and whose widest value has `widest`."""
     # Ranks of values of 8 and 16 bits come from a table of all of them.
     gaps = keys // 4 * rows // 8  # a bit per row
     return keys * (rows + _SLICE_COPIES * min(rows, limits.slice_rows)) + sort_bytes(rows if widest > 2 else 0) + gaps

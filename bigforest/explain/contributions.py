@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,11 +11,10 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Notice, stage
-from bigforest.common.process_cache import ProcessCache
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_sweep
+from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep, trees_in_order
 from bigforest.schema.dataspec import TargetSpec
 from bigforest.schema.labels import label_series
 
@@ -101,10 +99,7 @@ def write_contributions(job: ExplainJob, plan: PartPlan, name: str) -> None:
     with stage(name, table.rows, "rows", job.listener) as progress:
         progress.advance(table.rows - left)
         shared = (stock, table, how, plan.groups, job.folder, name, settings)
-        try:
-            job.run(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared, plan.at_once)
-        finally:
-            job.resources.executor(1).run_on_all_workers(forget_trees, str(table.folder))
+        job.sweep(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared, plan.at_once)
 
 
 def part_name(name: str, begin: int) -> str:
@@ -136,23 +131,6 @@ def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
         return float((depth * (_PATH_NS + len(how.chosen))).sum()) + 1.0
     points = (np.minimum(depth, columns) + 1) / 2
     return float((nodes * points * (1 + len(how.chosen))).sum() * _POINT_NS / 2) + 1.0
-
-
-_loaded_trees: ProcessCache[list[LoadedTree]] = ProcessCache(2)
-
-
-def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[LoadedTree]:
-    """All trees in their order; if they are one group, they stay loaded until `forget_trees`."""
-    if len(groups) > 1:
-        for entries in groups:
-            yield from load_trees(stock, table, entries)
-        return
-    yield from _loaded_trees.get(str(table.folder), lambda: load_trees(stock, table, groups[0]))
-
-
-def forget_trees(key: str) -> None:
-    """Free the trees that `trees_in_order` keeps."""
-    _loaded_trees.forget(key)
 
 
 def explain_rows(

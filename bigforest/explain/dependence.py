@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from bigforest.common.checks import several
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
-from bigforest.explain.contributions import Contributed, chosen_classes, forget_trees, trees_in_order
+from bigforest.explain.contributions import Contributed, chosen_classes
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled, unused_values
-from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep
+from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep, trees_in_order
 from bigforest.metrics.quantile_grid import quantile_grid
 
 # The part of local effects.
@@ -188,10 +188,7 @@ def _sums(
             progress.advance(pieces[index][1] - pieces[index][0])
 
         shared = (stock, job.table, how, plan.groups, curves, rows, job.options.individual)
-        try:
-            job.run(vary_rows, pieces, collect, shared, plan.at_once)
-        finally:
-            job.resources.executor(1).run_on_all_workers(forget_trees, str(job.table.folder))
+        job.sweep(vary_rows, pieces, collect, shared, plan.at_once)
     joined = []
     for number in range(len(curves)):
         own = [found[index][number] for index in range(len(pieces))]

@@ -14,18 +14,11 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Notice, stage
-from bigforest.explain.contributions import (
-    Contributed,
-    check_exact,
-    chosen_classes,
-    edges_and_points,
-    forget_trees,
-    trees_in_order,
-)
+from bigforest.explain.contributions import Contributed, check_exact, chosen_classes, edges_and_points
 from bigforest.explain.importance import leaf_positions
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
-from bigforest.explain.tree_groups import PartPlan, TreeStock, plan_sweep
+from bigforest.explain.tree_groups import PartPlan, TreeStock, plan_sweep, trees_in_order
 from bigforest.storage.array_file import read_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -76,11 +69,8 @@ def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
     job.listener(Notice(f"interactions in {rows.size} rows take about {math.ceil(job.seconds(plan))} s"))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("interactions", rows.size, "rows", job.listener) as progress:
-        try:
-            shared = (stock, table, how, plan.groups)
-            job.run(explain_pairs, pieces, lambda _, done: progress.advance(done), shared, plan.at_once)
-        finally:
-            job.resources.executor(1).run_on_all_workers(forget_trees, str(table.folder))
+        shared = (stock, table, how, plan.groups)
+        job.sweep(explain_pairs, pieces, lambda _, done: progress.advance(done), shared, plan.at_once)
     size = len(table.used)
     total = np.zeros((size, size, len(how.chosen)))
     job.folder.write_pieces("interactions", _tables(job, how, pieces, total), settings)

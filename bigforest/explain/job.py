@@ -20,11 +20,11 @@ from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import PartPlan, TreeStock
+from bigforest.explain.tree_groups import PartPlan, TreeStock, forget_trees
 from bigforest.forest.inbag import BagInputs, TreeBags, group_codes
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.load_plan import LOADING_BYTES
-from bigforest.forest.oob_rows import oob_row_batches
+from bigforest.forest.oob_report import oob_row_batches
 from bigforest.predict.forest import Forest
 from bigforest.schema.labels import label_codes
 from bigforest.source import Source
@@ -171,6 +171,13 @@ class ExplainJob:
     ) -> None:
         """Run tasks on threads or workers."""
         self.resources.executor(at_once).run(function, arguments, on_result, shared)
+
+    def sweep(self, function: Callable[..., Any], *rest: Any) -> None:
+        """`run` for tasks that go over all trees in their order, which are freed then."""
+        try:
+            self.run(function, *rest)
+        finally:
+            self.resources.executor(1).run_on_all_workers(forget_trees, str(self.work))
 
 
 def _check_training(forest: Forest, table: RowTable) -> None:

@@ -95,7 +95,7 @@ def write_permutation(job: ExplainJob, plan: PartPlan) -> None:
     loss, groups = options.loss_for(spec), permuted_groups(job)
     settings = repr((loss, options.seed, groups, options.new_rows))
     names = ["permutation", "permutation-trees", *([] if job.forest.is_regression else ["permutation-classes"])]
-    if all(job.folder.has(name, settings) for name in names):
+    if job.folder.has_all(names, settings):
         return
     found = _losses(job, plan, groups, loss)
     labels = None if job.forest.is_regression else label_series(spec.target)

@@ -21,7 +21,7 @@ from bigforest.encode.weights import weights_in_slice, without_weightless
 from bigforest.forest.grown import GrownForest
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.reader import Reader
-from bigforest.forest.load.row_passes import located
+from bigforest.forest.load.row_passes import naming_rows
 from bigforest.metrics.numbers import LARGEST
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
@@ -137,10 +137,8 @@ def write_row_table(forest: GrownForest, source: Source, table: RowTable, listen
     with stage("read", source.rows, "rows", listener) as progress, writer:
         begin = 0
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
-            try:
+            with naming_rows(begin, batch.height):
                 writer.add(batch, begin)
-            except DataError as error:
-                raise located(error, begin, batch.height) from error
             begin += batch.height
             progress.advance(batch.height)
     names = [spec.features[place].name for place, count in zip(used.tolist(), writer.missing, strict=True) if count]
@@ -154,17 +152,12 @@ def unused_values(forest: GrownForest, source: Source, place: int, rows: NDArray
     """
     if forest.spec.features[place].home not in source.schema:
         return np.empty(0)
-    found, reader, used = (
-        check_schema(source.schema, forest.spec, [place]),
-        forest.reader(forest.rule()),
-        np.array([place]),
-    )
+    found, reader = check_schema(source.schema, forest.spec, [place]), forest.reader(forest.rule())
+    used = np.array([place])
     pieces, begin = [], 0
     for batch in source.batches(found.columns(used), _BATCH_ROWS):
-        try:
+        with naming_rows(begin, batch.height):
             cells = reader.frame(batch, found, used)
-        except DataError as error:
-            raise located(error, begin, batch.height) from error
         own = rows[np.searchsorted(rows, begin) : np.searchsorted(rows, begin + batch.height)] - begin
         cells = cells if forest.ranks is None else cells.ranked(forest.ranks, used)
         pieces.append(cells.columns()[0][own].astype(np.float64))

@@ -17,9 +17,9 @@ from bigforest.common.checks import check_flag
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.common.forks import check_polars_threads
 from bigforest.common.html import facts_table, rows_table
-from bigforest.forest.format.files import METADATA_KEY
+from bigforest.forest.format.files import METADATA_KEY, file_kind
 from bigforest.storage.arrow import FAULTS
-from bigforest.storage.atomic import write_durably
+from bigforest.storage.atomic import naming_refusal, write_durably
 from bigforest.storage.paths import (
     as_path,
     can_write,
@@ -64,19 +64,15 @@ class ExplanationFolder:
         self._check_ours()
         self._made = not is_remote(self.path) and not self.path.exists()
         if self._made:
-            try:
+            with naming_refusal(self.path.parent):
                 self.path.mkdir(exist_ok=True)
-            except OSError as error:
-                raise ConfigError(
-                    f"cannot write to {self.path.parent}: {error.strerror}; choose another output"
-                ) from error
         elif not can_write(self.path):
             raise ConfigError(f"cannot write to {path}; choose another output")
 
     def _check_ours(self) -> None:
         """Raise OutputExistsError for a folder that holds other tables, of which those here would become a part."""
         kind = known_folder(self.path)
-        foreign = next((file for file in self.path.glob("*.parquet") if not _is_ours(file)), None)
+        foreign = next((file for file in self.path.glob("*.parquet") if file_kind(file) != KIND), None)
         if kind is None and foreign is None:
             return
         what = f"is {kind}" if kind else f"holds {foreign.name if foreign else ''}"
@@ -141,15 +137,6 @@ def _mark_of(path: Path) -> Any:
         return json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])
     except FAULTS:
         return None
-
-
-def _is_ours(path: Path) -> bool:
-    """Whether a file is a table of an explanation."""
-    try:
-        header = (pq.read_schema(readable(path)).metadata or {}).get(METADATA_KEY)
-        return header is not None and json.loads(header).get("kind") == KIND
-    except FAULTS:
-        return False
 
 
 class Explanation:

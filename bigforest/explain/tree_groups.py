@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bigforest.common.arrow_arrays import as_numpy
 from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
+from bigforest.common.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.explain.row_table import RowTable
 from bigforest.forest.format.parts import batches
@@ -138,6 +139,23 @@ def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
     for span in trees.spans(entries):
         for batch in batches(span, len(trees.header.spec.target.classes), ["weight"]):
             yield as_numpy(batch.column("weight")).astype(np.float64)
+
+
+_loaded_trees: ProcessCache[list[LoadedTree]] = ProcessCache(2)
+
+
+def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[LoadedTree]:
+    """All trees in their order; if they are one group, they stay loaded until `forget_trees`."""
+    if len(groups) > 1:
+        for entries in groups:
+            yield from load_trees(stock, table, entries)
+        return
+    yield from _loaded_trees.get(str(table.folder), lambda: load_trees(stock, table, groups[0]))
+
+
+def forget_trees(key: str) -> None:
+    """Free the trees that `trees_in_order` keeps."""
+    _loaded_trees.forget(key)
 
 
 class PartPlan(NamedTuple):

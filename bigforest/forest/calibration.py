@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.contents import Contents
-from bigforest.forest.format.files import has_spread
 from bigforest.forest.format.schema import SPREAD
-from bigforest.forest.oob_rows import oob_row_batches, oob_rows_path
+from bigforest.forest.oob_report import has_spread, oob_row_batches, oob_rows_path
 from bigforest.metrics.categories import ByCategory, fit_by_category
 from bigforest.metrics.conformal import (
     ClassSets,
@@ -88,7 +87,9 @@ class Calibration:
         self._most = most
         self._path = oob_rows_path(forest.directory, 0)
         rows = _read(forest, self._classes, most)
-        if rows.place.size and (rows.place[-1] >= forest.spec.rows or rows.number.max() >= _table_rows(forest)):
+        if rows.place.size and (
+            rows.place[-1] >= forest.spec.rows or rows.number.max() >= forest.spec.rows + forest.spec.dropped
+        ):
             raise FormatError(f"{self._path} is damaged: it has rows that the table does not have")
         voters = rows.voters
         by_spread = voters.size > 0 and np.median(voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all()
@@ -187,11 +188,6 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
             held = [_thinned(_joined(held), classes, most)]
             size = held[0].draw.size
     return _thinned(_joined(held), classes, most)
-
-
-def _table_rows(forest: Contents) -> int:
-    """Rows of the table that the forest was trained on, with those that were left out."""
-    return forest.spec.rows + forest.spec.dropped
 
 
 def category_codes(column: pl.Series, levels: Sequence[str]) -> NDArray[np.int64]:

@@ -32,8 +32,7 @@ from bigforest.forest.format.schema import (
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.tree_votes import FILE as BOOSTING_FILE
 from bigforest.forest.load.tree_votes import read_judgements
-from bigforest.forest.oob_report import OobReport
-from bigforest.forest.oob_rows import oob_rows_files
+from bigforest.forest.oob_report import OobReport, oob_rows_files
 from bigforest.forest.votes.kept_votes import read_votes, votes_files
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec

@@ -1,23 +1,37 @@
-"""Reading the out-of-bag report of a forest."""
+"""Reading the out-of-bag report of a forest.
+
+Its rows are in files of ROWS_OF_FILE rows each, in order. The first is rows.parquet, the next rows-0000001.parquet;
+most tables have one. Which rows are in which file follows from the table alone, not from who wrote them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.html import facts_table, rows_table
-from bigforest.forest.format.files import check_file, has_spread, read_table, row_batches, rows_in_file, with_rows
+from bigforest.forest.format.files import (
+    check_file,
+    decoding,
+    read_header,
+    read_table,
+    row_batches,
+    rows_in_file,
+    with_rows,
+)
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, SPREAD, confusion, metrics, oob_rows
-from bigforest.forest.oob_rows import oob_rows_files
 from bigforest.forest.votes.kept_votes import read_votes
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_type, proba_names, stored_labels
+from bigforest.storage.parquet_footer import row_groups
 
+ROWS_OF_FILE = 1 << 18
 _LABELS = ("truth", "prediction", "class")
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -109,3 +123,47 @@ def _cell(value: object) -> str:
 def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:
     """The labels in a frame in the type of the target: the files have all kinds of text as strings."""
     return frame.with_columns(pl.col(name).cast(dtype) for name in columns.names if name in _LABELS)
+
+
+def oob_rows_path(directory: Path, number: int) -> Path:
+    """The file with this number of the report of a forest."""
+    return directory / "oob" / (f"rows-{number:07d}.parquet" if number else "rows.parquet")
+
+
+def oob_rows_files(directory: Path) -> list[Path]:
+    """The files of a forest that are there, in order.
+
+    Raises FormatError where one is missing among them, or where rows do not ascend from file to file, as footers say.
+    """
+    names = {path.name for path in (directory / "oob").glob("rows-*.parquet")}
+    files = [oob_rows_path(directory, number) for number in range(len(names) + 1)]
+    if {path.name for path in files[1:]} != names:
+        raise FormatError(f"{directory / 'oob'} lacks one of its files rows-*.parquet; the forest is damaged")
+    highest = -1
+    for path in files if len(files) > 1 else []:
+        first, last = _row_bounds(path)
+        if first <= highest:
+            raise FormatError(f"{path} has rows that come before those of the file before it; the forest is damaged")
+        highest = last
+    return files
+
+
+def _row_bounds(path: Path) -> tuple[int, int]:
+    """The lowest and the highest row number of a file. Raises FormatError."""
+    with decoding(path):
+        chunks = [chunk for group in row_groups(path) for chunk in group if chunk.name == "row"]
+        bounds = [int.from_bytes(bound, "little") for chunk in chunks for bound in (chunk.low, chunk.high) if bound]
+        if not bounds:
+            raise ValueError("its footer does not say which rows it has")
+        return min(bounds), max(bounds)
+
+
+def oob_row_batches(directory: Path, names: list[str] | None = None) -> Iterator[Any]:
+    """The rows of all files as record batches, validated by Arrow; of the named columns, all when None."""
+    for path in oob_rows_files(directory):
+        yield from row_batches(path, names)
+
+
+def has_spread(path: Path) -> bool:
+    """Whether the rows of an out-of-bag report have the column SPREAD. Raises FormatError."""
+    return SPREAD in read_header(path, "oob-rows")[1].names

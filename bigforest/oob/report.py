@@ -1,6 +1,6 @@
 """The files of the out-of-bag report.
 
-The rows are written by tasks, a file each (forest/oob_rows.py), which add up what the other files say.
+The rows are written by tasks, a file each (forest/oob_report.py), which add up what the other files say.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bigforest.forest.format.schema import (
 )
 from bigforest.forest.load.predictor import deviation
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.forest.oob_rows import ROWS_OF_FILE, oob_rows_path
+from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics
 from bigforest.metrics.numbers import NumberSums

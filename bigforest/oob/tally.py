@@ -20,7 +20,7 @@ from bigforest.execution.executor import run_on_threads
 from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.forest.oob_rows import ROWS_OF_FILE
+from bigforest.forest.oob_report import ROWS_OF_FILE
 from bigforest.forest.votes.ballots import leaf_values
 from bigforest.forest.votes.leaf_files import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
 from bigforest.kernels.common.layout import NO_BALLOT

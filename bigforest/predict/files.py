@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, silent, stage
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
@@ -22,7 +22,7 @@ from bigforest.forest.format.files import METADATA_KEY, file_kind
 from bigforest.forest.load.feature_map import check_schema
 from bigforest.forest.load.reader import Reader
 from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.row_passes import AnswerPasses, located
+from bigforest.forest.load.row_passes import AnswerPasses, naming_rows
 from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.predict.columns import (
     answer_names,
@@ -31,7 +31,7 @@ from bigforest.predict.columns import (
     check_columns,
     check_proba,
 )
-from bigforest.predict.score import FilePrediction, NumberScore, Score, ScoreWeights, new_score, score_of
+from bigforest.predict.score import FilePrediction, Score, ScoreWeights, new_score, score_of
 from bigforest.predict.text_files import TEXT, is_text_prediction, write_text
 from bigforest.schema.columns import cells, columns_named
 from bigforest.storage.atomic import TemporaryFolder, staged
@@ -138,7 +138,7 @@ class _Job:
     weights: ScoreWeights | None
     unscored: str | None
 
-    def answered(self, score: Score | NumberScore, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
+    def answered(self, score: Score, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
         """The columns to keep and the answers to the rows from `begin` to before `end`, in order, batch by batch."""
         table = _Table(self.source, self.forest.reader(self.rule), self.rule, list(self.keep), score)
         passes = self.forest.passes(self.rule, table.shape, self.resources, 0, table.found.narrow)
@@ -161,7 +161,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
     return path, score.counted
 
 
-def _everywhere(job: _Job, score: Score | NumberScore, resources: Resources) -> Iterator[pa.Table]:
+def _everywhere(job: _Job, score: Score, resources: Resources) -> Iterator[pa.Table]:
     """The answers to all rows, in order; on a cluster, where they are in files, each process answers some ranges."""
     import pyarrow as pa
 
@@ -186,9 +186,7 @@ def _everywhere(job: _Job, score: Score | NumberScore, resources: Resources) -> 
 class _Table:
     """A source of rows, answered batch by batch."""
 
-    def __init__(
-        self, source: Source, reader: Reader, rule: VoteRule, keep: list[str], score: Score | NumberScore
-    ) -> None:
+    def __init__(self, source: Source, reader: Reader, rule: VoteRule, keep: list[str], score: Score) -> None:
         self._source = source
         self._rule = rule
         self._reader = reader
@@ -208,7 +206,9 @@ class _Table:
 
         def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
             for batch in self._source.batches(self._columns(passes.used, last), passes.batch, begin, end):
-                yield begin, self._rows(begin, batch, passes.used), batch
+                with naming_rows(begin, batch.height):
+                    rows = self._reader.frame(batch, self.found, passes.used)
+                yield begin, rows, batch
                 begin += batch.height
 
         wanted = proba or self._score.active
@@ -228,9 +228,3 @@ class _Table:
         target += [self._score.weights.name] if target and self._score.weights is not None else []
         category = [] if self._rule.category is None else [self._rule.category]
         return list(dict.fromkeys([*features, *(self._keep + target + category if last else [])]))
-
-    def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> RowBatch:
-        try:
-            return self._reader.frame(batch, self.found, used)
-        except DataError as error:
-            raise located(error, start, batch.height) from error

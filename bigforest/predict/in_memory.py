@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.execution.arguments import column_names, resources_of
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.feature_map import check_schema
+from bigforest.forest.load.reader import Reader
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.load.vote_rule import VoteRule, answer_width
 from bigforest.predict.columns import (
@@ -33,6 +33,7 @@ from bigforest.schema.columns import columns_named
 from bigforest.source.in_memory import (
     SparseRows,
     array_of_rows,
+    arrow_stream,
     frame_from_arrow,
     frame_in_memory,
     is_matrix,
@@ -81,28 +82,19 @@ def apply_forest(forest: GrownForest, data: Any, rule: VoteRule, threads: int | 
     predictor, reader = forest.predictor(rule), forest.reader(rule)
     used = predictor.packed.used
     data = array_of_rows(data)
-    if is_matrix(data):
-        return predictor.leaves(reader.matrix(plain_array(data), used), workers)
     if is_sparse(data):
         rows = SparseRows(data)
         begins = range(0, max(1, rows.shape[0]), rows.at_once)
         parts = [predictor.leaves(reader.matrix(rows[at : at + rows.at_once], used), workers) for at in begins]
         return np.concatenate(parts)
-    frame = table_in_memory(data.collect() if isinstance(data, pl.LazyFrame) else data)
-    return predictor.leaves(reader.frame(frame, check_schema(frame.schema, forest.spec), used), workers)
+    return predictor.leaves(_all_rows(reader, data, used), workers)
 
 
 def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
     """`Forest.to_matrix`."""
     features = forest.spec.features
-    reader = forest.reader(forest.rule())
-    places = np.arange(len(features))
-    data = array_of_rows(data)
-    if is_matrix(data) or is_sparse(data):
-        rows = reader.matrix(_rows_of(data)[:], places)
-    else:
-        frame = table_in_memory(data.collect() if isinstance(data, pl.LazyFrame) else data)
-        rows = reader.frame(frame, check_schema(frame.schema, forest.spec), places)
+    reader, places = forest.reader(forest.rule()), np.arange(len(features))
+    rows = _all_rows(reader, array_of_rows(data), places)
     matrix = np.empty((rows.rows, len(features)), np.float64)
     for place, column in enumerate(rows.columns()):
         matrix[:, place] = column
@@ -119,14 +111,8 @@ def table_in_memory(data: Any) -> pl.DataFrame:
     frame = frame_in_memory(data)
     if frame is not None:
         return frame
-    if hasattr(data, "__arrow_c_stream__"):
-        import pyarrow as pa
-
-        reader = None
-        with contextlib.suppress(pa.ArrowException):  # where the stream is not of rows, but of one column
-            reader = pa.RecordBatchReader.from_stream(data)
-        if reader is not None:
-            return frame_from_arrow(reader)
+    if (reader := arrow_stream(data)) is not None:
+        return frame_from_arrow(reader)
     raise DataError(
         f"cannot predict for a {type(data).__name__}; give a table of Polars, pandas or pyarrow, a mapping of columns, "
         "an array, a list of rows or a sparse matrix, or use predict_file for files"
@@ -137,6 +123,14 @@ def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
     """An array or a sparse matrix, of which slices of rows are arrays of numbers or objects. Raises DataError."""
     # An array without dimensions has no rows to slice; as one of one dimension it is refused for its shape.
     return SparseRows(data) if is_sparse(data) else np.atleast_1d(plain_array(data))
+
+
+def _all_rows(reader: Reader, data: Any, used: NDArray[np.int64]) -> RowBatch:
+    """All rows of an array, a sparse matrix or a table, with the features `used`. Raises DataError."""
+    if is_matrix(data) or is_sparse(data):
+        return reader.matrix(_rows_of(data)[:], used)
+    frame = table_in_memory(data.collect() if isinstance(data, pl.LazyFrame) else data)
+    return reader.frame(frame, check_schema(frame.schema, reader.spec), used)
 
 
 def _predict_matrix(

@@ -6,6 +6,7 @@ trained with; else they count alike.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -102,7 +103,7 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
     return ScoreWeights(known.name, known.classes, step, int(total / step) + source.rows)
 
 
-def score_of(spec: DataSpec, source: Source) -> Score | NumberScore:
+def score_of(spec: DataSpec, source: Source) -> Score:
     """What judges the predictions for a table, if it has the target, and its weights can be used."""
     try:
         return new_score(spec, source, score_weights(spec, source))
@@ -110,16 +111,14 @@ def score_of(spec: DataSpec, source: Source) -> Score | NumberScore:
         return new_score(spec, source, None, unscored=str(error))
 
 
-def new_score(
-    spec: DataSpec, source: Source, weights: ScoreWeights | None, *, unscored: str | None = None
-) -> Score | NumberScore:
+def new_score(spec: DataSpec, source: Source, weights: ScoreWeights | None, *, unscored: str | None = None) -> Score:
     """The same with weights that are known; unscored: why they cannot be used."""
     active = unscored is None and spec.target.name in source.schema
-    return (NumberScore if spec.target.is_regression else Score)(spec, active, weights, unscored)
+    return (NumberScore if spec.target.is_regression else ClassScore)(spec, active, weights, unscored)
 
 
-class Score:
-    """The metrics, counted while batches pass; off as soon as a label is none of the classes.
+class Score(ABC):
+    """Metrics that are counted while batches pass; off as soon as a batch has targets that cannot be judged.
 
     unscored  why it is off, where the table has the target.
     """
@@ -129,105 +128,109 @@ class Score:
         self.unscored = unscored
         self.weights = weights
         self._spec = spec
-        self._metrics = Metrics(len(spec.target.classes), total=None if weights is None else weights.total)
+        self._sums: Any = self._new_sums(None if weights is None else weights.total)
 
+    @abstractmethod
+    def _new_sums(self, total: int | None) -> Metrics | NumberSums:
+        """Sums of nothing yet; total: of all weights, at most."""
+
+    @abstractmethod
     def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
-        """Judge rows that have a label."""
-        if self.weights is not None and weight is not None:
-            truth = without_weightless(truth, weights_in_slice(weight, self.weights.name))
-        codes = label_codes(truth, self._spec.target)
-        if codes is None:
-            target = self._spec.target
-            self.active = False
-            self.unscored = f"the table has labels in {target.name!r} {strange_labels(truth, target)}"
-            return
-        assert answers.proba is not None
-        whole = None
-        rows: NDArray[Any] = np.flatnonzero(codes >= 0)
-        if self.weights is not None and weight is not None:
-            all_weights = self.weights.of(weight, codes)
-            rows = np.flatnonzero((codes >= 0) & (all_weights > 0))
-            whole = all_weights[rows]
-        self._metrics.add(codes[rows], answers.codes[rows], answers.proba[rows], whole)
+        """Judge the rows that have a target."""
 
-    @property
-    def counted(self) -> Metrics | str | None:
-        """What has been counted, for `join`; when off, why."""
-        return self._metrics if self.active else self.unscored
-
-    def join(self, counted: Metrics | str | None) -> None:
-        """Add what was counted elsewhere."""
-        if isinstance(counted, Metrics):
-            self._metrics.join(counted)
-        else:
-            self.active, self.unscored = False, self.unscored or counted
-
+    @abstractmethod
     def result(self, rows: int) -> FilePrediction:
         """What is said of the whole table."""
-        found = self._metrics.result() if self.active else []
+
+    @property
+    def counted(self) -> Metrics | NumberSums | str | None:
+        """What has been counted, for `join`; when off, why."""
+        return self._sums if self.active else self.unscored
+
+    def join(self, counted: Metrics | NumberSums | str | None) -> None:
+        """Add what was counted elsewhere."""
+        if isinstance(counted, Metrics | NumberSums):
+            self._sums.join(counted)
+        else:
+            self._stop(self.unscored or counted)
+
+    def _stop(self, why: str | None) -> None:
+        self.active, self.unscored = False, why
+
+    def _nothing(self, rows: int) -> FilePrediction:
+        """The result where nothing was scored."""
+        none = f"no row has a {self._spec.target.name!r} to compare with"
+        return FilePrediction(rows, 0, unscored=none if self.active else self.unscored)
+
+    def _weighed(
+        self, known: NDArray[np.bool_], weight: pl.Series | None, codes: NDArray[Any] | None = None
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64] | None]:
+        """Which of the `known` rows weigh something, and their whole weights; None where all rows count alike."""
+        if self.weights is None or weight is None:
+            return known, None
+        whole = self.weights.of(weight, codes)
+        known = known & (whole > 0)
+        return known, whole[known]
+
+
+class ClassScore(Score):
+    """The metrics of classes; off where a label is none of the classes."""
+
+    def _new_sums(self, total: int | None) -> Metrics:
+        return Metrics(len(self._spec.target.classes), total=total)
+
+    def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
+        """See Score."""
+        if self.weights is not None and weight is not None:
+            truth = without_weightless(truth, weights_in_slice(weight, self.weights.name))
+        target = self._spec.target
+        codes = label_codes(truth, target)
+        if codes is None:
+            self._stop(f"the table has labels in {target.name!r} {strange_labels(truth, target)}")
+            return
+        assert answers.proba is not None
+        rows, whole = self._weighed(codes >= 0, weight, codes)
+        self._sums.add(codes[rows], answers.codes[rows], answers.proba[rows], whole)
+
+    def result(self, rows: int) -> FilePrediction:
+        """See Score."""
+        found = self._sums.result() if self.active else []
         if not found:
-            return FilePrediction(rows, 0, unscored=_why(self, self._spec))
-        scored, classes = self._metrics.rows, label_values(self._spec.target)
+            return self._nothing(rows)
+        classes = label_values(self._spec.target)
         return FilePrediction(
             rows,
-            scored,
-            self._metrics.accuracy,
+            self._sums.rows,
+            self._sums.accuracy,
             found[-1].log_loss,
             tuple(_facts(one, classes) for one in found),
             weighted=self.weights is not None,
         )
 
 
-class NumberScore:
-    """The same for numbers; off where the target of the table is none."""
+class NumberScore(Score):
+    """The metrics of a regression; off where the target of the table is no number."""
 
-    def __init__(self, spec: DataSpec, active: bool, weights: ScoreWeights | None, unscored: str | None = None) -> None:
-        self.active = active
-        self.unscored = unscored
-        self.weights = weights
-        self._spec = spec
-        self._sums = NumberSums(spec.target.offset, None if weights is None else weights.total)
+    def _new_sums(self, total: int | None) -> NumberSums:
+        return NumberSums(self._spec.target.offset, total)
 
     def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
-        """Judge rows whose target is not missing."""
+        """See Score."""
         if not (truth.dtype.is_numeric() or truth.dtype == pl.Null):
-            self.active = False
             name = self._spec.target.name
-            self.unscored = f"the forest predicts the number {name!r}, which is {truth.dtype} in the table; convert it"
+            self._stop(f"the forest predicts the number {name!r}, which is {truth.dtype} in the table; convert it")
             return
         assert answers.value is not None
         given = truth.cast(pl.Float64).fill_null(np.nan).to_numpy()
-        known = np.abs(given) <= LARGEST
-        whole = None
-        if self.weights is not None and weight is not None:
-            all_weights = self.weights.of(weight)
-            known &= all_weights > 0
-            whole = all_weights[known]
+        known, whole = self._weighed(np.abs(given) <= LARGEST, weight)
         self._sums.add(given[known], answers.value[known], whole)
 
-    @property
-    def counted(self) -> NumberSums | str | None:
-        """What has been added up, for `join`; when off, why."""
-        return self._sums if self.active else self.unscored
-
-    def join(self, counted: NumberSums | str | None) -> None:
-        """Add what was added up elsewhere."""
-        if isinstance(counted, NumberSums):
-            self._sums.join(counted)
-        else:
-            self.active, self.unscored = False, self.unscored or counted
-
     def result(self, rows: int) -> FilePrediction:
-        """What is said of the whole table."""
+        """See Score."""
         if not self.active or not self._sums.rows:
-            return FilePrediction(rows, 0, unscored=_why(self, self._spec))
+            return self._nothing(rows)
         weighted = self.weights is not None
         return FilePrediction(rows, self._sums.rows, **asdict(self._sums.result()), weighted=weighted)
-
-
-def _why(score: Score | NumberScore, spec: DataSpec) -> str | None:
-    """Why nothing was scored."""
-    return f"no row has a {spec.target.name!r} to compare with" if score.active else score.unscored
 
 
 def _facts(found: ClassMetrics, classes: list[Any]) -> dict[str, Any]:

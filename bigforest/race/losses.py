@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import as_numpy
 from bigforest.common.errors import FormatError
-from bigforest.forest.oob_rows import oob_row_batches
+from bigforest.forest.oob_report import oob_row_batches
 from bigforest.metrics.classes import log_losses
 from bigforest.predict.forest import Forest
 from bigforest.schema.labels import label_codes, proba_names

@@ -25,7 +25,7 @@ from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_l
 from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
 from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
 from bigforest.schema.config import TrainConfig
-from bigforest.storage.atomic import remove, set_aside, sync_all, write_durably
+from bigforest.storage.atomic import naming_refusal, remove, set_aside, sync_all, write_durably
 from bigforest.storage.paths import UNFINISHED, is_folder, is_remote, remove_half_made
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
@@ -110,10 +110,8 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
 def _entered(race: Race, out: Path, resources: Resources, listener: Listener) -> tuple[Store, RaceState]:
     """What `_begin` says, in a folder that is made if need be, and removed if it was and the race cannot begin."""
     made = not out.exists()
-    try:
+    with naming_refusal(out.parent):
         out.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot write to {out.parent}: {error.strerror}; choose another output") from error
     remove_half_made(out)
     if not is_comparison(out):
         announce(out)

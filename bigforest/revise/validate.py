@@ -24,7 +24,7 @@ from bigforest.forest.format.schema import VALIDATION, VALIDATION_KIND
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.prefix_error import count_prefix_errors
-from bigforest.forest.load.row_passes import AnswerPasses, located
+from bigforest.forest.load.row_passes import AnswerPasses, naming_rows
 from bigforest.predict.columns import answer_shape
 from bigforest.predict.forest import Forest, grown_forest, opened_forest
 from bigforest.schema.columns import cells
@@ -127,11 +127,9 @@ def measure(
                     truth = _labels(cells(batch, spec.target.name), spec)
                     known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     here = votes[start - begin : start - begin + batch.height]
-                    try:
+                    with naming_rows(start, batch.height):
                         rows = reader.frame(batch, found, passes.used)
                         counts[:, own] += count_prefix_errors(predictor, rows, start, truth, here, resources.workers)
-                    except DataError as error:
-                        raise located(error, start, batch.height) from error
                     progress.advance(batch.height * predictor.packed.roots.size)
                 tree = own.stop
                 del predictor  # before the next group is loaded

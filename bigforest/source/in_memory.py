@@ -5,6 +5,7 @@ Target, weights and groups may be given beside them.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,16 @@ def frame_from_arrow(table: Any) -> pl.DataFrame:
     check_names(table.schema.names, where)
     schema_of(table.schema, where)
     return frame_of(table.read_all() if hasattr(table, "read_all") else table, where)
+
+
+def arrow_stream(data: Any) -> Any:
+    """A RecordBatchReader of what hands rows on as Arrow does; None for anything else, also a stream of one column."""
+    if hasattr(data, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        with contextlib.suppress(pa.ArrowException):
+            return pa.RecordBatchReader.from_stream(data)
+    return None
 
 
 def frame_from_pandas(frame: Any) -> pl.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import polars as pl
 from bigforest.common.errors import DataError
 from bigforest.common.forks import check_polars_threads
 from bigforest.source.files import parquet_files
-from bigforest.source.in_memory import SparseTable, frame_in_memory, is_sparse, with_columns_beside
+from bigforest.source.in_memory import SparseTable, arrow_stream, frame_in_memory, is_sparse, with_columns_beside
 from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.storage.atomic import naming_full_disk
@@ -76,11 +75,8 @@ def _reader(data: Any) -> Any:
             return data.scanner(batch_size=1 << 16, batch_readahead=1, fragment_readahead=1).to_reader()
         if isinstance(data, pa.RecordBatchReader):
             return data
-    if hasattr(data, "__arrow_c_stream__"):
-        import pyarrow as pa
-
-        with contextlib.suppress(pa.ArrowException):  # where the stream is not of rows, but of one column
-            return pa.RecordBatchReader.from_stream(data)
+    if (reader := arrow_stream(data)) is not None:
+        return reader
     if _package(data) == "dask":
         raise DataError("a table cannot be made of a collection of Dask; write it with to_parquet, and give the folder")
     raise DataError(

@@ -70,10 +70,8 @@ def staged(
             _check_free(out, path, overwrite=overwrite)
             install(folder / path.name, path, folder)
         return
-    try:
+    with naming_refusal(Path(out).parent):
         workspace = hold(path.parent, _hidden(path))
-    except OSError as error:
-        raise ConfigError(f"cannot write to {Path(out).parent}: {error.strerror}; choose another output") from error
     try:
         made = workspace.path / "new" / path.name
         with naming_full_disk(path.parent):
@@ -84,6 +82,15 @@ def staged(
             install(made, path, workspace.path / _REPLACED)
     finally:
         workspace.remove()
+
+
+@contextmanager
+def naming_refusal(folder: Path) -> Iterator[None]:
+    """Raise ConfigError where the system does not let the block write to a folder."""
+    try:
+        yield
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {error.strerror}; choose another output") from error
 
 
 def _hidden(path: Path) -> str:

@@ -289,13 +289,13 @@ class Store:
         All methods fetch what they return. Fetching at once what will be used block by block saves requests. Raises
         FormatError for cells that are not as they were written.
         """
-        if self._files is not None:
-            self._files.fetch(features, blocks)
+        if self._files is not None and self._files.copy is not None:
+            self._files.copy.fetch(features, blocks)
 
     def fetch_whole(self, name: str) -> None:
         """Fetch a file that has no blocks."""
-        if self._files is not None:
-            self._files.fetch_whole(name)
+        if self._files is not None and self._files.copy is not None:
+            self._files.copy.fetch_whole(name)
 
     @property
     def rows(self) -> int:

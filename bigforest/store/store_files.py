@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,18 +42,9 @@ class StoreFiles:
 
     def crc(self, name: str) -> int:
         """CRC-32 of a whole file."""
-        self.fetch_whole(name)
-        return zlib.crc32(self._guarded(name, np.dtype(np.uint8), None).array.data)
-
-    def fetch(self, features: Iterable[int] | None, blocks: range | None) -> None:
-        """See Store.fetch."""
-        if self.copy is not None:
-            self.copy.fetch(features, blocks)
-
-    def fetch_whole(self, name: str) -> None:
-        """Fetch a file that has no blocks."""
         if self.copy is not None:
             self.copy.fetch_whole(name)
+        return zlib.crc32(self._guarded(name, np.dtype(np.uint8), None).array.data)
 
     def check_unchanged(self) -> None:
         """See Store.check_unchanged."""

@@ -24,7 +24,7 @@ from bigforest.forest.load.flatten import grown_nodes, pack
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.tree_votes import write_judgements
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, ballots_of_pieces
+from bigforest.forest.votes.ballots import Ballots, ballots_of_grown, ballots_of_pieces
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
 from bigforest.grow.forest import Grower, part_groups
 from bigforest.grow.in_memory import grow_trees, shared_of
@@ -81,9 +81,7 @@ class _Boosting(NamedTuple):
             self.sampler.weigh(tree, self.weights.weights)
             [grown] = grow_trees(store, config, range(tree, tree + 1))
             packed = pack([list(grown_nodes(tree, [grown.trees]))], store.spec)
-            first = np.array([0, grown.trees.feature.size])
-            nodes = GrownNodes(first, grown.trees.feature, grown.trees.weight, grown.trees.counts, None)
-            ballots = ballots_of(nodes, store.spec.wide_weights)
+            ballots = ballots_of_grown(grown.trees, store.spec.wide_weights)
             self._judge(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
             yield grown.trees
 

@@ -23,7 +23,6 @@ from typing import Any
 
 from bigforest.common.errors import (
     BusyError,
-    ConfigError,
     DiskFullError,
     FormatError,
     OutputExistsError,
@@ -36,6 +35,7 @@ from bigforest.storage.atomic import (
     disk_full,
     install,
     is_there,
+    naming_refusal,
     remove,
     sync,
     sync_all,
@@ -179,12 +179,11 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
             _give_way(out, path, old, overwrite=overwrite)
     folder = path.with_name(path.name + UNFINISHED)
     work = folder / "work" if scratch is None else _work_in(scratch, path)
-    try:
-        folder.mkdir()
-    except FileExistsError as error:  # by another process, just now
-        raise BusyError(_busy(out)) from error
-    except OSError as error:
-        raise ConfigError(f"cannot write to {out.parent}: {error.strerror}; choose another output") from error
+    with naming_refusal(out.parent):
+        try:
+            folder.mkdir()
+        except FileExistsError as error:  # by another process, just now
+            raise BusyError(_busy(out)) from error
     lock = _locked(out, path)
     if lock is None:
         raise BusyError(_busy(out))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -419,7 +419,12 @@ def _grow_and_report(
     """
     if config.stop_oob is not None:
         known = None if run is None else run.state.settled
-        config, stop = grow_until_settled(store, config, directory, resources, clock, known, _remembered_by(run))
+
+        def remember(trees: int) -> None:
+            if run is not None:
+                run.save(settled=trees)
+
+        config, stop = grow_until_settled(store, config, directory, resources, clock, known, remember)
         origin = replace(origin, stop=stop)
     store = ranked_store(store, config, directory)
     write_levels(directory, store.levels(), store.spec, config)
@@ -474,13 +479,3 @@ def grow_forest(
     with stage("grow", config.trees, "trees", listener) as progress, grower:
         grower.grow(part_groups(store.rows, config.trees), progress.advance)
         return grower.grown()
-
-
-def _remembered_by(run: ResumableRun | None) -> Callable[[int], None]:
-    """The function that keeps in a run after how many trees the error stopped decreasing."""
-
-    def remember(trees: int) -> None:
-        if run is not None:
-            run.save(settled=trees)
-
-    return remember

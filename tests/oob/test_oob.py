@@ -27,8 +27,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.load import groups, router
-from bigforest.forest.oob_report import OobReport
-from bigforest.forest.oob_rows import oob_rows_files, oob_rows_path
+from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.forest.votes import leaf_files, thresholds_to_codes
 from bigforest.oob import pipeline, plan, tally
 from bigforest.oob import report as oob_report

@@ -32,7 +32,7 @@ from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import BigForestError, FormatError
 from bigforest.common.version import __version__
 from bigforest.forest.format.origin import Origin
-from bigforest.forest.format.schema import FEATURES, RUN, SPREAD
+from bigforest.forest.format.schema import FEATURES, RUN
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec, json_object
@@ -305,11 +305,6 @@ def with_rows(table: pa.Table, path: Path) -> pa.Table:
 def declared(read: Any, columns: pa.Schema) -> Any:
     """Columns of a table or batch as `columns` has them: in its order, and without what a file says of them besides."""
     return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
-
-
-def has_spread(path: Path) -> bool:
-    """Whether the rows of an out-of-bag report have the column SPREAD. Raises FormatError."""
-    return SPREAD in read_header(path, "oob-rows")[1].names
 
 
 def rows_in_file(path: Path) -> int:

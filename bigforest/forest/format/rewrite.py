@@ -78,7 +78,7 @@ def copy_parts(source: Path, offset: int, directory: Path, spec: DataSpec, confi
 
 
 def write_nodes(tables: Iterable[pa.Table], path: Path, spec: DataSpec, config: TrainConfig) -> None:
-    """Write tables of schema NODES as the part `path`, in the row groups that schema.py write_part makes."""
+    """Write tables of schema NODES as the part `path`, in the row groups that nodes.py write_part makes."""
     groups = (
         pa.concat_tables([table.slice(begin, end - begin) for table, begin, end in group]).combine_chunks()
         for group in cut_row_groups((table, _starts(table)) for table in tables)

@@ -37,7 +37,7 @@ class RowRouter:
         self._tiles: dict[tuple[np.dtype[Any], bool], NDArray[Any]] = {}
 
     def way(self, rows: RowBatch, start: int, stop: int) -> RouteInputs | None:
-        """The Way of the rows from `start` to before `stop`, which have the used features.
+        """What kernels route the rows with, from `start` to before `stop`, which have the used features.
 
         None if a value is missing, and some splits are on projections.
         """

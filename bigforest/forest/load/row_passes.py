@@ -6,6 +6,7 @@ Votes are added in the order of the trees, so that groups and ranges change no b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -81,20 +82,22 @@ class AnswerPasses(NamedTuple):
                 for start, found, batch in batches(begin, end, last):
                     at = start - begin
                     own = None if kept is None else kept.part(at, at + found.rows)
-                    try:
+                    with naming_rows(start, found.rows):
                         if last:
                             yield batch, predictor.answer(found, start, proba=proba, workers=workers, before=own)
                         else:
                             assert own is not None
                             predictor.add(found, own, workers)
-                    except DataError as error:
-                        raise located(error, start, found.rows) from error
                 del predictor
 
 
-def located(error: DataError, start: int, rows: int) -> DataError:
-    """The error with the rows it is about."""
-    return DataError(f"rows {start} to {start + rows - 1}: {error}")
+@contextmanager
+def naming_rows(start: int, rows: int) -> Iterator[None]:
+    """Add to a DataError of the block which rows it is about."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"rows {start} to {start + rows - 1}: {error}") from error
 
 
 def default_batch(columns: int, limits: Limits) -> int:

@@ -139,11 +139,11 @@ def answer_width(spec: DataSpec) -> int:
     return max(1, len(spec.target.classes))
 
 
-def labels(codes: NDArray[np.int32], spec: DataSpec, name: str = "prediction") -> pl.Series:
+def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:
     """The labels of class codes, null where REJECTED, in the type of the target."""
     index = pl.Series(codes)
     chosen = index.replace(REJECTED, None) if (codes == REJECTED).any() else index
-    return _classes(spec.target).gather(chosen).alias(name)
+    return _classes(spec.target).gather(chosen).alias("prediction")
 
 
 def label_array(codes: NDArray[np.int32], spec: DataSpec) -> NDArray[Any]:

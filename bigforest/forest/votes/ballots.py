@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.checks import Nodes
+from bigforest.forest.format.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
 
 
@@ -80,6 +81,12 @@ def ballots_of(nodes: GrownNodes, wide: bool) -> Ballots:
     number_ballots(feature, counts, max(1, classes), ballot, mixed)
     own = weight[feature == LEAF].astype(np.uint64 if wide else np.uint32)
     return Ballots(first, ballot, own, mixed if value is None else value[:, None])
+
+
+def ballots_of_grown(trees: TreeArrays, wide: bool) -> Ballots:
+    """What the leaves of trees cast that have just been grown."""
+    first = np.append(np.flatnonzero(trees.depth == 0), trees.depth.size)
+    return ballots_of(GrownNodes(first, trees.feature, trees.weight, trees.counts, trees.value), wide)
 
 
 def ballots_of_pieces(pieces: Iterable[Nodes], wide: bool) -> Ballots:

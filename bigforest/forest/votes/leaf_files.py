@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
-from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, join_ballots, loaded_bytes
+from bigforest.forest.votes.ballots import Ballots, ballots_of_grown, join_ballots, loaded_bytes
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.array_file import ArrayFile, damaged, read_arrays, write_arrays, writing_arrays
@@ -168,9 +168,7 @@ class LeafWriter:
 
     def add(self, found: list[LeftOut], trees: TreeArrays) -> None:
         """Add trees that were grown together."""
-        first = np.append(np.flatnonzero(trees.depth == 0), trees.depth.size)
-        nodes = GrownNodes(first, trees.feature, trees.weight, trees.counts, trees.value)
-        self.put(found, ballots_of(nodes, self._wide))
+        self.put(found, ballots_of_grown(trees, self._wide))
 
     def put(self, found: list[LeftOut], ballots: Ballots) -> None:
         """Add trees with these ballots. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""
