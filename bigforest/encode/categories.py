@@ -5,7 +5,7 @@ Memory: a slice, and the distinct levels a few times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
 from bigforest.common.limits import Limits
-from bigforest.schema.columns import level_codes, level_text, type_name
+from bigforest.schema.columns import level_codes, level_text
 from bigforest.store.writer import PartWriter
 
 # Levels are held in a set, in what is to be added to it, and in what the two are made into.
@@ -28,30 +28,11 @@ class FoundLevels(NamedTuple):
     missing: bool
 
 
-def encode_category(
-    name: str,
-    dtype: pl.DataType,
-    slices: Callable[[], Iterator[pl.Series]],
-    part: PartWriter,
-    found: FoundLevels,
-    *,
-    binned: bool,
-    column: str,
-) -> None:
-    """Append a category to a part of the store.
-
-    slices  gives the column from its beginning.
-    found   its levels.
-    binned  whether the store has largest values of codes besides.
-    column  that of the table it is in.
-    """
-    append_levels(found, part, binned=binned)
-    codes = (codes_of(series, found) for series in slices())
-    part.end_feature(name, type_name(dtype), codes, column, kind="category", missing=found.missing)
-
-
 def append_levels(found: FoundLevels, part: PartWriter, *, binned: bool) -> None:
-    """Append levels, and the numbers that stand for them; see `encode_category`."""
+    """Append levels to a part of the store, and the numbers that stand for them.
+
+    binned  whether the store has largest values of codes besides.
+    """
     first = int(found.missing)
     numbers = np.arange(first + len(found.levels), dtype=np.float64)
     numbers[:first] = np.nan

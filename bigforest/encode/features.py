@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError, listed
-from bigforest.encode.categories import encode_category, find_levels
+from bigforest.encode.categories import append_levels, codes_of, find_levels
 from bigforest.encode.class_target import check_column
 from bigforest.encode.dictionary import DictionaryWriter
 from bigforest.encode.memory import BUCKET_ROWS, CELL_BITS, EncodePlan
@@ -30,7 +30,7 @@ from bigforest.kernels.presort.ranking import (
     raw_values,
     spread_rows,
 )
-from bigforest.schema.columns import Leaf, cells, is_feature_type, is_text_type
+from bigforest.schema.columns import Leaf, cells, is_feature_type, is_text_type, type_name
 from bigforest.source import Source
 from bigforest.storage.paths import local_path
 from bigforest.store.format import ROW_NUMBER_TYPE
@@ -141,7 +141,9 @@ def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
     with PartWriter(job.parts, index) as part:
         slices = partial(kept_column, job, name)
         levels = find_levels(name, dtype, slices(), job.plan.room, job.plan.limits)
-        encode_category(name, dtype, slices, part, levels, binned=binned, column=job.columns[name])
+        append_levels(levels, part, binned=binned)
+        codes = (codes_of(series, levels) for series in slices())
+        part.end_feature(name, type_name(dtype), codes, job.columns[name], kind="category", missing=levels.missing)
         return part.part()
 
 

@@ -13,7 +13,7 @@ A category is the same with levels for keys, which are merged by one task. So ar
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -129,39 +129,29 @@ def encode_in_pieces(
     several = [_ColumnInPieces(job, number, name, split) for number, name in columns.items()]
 
     shared = job, folder
-    ranked = _Results([column.rows() for column in several])
-    executor.run(rank_rows, ranked.arguments, ranked.note, shared, even=True)
-    for column, runs in zip(several, ranked.by_column(), strict=True):
+    for column, runs in _each_column(executor, rank_rows, several, [one.rows() for one in several], shared):
         column.take_runs(runs)
-    merged = _Results([column.ranges() for column in several])
-    executor.run(merge_runs, merged.arguments, merged.note, shared, even=True)
-    for column, keys in zip(several, merged.by_column(), strict=True):
+    for column, keys in _each_column(executor, merge_runs, several, [one.ranges() for one in several], shared):
         column.take_keys(keys)
-    coded = _Results([column.coded() for column in several])
-    executor.run(write_codes, coded.arguments, coded.note, shared, even=True)
-    result = {
-        column.number: column.wrong or column.parts(codes)
-        for column, codes in zip(several, coded.by_column(), strict=True)
-    }
+    coded = _each_column(executor, write_codes, several, [one.coded() for one in several], shared)
+    result = {column.number: column.wrong or column.parts(codes) for column, codes in coded}
     remove(folder)
     return result
 
 
-class _Results:
-    """What the tasks of some columns find. arguments: of all tasks, one column after the other."""
-
-    def __init__(self, arguments: Sequence[_Tasks]) -> None:
-        self.arguments: _Tasks = [own for one in arguments for own in one]
-        self._ends = list(accumulate(map(len, arguments), initial=0))
-        self._found: list[Any] = [None] * len(self.arguments)
-
-    def note(self, number: int, result: Any) -> None:
-        """A task has ended."""
-        self._found[number] = result
-
-    def by_column(self) -> Iterator[list[Any]]:
-        """The results of each column, in order."""
-        return (self._found[first:stop] for first, stop in pairwise(self._ends))
+def _each_column(
+    executor: Executor,
+    task: Callable[..., Any],
+    columns: Sequence[_ColumnInPieces],
+    arguments: Sequence[_Tasks],
+    shared: tuple[EncodeJob, Path],
+) -> Iterator[tuple[_ColumnInPieces, list[Any]]]:
+    """Run the tasks of some columns, all side by side; each column, and the results of its tasks, in order."""
+    tasks = [own for one in arguments for own in one]
+    found: list[Any] = [None] * len(tasks)
+    executor.run(task, tasks, found.__setitem__, shared, even=True)
+    ends = accumulate(map(len, arguments), initial=0)
+    return zip(columns, (found[first:stop] for first, stop in pairwise(ends)), strict=True)
 
 
 class _ColumnInPieces:

@@ -82,7 +82,10 @@ def encode(
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
         naming_full_disk(path.parent, scratch.parent),
-        StoreWriter(folder, max_bins=config.max_bins, parts=_shared_parts(scratch)) as writer,
+        # Tasks leave their parts beside the store, which is made here, or where other machines can, too.
+        StoreWriter(
+            folder, max_bins=config.max_bins, parts=scratch / "parts" if is_remote(scratch) else None
+        ) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
         source = _flattened(source, columns, [*kinds, name, *roles], scratch)
@@ -149,11 +152,6 @@ def _flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], sc
         with write_atomically(files[-1]) as file:
             frame.select(flat).write_parquet(file, compression="lz4", statistics=False)
     return source_of_files(files, source.name)
-
-
-def _shared_parts(scratch: Path) -> Path | None:
-    """Where tasks leave their parts when it cannot be beside the store, which is made here."""
-    return scratch / "parts" if is_remote(scratch) else None
 
 
 def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:

@@ -125,7 +125,7 @@ def _pair_table(pairs: Pairs, features: list[str]) -> pl.DataFrame:
 
 def _rules(leaves: list[TellingLeaf], job: ExplainJob) -> pl.DataFrame:
     """The most informative of some leaves; among ties the first tree and node."""
-    leaves = sorted(leaves, key=_first_telling)[: job.options.rules]
+    leaves = sorted(leaves, key=lambda leaf: (-leaf.interest, leaf.tree, leaf.node))[: job.options.rules]
     step = 1.0 if job.forest.spec.weight is None else job.forest.spec.weight.step
     columns: dict[str, Any] = {
         "tree": pl.Series([leaf.tree for leaf in leaves], dtype=pl.UInt32),
@@ -141,10 +141,6 @@ def _rules(leaves: list[TellingLeaf], job: ExplainJob) -> pl.DataFrame:
         columns["answer"] = labels.gather([int(np.argmax(own)) for own in shares])
         columns["share"] = pl.Series([float(np.max(own)) for own in shares], dtype=pl.Float64)
     return pl.DataFrame(columns)
-
-
-def _first_telling(leaf: TellingLeaf) -> tuple[float, int, int]:
-    return -leaf.interest, leaf.tree, leaf.node
 
 
 def describe_group(trees: Trees, levels: Levels, rules: int, most: int, group: range) -> TreeShapes:

@@ -90,7 +90,7 @@ def _check(features: Sequence[FeatureSpec]) -> None:
 
 
 def _case(tree: ExportedTree, output: int, features: Sequence[FeatureSpec]) -> str:
-    """What a tree adds to an output; a node whose leaves all add the same is said as one."""
+    """What a tree adds to an output; a node whose leaves all add the same is written as one."""
     said: dict[int, str] = {}
     for number in reversed(range(tree.nodes)):  # children come after their parents
         left, right = int(tree.left[number]), int(tree.right[number])

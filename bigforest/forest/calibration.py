@@ -71,8 +71,8 @@ class CalibrationRows(NamedTuple):
 class Calibration:
     """What the out-of-bag rows say of the certainty of a forest's predictions. All of them have the same weight.
 
-    Where rows were held out of all bags, these alone are asked: those that all trees voted on. Others among them are
-    there by chance, which asks for nothing that is in the rows.
+    Where rows were held out of all bags, only rows that all trees voted on are used. A few of these were not held out,
+    but are in no bag by chance, which does not depend on their values.
 
     Raises ConfigError for a forest without an out-of-bag report, and FormatError.
     """

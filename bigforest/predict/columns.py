@@ -94,18 +94,12 @@ def predictions(answers: Answers, spec: DataSpec, proba: bool) -> NDArray[Any]:
 def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool, rows: pl.DataFrame) -> pl.DataFrame:
     """The answers as the columns `answer_names`; rows: that were answered, with the column rule.category."""
     if not proba:
-        certain = conformal_columns(answers, spec, rule, rows)
-        made = [prediction(answers, spec), *quantile_columns(answers, rule), *certain]
-        return pl.DataFrame(made)
+        made = [prediction(answers, spec)]
+        if answers.quantiles is not None:
+            made += [pl.Series(name, answers.quantiles[:, k]) for k, name in enumerate(rule.quantile_names)]
+        return pl.DataFrame(made + conformal_columns(answers, spec, rule, rows))
     assert answers.proba is not None
     return pl.DataFrame({name: answers.proba[:, k] for k, name in enumerate(proba_names(spec.target))})
-
-
-def quantile_columns(answers: Answers, rule: VoteRule) -> list[pl.Series]:
-    """The quantiles as columns, if there are any."""
-    if answers.quantiles is None:
-        return []
-    return [pl.Series(name, answers.quantiles[:, place]) for place, name in enumerate(rule.quantile_names)]
 
 
 def conformal_array(answers: Answers, rule: VoteRule, frame: pl.DataFrame | None = None) -> NDArray[Any]:

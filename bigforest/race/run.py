@@ -19,7 +19,7 @@ from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import write_run
 from bigforest.predict.forest import is_forest, read_forest
-from bigforest.race.candidates import Candidate, default_candidates, given_candidates
+from bigforest.race.candidates import default_candidates, given_candidates
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
 from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
 from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
@@ -108,7 +108,7 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
 
 
 def _entered(race: Race, out: Path, resources: Resources, listener: Listener) -> tuple[Store, RaceState]:
-    """What `_begin` says, in a folder that is made if need be, and removed if it was and the race cannot begin."""
+    """`_begin`, in a folder that is made if necessary, and removed again if the race cannot begin."""
     made = not out.exists()
     with naming_refusal(out.parent):
         out.mkdir(exist_ok=True)
@@ -260,9 +260,7 @@ def _run_round(
     for name in state.racing:
         begin = time.perf_counter()
         try:
-            scores[name] = _grown(
-                state, Candidate(name, state.candidates[name]), out, store, trees, resources, listener
-            )
+            scores[name] = _grown(state, name, out, store, trees, resources, listener)
         except (ConfigError, DataError) as error:
             if state.rounds or not (race.candidates is None or isinstance(race.candidates, int)):
                 raise
@@ -286,7 +284,7 @@ def _run_round(
 
 def _grown(
     state: RaceState,
-    candidate: Candidate,
+    name: str,
     out: Path,
     store: Store,
     trees: int,
@@ -295,8 +293,8 @@ def _grown(
 ) -> RowScores:
     """The scores of a candidate after this number of trees, which are added to those that it has."""
     (out / _FORESTS).mkdir(exist_ok=True)
-    folder = _forest_of(out, candidate.name)
-    options = {**state.options, **candidate.options, "trees": trees}
+    folder = _forest_of(out, name)
+    options = {**state.options, **state.candidates[name], "trees": trees}
     job = TrainingJob(store, None, (), options)
     clock = Clock(listener)
     if not is_forest(folder) and not is_unfinished(folder):
@@ -304,8 +302,8 @@ def _grown(
     elif not is_forest(folder) or read_forest(folder).trees < trees:
         resume(folder, job, resources, clock)
     forest = read_forest(folder)
-    state.grown[candidate.name] = forest.trees
-    state.size[candidate.name] = sum(path.stat().st_size for path in forest.part_files)
+    state.grown[name] = forest.trees
+    state.size[name] = sum(path.stat().st_size for path in forest.part_files)
     return row_scores(forest, state.metric)
 
 

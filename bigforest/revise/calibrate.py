@@ -60,14 +60,10 @@ def calibrate_forest(
     ConfigError, DataError, FormatError, OutputExistsError
     """
     forest = opened_forest(forest)
-    table = partial(_calibrated, unit=_row_weight(forest))
+    # A row weighs what rows of training do on average, in the steps of their weights.
+    table = partial(_calibrated, unit=max(1, round(1.0 / weight_unit(forest.spec))))
     revision = Revision(CALIBRATED, "the secondary set", "calibrating", table)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
-
-
-def _row_weight(forest: Forest) -> int:
-    """What a row of the secondary set weighs: as rows of training do on average, in the steps of their weights."""
-    return max(1, round(1.0 / weight_unit(forest.spec)))
 
 
 def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, unit: int) -> pa.Table:

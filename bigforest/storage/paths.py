@@ -90,7 +90,7 @@ def known_folder(folder: Path) -> str | None:
 
 
 def free_bytes(path: Path) -> int:
-    """Free bytes on the disk of a folder; as many as there are numbers in an object store."""
+    """Free bytes on the disk of a folder; sys.maxsize in an object store."""
     return sys.maxsize if is_remote(path) else shutil.disk_usage(path).free
 
 

@@ -116,18 +116,7 @@ def train_temporary(job: TrainingJob, resources: Resources, clock: Clock) -> For
 
 def train_new(job: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> Forest:
     """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted."""
-    state = RunState(
-        data=job.location,
-        target=job.target,
-        exclude=job.exclude,
-        config=job.config,
-        work="",
-        mark="",
-        replaces=overwrite,
-        extends=0,
-        fingerprint=None,
-        versions=versions(),
-    )
+    state = RunState(data=job.location, target=job.target, exclude=job.exclude, config=job.config, replaces=overwrite)
     with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _resumable(run):
         trees = _go_on(run, job, resources, clock)
     return _opened(out, trees)
@@ -187,12 +176,9 @@ def _extend(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> 
         target=forest.spec.target.name,
         exclude=origin.exclude,
         config=replace(config, trees=trees),
-        work="",
-        mark="",
         replaces=True,
         extends=config.trees,
         fingerprint=origin.fingerprint,
-        versions=versions(),
     )
     _check_options(out, state, job)
     if trees < config.trees:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,12 @@ class RunState:
     target: str | None
     exclude: tuple[str, ...]
     config: TrainConfig
-    work: str
-    mark: str
+    work: str = ""
+    mark: str = ""
     replaces: bool
-    extends: int
-    fingerprint: str | None
-    versions: dict[str, str]
+    extends: int = 0
+    fingerprint: str | None = None
+    versions: dict[str, str] = field(default_factory=versions)
     settled: int | None = None
     other_work: str | None = None
 

@@ -273,7 +273,7 @@ class Predictor(NamedTuple):
         chunk: int,
         starts: Iterator[int],
     ) -> bool:
-        """Judge the `chunk` rows from each of `starts` on; False, at once, if a value is missing that must not."""
+        """Predict the `chunk` rows from each of `starts` on; False, at once, if a value is missing that is needed."""
         from bigforest.kernels.predict.accumulate import Votes, vote
         from bigforest.kernels.predict.route import new_scratch
 

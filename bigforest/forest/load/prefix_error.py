@@ -24,7 +24,7 @@ def count_prefix_errors(
     truth  int32 [rows], class of each row; -1 where it is not known, and the row not counted.
     votes  of the trees before these, float64 [rows, classes]; added to.
 
-    A row that is not answered counts as wrong too. Raises DataError where a value is missing that must not.
+    A row that is not answered counts as wrong too. Raises DataError where a value is missing that is needed.
     """
     from bigforest.kernels.predict.flat_tree import TILE
 
@@ -60,7 +60,7 @@ def _judge_piece(
     start: int,
     stop: int,
 ) -> NDArray[np.int64] | None:
-    """`count_prefix_errors` of the rows from `start` to before `stop`; None if a value is missing that must not."""
+    """`count_prefix_errors` of the rows from `start` to before `stop`; None if a value is missing that is needed."""
     from bigforest.kernels.predict.accumulate import Votes, vote
     from bigforest.kernels.predict.route import new_scratch
 

@@ -35,7 +35,7 @@ class Reader:
     """Reads rows for the trees of a forest.
 
     levels  of its categories.
-    unseen  what a level is that was not there in training: see vote_rule.py VoteRule.
+    unseen  how a level that did not occur in training is treated: see vote_rule.py VoteRule.
 
     The code of a level that is not known is one past the last, and so is that of a missing one of a category that was
     never missing in training: no node lists it.

@@ -37,8 +37,8 @@ class VoteRule:
           means equal as float64 sums over the trees in their order, which is exact for hard votes and for
           pure leaves.
     seed  of the draws. Those of a row depend on the seed and on the number of the row, on nothing else.
-    unseen  what a level of a category is that was not there in training: it goes with the "larger" child of every node
-          on the category, is as if it were "missing", or an "error".
+    unseen  how a level of a category that did not occur in training is treated: it goes to the "larger" child of every
+          node on the category, counts as "missing", or is an "error".
     quantiles  of the numbers that trees predict, besides: shares from 0 to 1 (Meinshausen 2006).
     trees  numbers of the trees that answer, ascending; empty for all trees.
     conformal  intervals of numbers, or sets of classes, besides.
