@@ -10,8 +10,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import write_features, write_run
-from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.files import write_features, write_levels, write_run
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.kernels.common.layout import LevelLists
 from bigforest.predict.forest import Forest, read_forest

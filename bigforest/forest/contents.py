@@ -12,10 +12,18 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format import ranks as training_ranks
-from bigforest.forest.format.files import Header, header_of, read_features, read_origin, read_table, with_rows
+from bigforest.forest.format.files import (
+    Header,
+    has_levels,
+    header_of,
+    read_features,
+    read_forest_levels,
+    read_origin,
+    read_table,
+    with_rows,
+)
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.leaf_targets import targets_files
-from bigforest.forest.format.levels import has_levels, read_forest_levels
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.parts import Span, batches
 from bigforest.forest.format.schema import (

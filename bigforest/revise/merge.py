@@ -17,9 +17,8 @@ from pathlib import Path
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import header_of, write_features, write_run
+from bigforest.forest.format.files import header_of, write_features, write_levels, write_run
 from bigforest.forest.format.leaf_targets import copy_targets
-from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import MergedForest, Origin
 from bigforest.forest.format.ranks import write_ranks
 from bigforest.forest.format.rewrite import copy_parts

@@ -21,8 +21,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format import ranks
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import Header, read_table, write_features, write_run
-from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.files import Header, read_table, write_features, write_levels, write_run
 from bigforest.forest.format.parts import check_count, check_order, check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema

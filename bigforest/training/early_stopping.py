@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bigforest.common.events import Listener, stage
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.files import write_levels
 from bigforest.forest.format.origin import Stop
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.load.vote_rule import answer_width

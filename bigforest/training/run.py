@@ -22,8 +22,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import write_features, write_run
-from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.files import write_features, write_levels, write_run
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.shrinkage import Shrinkage

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bigforest.common.events import Listener
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.files import write_levels
 from bigforest.forest.format.nodes import part_path
 from bigforest.grow.forest import Grower, KeptTrees, missing_parts
 from bigforest.grow.memory import GrowPlan

@@ -32,8 +32,7 @@ import bigforest
 from bigforest.common.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import write_features
-from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.files import write_features, write_levels
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from bigforest.common.arrow_arrays import as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header
-from bigforest.forest.format.levels import check_levels
-from bigforest.forest.format.lists import join_fields
+from bigforest.forest.format.lists import check_levels, check_terms, join_fields
 from bigforest.forest.format.schema import KINDS, NODE_KINDS, NODES
-from bigforest.forest.format.terms import check_terms
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
 from bigforest.schema.dataspec import DataSpec
 

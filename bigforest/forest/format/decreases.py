@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import as_numpy
 from bigforest.execution.executor import Executor, Threads
+from bigforest.forest.format.lists import features_of
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import Span, batches, part_paths
-from bigforest.forest.format.terms import features_of
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.schema.dataspec import DataSpec
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -39,7 +40,9 @@ from bigforest.schema.dataspec import DataSpec, json_object
 from bigforest.storage.arrow import FAULTS, naming_faults
 from bigforest.storage.atomic import write_durably
 from bigforest.storage.paths import local_path, readable
-from bigforest.store.levels import Levels
+from bigforest.store.levels import FILE as LEVELS_FILE
+from bigforest.store.levels import KIND as LEVELS_KIND
+from bigforest.store.levels import LEVELS, Levels, checked_levels
 
 Entry = TypeVar("Entry")
 
@@ -377,6 +380,26 @@ def write_run(
     columns |= {name: [value] * len(seconds) for name, value in same.items()}
     more = {name: entry for own in (origin, shrinkage) if own is not None for name, entry in own.entries().items()}
     write_table(arrow_table(columns, RUN), directory / "run.parquet", "run", spec, config, more)
+
+
+def has_levels(spec: DataSpec) -> bool:
+    """Whether some feature is a category with levels, so that a forest has the file levels.parquet."""
+    return any(feature.levels for feature in spec.features)
+
+
+def write_levels(directory: Path, levels: Levels, spec: DataSpec, config: TrainConfig) -> None:
+    """Write levels.parquet of the forest in `directory`, where there are levels."""
+    if has_levels(spec):
+        write_tables(LEVELS, levels.tables(spec), directory / LEVELS_FILE, LEVELS_KIND, spec, config)
+
+
+def read_forest_levels(directory: Path, header: Header) -> Levels:
+    """The checked levels of the forest in `directory`. Raises FormatError."""
+    if not has_levels(header.spec):
+        return Levels(np.zeros(len(header.spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
+    path = directory / LEVELS_FILE
+    table = read_table(path, LEVELS_KIND, LEVELS, header.identity)[1]
+    return checked_levels(table.replace_schema_metadata(None), header.spec, path)
 
 
 def read_origin(directory: Path) -> Origin | None:

@@ -1,17 +1,23 @@
 """Lists of varying length, one per node: the terms of oblique nodes, the levels of nodes on categories.
 
-They are NamedTuples of `start`, int64 [nodes + 1], and arrays of entries, of which node i has start[i]:start[i + 1].
+In memory they are NamedTuples of `start`, int64 [nodes + 1], and arrays of entries, of which node i has
+start[i]:start[i + 1]. In the forest table they are columns of lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.kernels.common.layout import LevelLists, Terms
+from bigforest.schema.dataspec import DataSpec
+from bigforest.store.levels import Levels
 
 Lists = TypeVar("Lists", Terms, LevelLists)
 
@@ -60,3 +66,104 @@ def _made(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) ->
     kind: Any = type(like)
     made: Lists = kind(start, *entries)
     return made
+
+
+def levels_column(
+    lists: LevelLists | None,
+    valid: pa.Buffer,
+    feature: NDArray[np.int32],
+    levels: Levels | None,
+    spec: DataSpec,
+    kind: pa.DataType,
+) -> Any:
+    """The column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null.
+
+    valid  bitmap of the nodes that have levels.
+    """
+    if lists is None:
+        return pa.nulls(feature.size, kind)
+    assert levels is not None
+    of = np.repeat(feature, np.diff(lists.start))
+    missing = np.array([known.missing for known in spec.features])[of]
+    place = levels.offsets[of] + lists.code - missing
+    words = levels.words.take(arrow_array(place, mask=missing & (lists.code == 0)))
+    start = pa.py_buffer(lists.start.astype(np.int32))
+    return pa.Array.from_buffers(kind, feature.size, [valid, start], children=[words])
+
+
+def check_levels(
+    column: Any,
+    feature: NDArray[np.int32],
+    levels: Levels | None,
+    spec: DataSpec,
+    require: Callable[[object, str], None],
+) -> LevelLists:
+    """The checked lists of a column whose nulls are right, of nodes on these features; else `require` raises."""
+    assert levels is not None
+    length = as_numpy(pc.list_value_length(column), 0)
+    start = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
+    require((length[as_numpy(column.is_valid())] > 0).all(), "a node on a category has no levels")
+    words, of = column.flatten(), np.repeat(feature, length)
+    code = np.zeros(of.size, np.uint32)
+    for number in np.unique(of):
+        here = of == number
+        known, own = spec.features[number], words.filter(arrow_array(here))
+        found = pc.index_in(own, value_set=levels.of(number).to_arrow().cast(pa.string()))
+        missing = own.is_null()
+        require(
+            known.missing or own.null_count == 0, "a node lists a missing level of a category that is never missing"
+        )
+        require(pc.or_(found.is_valid(), missing).false_count == 0, "a node has a level that its category does not")
+        place = as_numpy(found, -1)
+        code[here] = np.where(as_numpy(missing), 0, place + int(known.missing))
+    require(_ascend(start, code), "the levels of a node are not ascending, each once")
+    return LevelLists(start, code)
+
+
+def terms_column(terms: Terms | None, nodes: int, names: Sequence[str], kind: pa.DataType) -> Any:
+    """The column `terms`, of the Arrow type `kind`, of this many nodes; features are called `names`."""
+    if terms is None:
+        return pa.nulls(nodes, kind)
+    words = arrow_array(names, pa.string()).take(arrow_array(terms.feature))
+    pairs = pa.StructArray.from_arrays([words, arrow_array(terms.weight)], fields=list(kind.value_type))
+    empty = arrow_array(np.diff(terms.start) == 0)
+    return pa.ListArray.from_arrays(arrow_array(terms.start.astype(np.int32)), pairs, type=kind, mask=empty)
+
+
+def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], None]) -> Terms:
+    """The checked terms of a column whose nulls are right; `require` raises where something is not as it must be."""
+    length = as_numpy(pc.list_value_length(column), 0)
+    start = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
+    require((length[as_numpy(column.is_valid())] > 0).all(), "an oblique node has no terms")
+    terms = column.flatten()
+    names, weights = terms.flatten()
+    require(names.null_count == 0 and weights.null_count == 0, "a term of an oblique node lacks its feature or weight")
+    place = pc.index_in(names, arrow_array([feature.name for feature in spec.features], pa.string()))
+    require(place.null_count == 0, "an oblique node has a feature that the dataspec does not have")
+    feature, weight = as_numpy(place).astype(np.int32), as_numpy(weights)
+    require(_ascend(start, feature), "the terms of an oblique node are not in the order of the features, each once")
+    require(np.isfinite(weight).all() and (weight != 0.0).all(), "a weight of an oblique node is not finite, or is 0")
+    return Terms(start, feature, weight)
+
+
+def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The features that inner nodes look at, node after node, and how many each looks at.
+
+    names, terms  the columns `feature` and `terms` of inner nodes, trusted.
+    """
+    known = arrow_array([feature.name for feature in spec.features], pa.string())
+    place = as_numpy(pc.index_in(names.dictionary.cast(pa.string()), known))
+    axis = as_numpy(names.is_valid())
+    count = np.where(axis, 1, as_numpy(pc.list_value_length(terms), 0))
+    feature = np.empty(count.sum(), np.int64)
+    of_axis = np.repeat(axis, count)
+    feature[of_axis] = place[as_numpy(names.indices.drop_null())]
+    feature[~of_axis] = as_numpy(pc.index_in(terms.flatten().field("feature"), known))
+    return feature, count
+
+
+def _ascend(start: NDArray[np.int64], entries: NDArray[Any]) -> bool:
+    """Whether the entries of each list ascend, each once."""
+    inside = np.ones(max(entries.size - 1, 0), np.bool_)
+    inside[start[(start > 0) & (start < entries.size)] - 1] = False  # neighbours of two nodes
+    return bool((np.diff(entries.astype(np.int64))[inside] > 0).all())

@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, bitmap
 from bigforest.forest.format.files import write_tables
-from bigforest.forest.format.levels import levels_column
-from bigforest.forest.format.lists import cut_lists, join_fields
+from bigforest.forest.format.lists import cut_lists, join_fields, levels_column, terms_column
 from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, nodes_schema
-from bigforest.forest.format.terms import terms_column
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec

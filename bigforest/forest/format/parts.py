@@ -13,8 +13,15 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.checks import PROBLEMS, Nodes, check_batch
-from bigforest.forest.format.files import Header, check_bytes, check_file, decoding, open_parquet, read_header
-from bigforest.forest.format.levels import read_forest_levels
+from bigforest.forest.format.files import (
+    Header,
+    check_bytes,
+    check_file,
+    decoding,
+    open_parquet,
+    read_forest_levels,
+    read_header,
+)
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.schema.options import MAX_TREES
 from bigforest.storage.parquet_footer import ColumnChunk, row_groups
