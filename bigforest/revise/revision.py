@@ -31,6 +31,7 @@ from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import pack
 from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_batch import missing_error
+from bigforest.forest.load.row_passes import default_batch
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.schema.columns import cells
 from bigforest.schema.labels import label_codes, strange_labels
@@ -41,8 +42,6 @@ from bigforest.storage.regular_files import copy_regular
 if TYPE_CHECKING:
     from bigforest.kernels.predict.flat_tree import RouteInputs
 
-_BATCH_CELLS = 1 << 23
-_BATCH_ROWS = 1 << 17
 # Tree groups per thread, so that slow threads leave work to the others.
 _PIECES = 4
 
@@ -157,7 +156,7 @@ def _counted(
     counts = np.zeros((packed.nodes, len(spec.target.classes)), np.int64)
     known = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
-        for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
+        for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = label_codes(cells(batch, target), spec.target)
             if truth is None:
                 raise DataError(

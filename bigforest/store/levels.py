@@ -50,6 +50,11 @@ class Levels:
     offsets: NDArray[np.int64]
     level: pl.Series
 
+    @classmethod
+    def none(cls, spec: DataSpec) -> Levels:
+        """Those of a table without categories."""
+        return cls(np.zeros(len(spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
+
     @cached_property
     def words(self) -> Any:
         """`level` as an Arrow array of type string, made once: every part of a forest takes from it."""

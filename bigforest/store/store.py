@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import BigForestError, ConfigError, FormatError
@@ -428,7 +427,7 @@ class Store:
     def levels(self) -> Levels:
         """The levels of all categories, read again each time. Raises FormatError when their file is damaged."""
         if not any(feature.levels for feature in self.spec.features):
-            return Levels(np.zeros(len(self.spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
+            return Levels.none(self.spec)
         self.fetch_whole(LEVELS)
         return read_levels(self.folder / LEVELS, self.spec)
 

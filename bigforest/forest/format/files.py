@@ -365,7 +365,6 @@ def write_run(
 ) -> None:
     """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and shrinkage."""
     import numba
-    import polars as pl
 
     same = {
         "threads": threads,
@@ -396,7 +395,7 @@ def write_levels(directory: Path, levels: Levels, spec: DataSpec, config: TrainC
 def read_forest_levels(directory: Path, header: Header) -> Levels:
     """The checked levels of the forest in `directory`. Raises FormatError."""
     if not has_levels(header.spec):
-        return Levels(np.zeros(len(header.spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
+        return Levels.none(header.spec)
     path = directory / LEVELS_FILE
     table = read_table(path, LEVELS_KIND, LEVELS, header.identity)[1]
     return checked_levels(table.replace_schema_metadata(None), header.spec, path)

@@ -27,7 +27,7 @@ from bigforest.forest.format.files import (
     write_table,
     write_tables,
 )
-from bigforest.forest.format.parts import first_tree, numbered_parts
+from bigforest.forest.format.parts import first_tree, parts_in
 from bigforest.forest.format.schema import LEAF_TARGETS, TARGET_VALUES
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
@@ -141,7 +141,7 @@ def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
 
 def targets_files(directory: Path) -> list[Path]:
     """All files of the targets."""
-    return [*_parts(directory), values_path(directory)]
+    return [*parts_in(directory, FOLDER), values_path(directory)]
 
 
 def read_targets(directory: Path, header: Header, scratch: Path | None, *, mapped: bool) -> LeafTargets:
@@ -153,7 +153,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
     Raises FormatError where they are not there or not sound.
     """
     value = _read_values(directory, header)
-    parts = _parts(directory)
+    parts = parts_in(directory, FOLDER)
     files = [open_parquet(path) for path in parts]
     leaves = sum(file.metadata.num_rows for file in files)
     room = sum(_entries(path) for path in parts)
@@ -185,7 +185,7 @@ def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, spec: 
     offset = 0
     for (source, header), own in zip(sources, values, strict=True):
         places = np.searchsorted(union, own).astype(np.uint32)
-        for path in _parts(source):
+        for path in parts_in(source, FOLDER):
             first = first_tree(path) + offset
             tables = _moved(path, header, offset, places)
             write_tables(LEAF_TARGETS, tables, leaf_targets_path(directory, first), LEAVES_KIND, spec, config)
@@ -201,14 +201,6 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
         tree = arrow_array(as_numpy(batch.column("tree")) + np.uint32(offset))
         lists = (_lists(np.append(0, ends), some) for some in (places[codes], weights))
         yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS)
-
-
-def _parts(directory: Path) -> list[Path]:
-    """The files of the leaves in the order of their trees. Raises FormatError without any."""
-    found = numbered_parts(directory / FOLDER)
-    if not found:
-        raise FormatError(f"{directory} has no files {FOLDER}/part-*.parquet; the forest is damaged")
-    return found
 
 
 def _read_values(directory: Path, header: Header) -> NDArray[np.float64]:

@@ -78,6 +78,14 @@ def numbered_parts(folder: Path) -> list[Path]:
     return [found[first] for first in sorted(found)]
 
 
+def parts_in(directory: Path, folder: str | Path) -> list[Path]:
+    """`numbered_parts` of a folder of the forest in `directory`, which has some. Raises FormatError."""
+    found = numbered_parts(directory / folder)
+    if not found:
+        raise FormatError(f"{directory} has no files {folder}/part-*.parquet; the forest is damaged")
+    return found
+
+
 def first_tree(path: Path) -> int:
     """The first tree of a part, by its name."""
     found = _PART.fullmatch(path.name)

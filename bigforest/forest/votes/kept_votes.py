@@ -20,7 +20,7 @@ from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header, check_bytes, check_file, row_batches, write_tables
 from bigforest.forest.format.frames import scan
-from bigforest.forest.format.parts import first_tree, numbered_parts
+from bigforest.forest.format.parts import first_tree, parts_in
 from bigforest.forest.format.schema import VOTES
 from bigforest.forest.votes.leaf_files import LeafFile, leaf_chunk_rows
 from bigforest.schema.config import TrainConfig
@@ -35,10 +35,7 @@ _GROUP_ROWS = 1 << 18
 
 def votes_files(directory: Path) -> list[Path]:
     """The files of the kept votes of a forest, in the order of their trees. Raises FormatError without any."""
-    found = numbered_parts(directory / VOTES_FOLDER)
-    if not found:
-        raise FormatError(f"{directory} has no files {VOTES_FOLDER}/part-*.parquet; the forest is damaged")
-    return found
+    return parts_in(directory, VOTES_FOLDER)
 
 
 def read_votes(directory: Path, identity: str, holding: object = None) -> pl.LazyFrame:
