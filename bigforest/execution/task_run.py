@@ -10,9 +10,11 @@ import contextlib
 import pickle
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
+
+from dask import annotate
 
 from bigforest.common.errors import BigForestError, ClusterError, DiskFullError
 from bigforest.execution import worker
@@ -61,7 +63,7 @@ class TaskRun:
         packed = pickle.dumps(job.shared)
         self._shared = packed
         if len(packed) > SMALL:
-            [self._shared] = self.submit([Call(worker.unpack, (packed,), self._name)], None)
+            [self._shared] = self.submit([Call(worker.unpack, (packed,), self._name)], [None])
 
     def __enter__(self) -> TaskRun:
         return self
@@ -113,17 +115,18 @@ class TaskRun:
             for number, done in ended:
                 yield number, done.result
 
-    def submit(self, calls: Sequence[Call], near: str | None) -> list[Any]:
-        """The futures of some tasks of a kind, which the worker `near` had better do; handed out together."""
-        where = {} if near is None else {"workers": [near], "allow_other_workers": True}
+    def submit(self, calls: Sequence[Call], near: Sequence[str | None]) -> list[Any]:
+        """The futures of some tasks of a kind, and the workers that had better do them; handed out in one message."""
         keys = [f"{call.name}-{self._number + place}" for place, call in enumerate(calls, 1)]
         self._number += len(calls)
-        if near is not None:
-            self._near |= dict.fromkeys(keys, near)
+        self._near |= {key: where for key, where in zip(keys, near, strict=True) if where is not None}
+        workers = {key: [] if where is None else [where] for key, where in zip(keys, near, strict=True)}
         arguments = zip(*(call.arguments for call in calls), strict=True)
-        with self._cluster.errors(f"handing out {name_of(self._function)}"):
+        # The scheduler asks for the workers of each key.
+        each = annotate(workers=workers.get, allow_other_workers=True)
+        with self._cluster.errors(f"handing out {name_of(self._function)}"), each:
             found: list[Any] = self._client.map(
-                calls[0].function, *map(list, arguments), key=keys, retries=RETRIES, pure=False, **where
+                calls[0].function, *map(list, arguments), key=keys, retries=RETRIES, pure=False
             )
         return found
 
@@ -225,18 +228,18 @@ class _OnTheirWay:
 
     def fill(self) -> bool:
         """Hand out tasks as long as there is room for more; returns whether any are on their way."""
-        near: dict[str | None, list[int]] = {}
+        following: dict[int, str | None] = {}
         while self._room > 0 and not self._last:
-            following = next(self._following, None)
-            if following is None:
+            number, (call, near) = next(self._following, (-1, (None, None)))
+            if call is None:
                 self._last = True
                 break
-            number, (self._tasks[number], where) = following
+            self._tasks[number] = call
+            following[number] = near
             self._room -= self._taken(number)
             self._pace.begin(number)
-            near.setdefault(where, []).append(number)
-        for where, numbers in near.items():
-            self._hand_out(numbers, where)
+        if following:
+            self._hand_out(following)
         return bool(self._numbers)
 
     def wait(self) -> list[Any]:
@@ -252,7 +255,7 @@ class _OnTheirWay:
                 self._pace.end(self._numbers.get(future, -1))
             if time.monotonic() > self._search:
                 for future in self._run.stranded(set(self._numbers) - set(ended)):
-                    self._hand_out([self._numbers.pop(future)], None)
+                    self._hand_out({self._numbers.pop(future): None})
                     self._run.cancel([future])
                 self._search = time.monotonic() + _BETWEEN_SEARCHES
             self._late += self._pace.late() if self._last else ()
@@ -292,8 +295,10 @@ class _OnTheirWay:
             found.append((number, done))
         return found
 
-    def _hand_out(self, numbers: Sequence[int], near: str | None) -> None:
-        for number, future in zip(numbers, self._run.submit([self._tasks[own] for own in numbers], near), strict=True):
+    def _hand_out(self, near: Mapping[int, str | None]) -> None:
+        """Hand out tasks by their numbers to the workers that had better do them."""
+        futures = self._run.submit([self._tasks[number] for number in near], list(near.values()))
+        for number, future in zip(near, futures, strict=True):
             self._numbers[future] = number
             self._ended.add(future)
 
@@ -305,7 +310,7 @@ class _OnTheirWay:
             self._pace.begin(number)
             return
         self._run.handed_on = True
-        self._hand_out([number], near)
+        self._hand_out({number: near})
 
     def _without(self, number: int, done: Done, twins: Sequence[Any]) -> bool:
         """Give a task whose worker has a full disk to another, if there is one and none is at it."""
@@ -315,7 +320,7 @@ class _OnTheirWay:
         near = self._cluster.other_than(done.ledger, self._cluster.threads())
         if near is not None:
             self._pace.begin(number)
-            self._hand_out([number], near)
+            self._hand_out({number: near})
         return near is not None
 
     def _end(self, number: int, done: Done, twins: Sequence[Any]) -> None:

@@ -145,7 +145,7 @@ def test_train__all_in_the_object_store(client: Client, table: tuple[Path, Path]
 
 @pytest.mark.slow
 def test_train__wide_weights(client: Client, home: Path, tmp_path: Path) -> None:
-    from tests.execution.test_cluster import WEIGHTED, weighted
+    from tests.execution.test_cluster_train import WEIGHTED, weighted
 
     weighted("classification").write_parquet(tmp_path / "w.parquet")
     paths.copy(tmp_path / "w.parquet", home / "w.parquet")

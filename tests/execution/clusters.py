@@ -1,0 +1,74 @@
+"""What the tests of clusters share: forests to grow, and what kills a worker at a moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from distributed import Client
+
+from bigforest.common.events import Event, StageAdvanced
+from bigforest.execution import worker
+from bigforest.grow.memory import GrowPlan
+from bigforest.grow.out_of_core.context import MemoryLimits
+from tests.grow.test_invariance import frame
+
+CONFIG: dict[str, Any] = {"target": "late", "trees": 6, "seed": 11, "max_depth": 8, "min_leaf": 3}
+BY_PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 4, 0)
+QUIET = {"dashboard_address": None, "silence_logs": 50}
+MEANS = {"family": "sparse-oblique", "mean_difference": "all"}
+PERCEPTRONS = {"family": "subspace-perceptron", "subspace": "2,1", "max_epochs": 2}
+
+
+class Killer:
+    """A listener that kills a worker when a stage is under way."""
+
+    def __init__(self, client: Client, stage: str) -> None:
+        self._client = client
+        self._stage = stage
+        self.killed = False
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == self._stage and not self.killed:
+            self.kill()
+
+    def kill(self) -> None:
+        self.killed = True
+        pids = self._client.run(os.getpid)
+        os.kill(min(pids.values()), signal.SIGKILL)
+
+
+def killing_at(client: Client, task: str, monkeypatch: pytest.MonkeyPatch) -> Killer:
+    """Kills a worker when a task of this kind is handed out."""
+    killer = Killer(client, "none")
+    hand_out = client.map
+
+    def handing_out(function: Callable[..., Any], *arguments: Any, key: list[str], **options: Any) -> Any:
+        futures = hand_out(function, *arguments, key=key, **options)
+        if f"-{task}-" in key[0] and function is not worker.unpack and not killer.killed:
+            time.sleep(0.02)
+            killer.kill()
+        return futures
+
+    monkeypatch.setattr(client, "map", handing_out)
+    return killer
+
+
+def few_columns(folder: Path) -> Path:
+    """A file of three columns, of which each worker encodes pieces."""
+    gaps = pl.when(pl.int_range(pl.len()) % 3 > 0).then("wind")
+    text = pl.col("hour").cast(pl.String)
+    data = frame().select("late", "delay", gaps=gaps, text=text)
+    data.write_parquet(folder / "few.parquet", row_group_size=30_000)
+    return folder / "few.parquet"
+
+
+def seven_later(seconds: float) -> int:
+    time.sleep(seconds)
+    return 7

@@ -1,0 +1,73 @@
+"""Clusters, tables and forests of the tests of clusters; started once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import dask
+import polars as pl
+import pytest
+from distributed import Client, LocalCluster
+
+import bigforest
+from bigforest.common.limits import Limits
+from bigforest.execution import arguments
+from bigforest.execution.resources import Resources
+from bigforest.store.store import Store
+from tests.execution.clusters import CONFIG, QUIET
+from tests.grow.test_invariance import frame
+
+
+@pytest.fixture(scope="package")
+def client() -> Iterator[Client]:
+    """Two processes with a thread each, started by spawn."""
+    with (
+        # Otherwise a killed worker is given up after 15 seconds, and a busy machine takes longer to start another.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}),
+        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, **QUIET) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="package")
+def one(client: Client) -> Iterator[Client]:
+    """One worker of two threads."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, memory_limit="3GB", **QUIET) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="package")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("table") / "flights.parquet"
+    frame().with_columns(late=pl.when(pl.int_range(pl.len()) % 1000 > 0).then("late")).write_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="package")
+def expected(table: Path) -> Path:
+    """The forest that threads grow."""
+    bigforest.train(table, out=table.with_name("expected"), threads=2, scheduler="threads", **CONFIG)
+    return table.with_name("expected")
+
+
+@pytest.fixture(scope="package")
+def store(table: Path) -> Store:
+    return bigforest.encode_store(table, table.with_name("t.store"), target="late", scheduler="threads")
+
+
+@pytest.fixture
+def all_columns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    apart = partial(Resources, limits=Limits(cells_per_read=1))
+    monkeypatch.setattr(arguments, "Resources", apart)
+
+
+@pytest.fixture
+def both_alive(client: Client) -> None:
+    """Wait for a worker that an earlier test has killed."""
+    client.wait_for_workers(2, timeout=300)

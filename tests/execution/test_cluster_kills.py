@@ -1,0 +1,221 @@
+"""On a Dask cluster: the files that threads give, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numba
+import pytest
+from distributed import Client
+
+import bigforest
+from bigforest.common.errors import ClusterError
+from bigforest.common.events import Event, StageAdvanced, silent
+from bigforest.common.limits import Limits
+from bigforest.encode.pipeline import encode
+from bigforest.execution.cluster import Cluster
+from bigforest.execution.dask_cluster import ClusterExecutor
+from bigforest.execution.resources import Resources
+from bigforest.execution.task_run import TaskRun
+from bigforest.forest.format.parts import part_paths
+from bigforest.schema.config import TrainConfig
+from bigforest.source import open_source
+from bigforest.store.store import Store
+from bigforest.training.run import grow_forest
+from tests.encode.test_encode import content
+from tests.execution.clusters import (
+    BY_PASSES,
+    CONFIG,
+    MEANS,
+    PERCEPTRONS,
+    Killer,
+    few_columns,
+    killing_at,
+    seven_later,
+)
+from tests.grow.test_invariance import assert_equal, rows_of
+from tests.thorough import cases
+
+pytestmark = [
+    pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+PRINCIPAL = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True}
+
+
+@pytest.mark.parametrize("stage", ["encode", "grow", "oob"])
+def test_train__a_worker_is_killed(
+    client: Client,
+    table: Path,
+    expected: Path,
+    tmp_path: Path,
+    stage: str,
+    both_alive: None,
+    all_columns_apart: None,
+) -> None:
+    killer = Killer(client, stage)
+    bigforest.train(table, out=tmp_path / "f", scheduler=client, listener=killer, **CONFIG)
+    assert killer.killed
+    assert_equal(rows_of(tmp_path / "f"), rows_of(expected))
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("task", ["rank-rows", "merge-runs", "write-codes"])
+def test_encode__few_columns_a_worker_is_killed(
+    client: Client, tmp_path: Path, both_alive: None, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    table = few_columns(tmp_path)
+    expected = bigforest.encode_store(table, tmp_path / "e", target="late", threads=1, scheduler="threads")
+    killer = killing_at(client, task, monkeypatch)
+    resources = Resources(
+        threads=1, cluster=Cluster(client), scratch=tmp_path, limits=Limits(presort_rows=20_000, slice_rows=7_000)
+    )
+    source = open_source(str(table), scratch=tmp_path)
+    store = encode(source, "late", tmp_path / "s", resources=resources, listener=silent)
+    assert killer.killed
+    assert content(store) == content(expected)
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    cases(
+        [
+            *((task, {}) for task in ("answer", "score", "grow-subtree")),
+            *((task, {}) for task in ("spill", "write-assemblies")),
+            *((task, MEANS) for task in ("decode-blocks", "answer", "score")),
+            *((task, PRINCIPAL) for task in ("sum-moments", "grow-subtree")),
+            *((task, PERCEPTRONS) for task in ("score", "learn")),
+        ],
+        quick=2,
+    ),
+)
+def test_grow__by_passes_a_worker_is_killed(
+    client: Client,
+    store: Store,
+    tmp_path: Path,
+    both_alive: None,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    options: dict[str, Any],
+) -> None:
+    config = TrainConfig.of(trees=2, seed=3, max_depth=6, **options)
+    killer = killing_at(client, task, monkeypatch)
+    cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
+    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
+        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+    assert killer.killed
+    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
+    assert contents[0] == contents[1]
+
+
+def test_run__a_result_whose_worker_dies_before_it_is_taken(
+    client: Client, both_alive: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = TaskRun.results
+    late: list[str] = []
+
+    def too_late(run: TaskRun, futures: Sequence[Any]) -> dict[Any, Any]:
+        if not late:
+            [future] = futures
+            [holders] = client.who_has([future]).values()
+            [pid] = client.run(os.getpid, workers=list(holders)).values()
+            os.kill(pid, signal.SIGKILL)
+            end = time.monotonic() + 60
+            while future.status == "finished" and time.monotonic() < end:  # the task takes long enough to be seen again
+                time.sleep(0.01)
+            late.append(future.status)
+        return fetch(run, futures)
+
+    monkeypatch.setattr(TaskRun, "results", too_late)
+    found: list[int] = []
+    ClusterExecutor(Cluster(client), 1).run(seven_later, [(1.0,)], lambda _, result: found.append(result))
+    assert found == [7]
+    assert len(late) == 1
+    assert late != ["finished"]
+
+
+def test_reduce__all_workers_die_at_once(client: Client, both_alive: None) -> None:
+    executor = ClusterExecutor(Cluster(client), 1)
+    pids = sorted(client.run(os.getpid).values())
+
+    found: list[int] = []
+    reduced = threading.Thread(
+        target=lambda: found.append(executor.reduce(seven_later, [(3.0,), (3.0,)], max)), daemon=True
+    )
+    reduced.start()
+    time.sleep(1.0)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    reduced.join(240)
+    assert found == [7]
+
+
+def test_reduce_parts__held_by_a_worker_that_dies(client: Client, both_alive: None, tmp_path: Path) -> None:
+    """The first time a part is finished, the worker dies that holds the share of the other."""
+    executor = ClusterExecutor(Cluster(client), 1)
+    pids = sorted(client.run(os.getpid).values())
+    shared = (str(tmp_path / "killed"), pids)
+    found = executor.reduce_parts(_twice, [(number,) for number in range(4)], max, _finish_or_kill, [(), ()], shared)
+    assert found == [3, 6]
+    assert (tmp_path / "killed").exists()
+
+
+def _twice(_: str, pids: list[int], number: int) -> list[int]:
+    return [number, 2 * number]
+
+
+def _finish_or_kill(place: str, pids: list[int], part: int) -> int:
+    with suppress(FileExistsError):
+        Path(place).touch(exist_ok=False)  # by one of them
+        os.kill(next(pid for pid in pids if pid != os.getpid()), signal.SIGKILL)
+    return part
+
+
+def test_run__a_task_that_kills_its_workers(client: Client, monkeypatch: pytest.MonkeyPatch, both_alive: None) -> None:
+    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
+    with pytest.raises(ClusterError, match=r"the task _die has lost 1 workers.*memory"):
+        ClusterExecutor(Cluster(client), 1).run(_die, [()], lambda *_: None)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_resume__after_the_scheduler_is_killed(table: Path, expected: Path, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    common = ["--scheduler-file", str(file), "--no-dashboard"]
+    alone = ["--no-nanny", "--memory-limit", "0", "--nthreads", "1", "--local-directory", str(tmp_path / "dask")]
+    commands = [["scheduler", "--port", "0", "--host", "127.0.0.1", *common], ["worker", *common, *alone]]
+    scheduler, one_worker = (
+        subprocess.Popen([sys.executable, "-m", "dask", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for command in commands
+    )
+
+    def kill(event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == "grow":
+            scheduler.kill()
+
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        client = Client(scheduler_file=str(file), set_as_default=False, timeout=5)
+        with client, pytest.raises(ClusterError, match=r"connection to the scheduler was lost") as caught:
+            bigforest.train(table, out=tmp_path / "f", scheduler=client, listener=kill, **CONFIG)
+        assert "--resume" in caught.value.__notes__[0]
+    finally:
+        for process in (scheduler, one_worker):
+            process.kill()
+            process.wait()
+    bigforest.train(resume=tmp_path / "f", threads=1, scheduler="threads")
+    assert_equal(rows_of(tmp_path / "f"), rows_of(expected))
