@@ -16,7 +16,7 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.schema.labels import proba_names
 from bigforest.sklearn.base import BaseBigForest, keep_parameters
 from bigforest.sklearn.parameters import CLASS_CRITERIA, threads_of
-from bigforest.sklearn.tables import check_dense, classes_of
+from bigforest.sklearn.tables import check_dense, classes_of, labels_in_forest
 
 
 class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
@@ -374,8 +374,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
     def _of_all_classes(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """Shares with a column for every class: those whose rows all have weight 0 are not in the forest."""
-        known = np.searchsorted(self.classes_, np.array(self.forest_.classes))
-        if known.size == len(self.classes_):
+        place = {label: number for number, label in enumerate(labels_in_forest(self.classes_).to_list())}
+        known = [place[label] for label in self.forest_.classes]
+        if known == list(range(len(self.classes_))):
             return shares
         of_all = np.zeros((len(shares), len(self.classes_)))
         of_all[:, known] = shares
@@ -400,12 +401,9 @@ def _class_weight(given: Any, classes: NDArray[Any]) -> Any:
     if not isinstance(given, dict):
         raise ConfigError(f'class_weight must be a dict of classes, "balanced" or None, not {given!r}')
     known = classes.tolist()
-    unknown = [label for label in given if label not in known]
-    if unknown and any(label not in given for label in known):
+    plain = {label.item() if isinstance(label, np.generic) else label: weight for label, weight in given.items()}
+    unknown = [label for label in plain if label not in known]
+    if unknown and any(label not in plain for label in known):
         raise ConfigError(f"class_weight names {unknown[0]!r}, which is not a class; the classes are {known[:20]}")
-    plain = {label.item() if isinstance(label, np.generic) else label: w for label, w in given.items()}
-    return {
-        int(label) if isinstance(label, float) else label: float(weight)
-        for label, weight in plain.items()
-        if label in known
-    }
+    named = dict(zip(known, labels_in_forest(classes).to_list(), strict=True))
+    return {named[label]: float(weight) for label, weight in plain.items() if label in named}

@@ -98,10 +98,14 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
     if labels.dtype.kind in "fO":
         assert_all_finite(labels, input_name="y")
     classes, codes = np.unique(labels, return_inverse=True)
+    return classes, codes, labels_in_forest(labels)
+
+
+def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
+    """Labels as a forest has them: whole numbers, booleans, or text, whose order may be another one."""
     if labels.dtype.kind == "f":  # whole numbers, as check_classification_targets has found
         labels = labels.astype(np.int64)
-    values = labels if labels.dtype.kind in "biu" else [str(label) for label in labels.tolist()]
-    return classes, codes, pl.Series(values)
+    return pl.Series(labels if labels.dtype.kind in "biu" else [str(label) for label in labels.tolist()])
 
 
 def numbers_of(y: Any) -> NDArray[np.float64]:

@@ -120,6 +120,25 @@ def test_classes__of_every_type_come_back(labels: Any) -> None:
     assert ours.score(X, labels) > 0.9
 
 
+@pytest.mark.parametrize(
+    "classes",
+    [
+        np.array(["2001-09-08", "2001-09-10", "2020-01-01"], "M8[ns]"),  # numbers of 18 and 19 digits
+        np.array([-10, 9, 100], "m8[D]"),
+    ],
+    ids=["times", "durations"],
+)
+def test_classes__whose_text_has_another_order(classes: Any) -> None:
+    weights = dict(zip(classes, [2.0, 1.0, 3.0], strict=True))
+    ours = BigForestClassifier(n_estimators=8, class_weight=weights, oob_score=True).fit(X, classes[Y])
+    assert np.array_equal(ours.classes_, np.unique(classes))
+    numbered = BigForestClassifier(n_estimators=8, class_weight={0: 2.0, 1: 1.0, 2: 3.0}, oob_score=True).fit(X, Y)
+    assert (ours.predict(X) == classes[numbered.predict(X)]).mean() > 0.9
+    assert ours.oob_score_ == pytest.approx(numbered.oob_score_, abs=0.05)
+    left_out = BigForestClassifier(n_estimators=8).fit(X, classes[Y], sample_weight=(Y != 1) * 1.0)
+    assert (left_out.predict(X[Y != 1]) == classes[Y[Y != 1]]).mean() > 0.9
+
+
 @pytest.mark.parametrize("form", ["pandas", "polars", "lazy", "arrow", "batch"])
 def test_tables__of_every_kind_give_one_forest(form: str) -> None:
     frame = mixed_table()
