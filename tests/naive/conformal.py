@@ -112,9 +112,9 @@ def isotonic(confidences: Sequence[float], wrong: Sequence[bool]) -> dict[float,
     return {value: Fraction(bad, rows) for values, bad, rows in blocks for value in values}
 
 
-def is_answered(confidences: Sequence[float], wrong: Sequence[bool], risk: str, confidence: float) -> bool:
-    """Whether a row of this confidence is answered: the nearest confidence not above it has an error up to the risk, or
-    there is none below it and the least has."""
+def answered(confidences: Sequence[float], wrong: Sequence[bool], risk: str, values: Sequence[float]) -> list[bool]:
+    """Whether rows of these confidences are answered: the nearest confidence not above it has an error up to the risk,
+    or there is none below it and the least has."""
     errors = isotonic(confidences, wrong)
-    below = [one for one in errors if one <= confidence]
-    return errors[max(below) if below else min(errors)] <= Fraction(risk)
+    nearest = [max((one for one in errors if one <= value), default=min(errors)) for value in values]
+    return [errors[one] <= Fraction(risk) for one in nearest]

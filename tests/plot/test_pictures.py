@@ -112,7 +112,7 @@ def test_rejection__is_the_error_of_the_rows_that_are_answered(grown: Any) -> No
     assert limits["reject_above"].to_list() == [risk for risk in RISKS if len(rows) * risk >= 1]
     assert limits["answered"].n_unique() > 1
     for risk, share, answered, error in limits.rows():
-        own = [bad for one, bad in zip(votes, wrong, strict=True) if naive.is_answered(votes, wrong, str(risk), one)]
+        own = [bad for bad, kept in zip(wrong, naive.answered(votes, wrong, str(risk), votes), strict=True) if kept]
         assert answered == len(own) / len(rows)
         assert error == (sum(own) / len(own) if own else None)
         assert (share is None) == (not own)

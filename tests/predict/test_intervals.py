@@ -127,7 +127,7 @@ def test_predict__rejects_as_the_oracle(forests: dict[str, Forest], risk: float)
     wrong = (oob["truth"] != oob["prediction"]).to_list()
     found = forest.predict(new, reject_above=risk)["prediction"]
     shares = forest.predict_proba(new).max_horizontal().to_list()
-    answered = [naive.is_answered(confidence, wrong, str(risk), share) for share in shares]
+    answered = naive.answered(confidence, wrong, str(risk), shares)
     assert found.is_not_null().to_list() == answered
     assert found.drop_nulls().equals(forest.predict(new)["prediction"].filter(answered))
 
