@@ -26,8 +26,9 @@ from bigforest.execution.worker import Done, Order
 
 # Retries of a failing task, for instance because a disk did not answer.
 RETRIES = 2
-# Most bytes of shared data that each task carries itself: Dask prefers to run tasks where separate data is. Also of
-# results that the client merges itself, all together.
+# Most bytes of shared data that the tasks of a call carry themselves, all together; more is a task of its own.
+_CARRIED = 1 << 19
+# Most bytes of results that the client merges itself, all together.
 SMALL = 1 << 16
 # Seconds for running tasks to end after an error, and between two looks whether they have.
 _PATIENCE = 60.0
@@ -62,7 +63,7 @@ class TaskRun:
         self._near: dict[str, str] = {}
         packed = pickle.dumps(job.shared)
         self._shared = packed
-        if len(packed) > SMALL:
+        if len(packed) * len(job.arguments) > _CARRIED:
             [self._shared] = self.submit([Call(worker.unpack, (packed,), self._name)], [None])
 
     def __enter__(self) -> TaskRun:

@@ -98,6 +98,24 @@ def test_reduce__tasks_for_all_workers_go_in_one_message(
     assert sorted(found.values()) == sorted(client.scheduler_info()["workers"])
 
 
+@pytest.mark.parametrize(("calls", "carried"), [(2, True), (4, False)])
+def test_run__large_shared_data_is_sent_once(
+    client: Client, both_alive: None, calls: int, carried: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_out: list[Any] = []
+    hand_out = client.map
+    monkeypatch.setattr(client, "map", lambda *own, **more: (handed_out.append(own[0]), hand_out(*own, **more))[1])
+    found: list[int] = []
+    shared = (bytes(200_000),)
+    ClusterExecutor(Cluster(client), 1).run(_size_and, [(1,)] * calls, lambda _, size: found.append(size), shared)
+    assert found == [200_001] * calls
+    assert (worker.unpack not in handed_out) == carried
+
+
+def _size_and(shared: bytes, more: int) -> int:
+    return len(shared) + more
+
+
 @pytest.mark.parametrize(("size", "tasks"), [(10, 2), (1 << 16, 3)])
 def test_reduce__small_results_are_merged_here_and_fetched_together(
     client: Client, both_alive: None, size: int, tasks: int, monkeypatch: pytest.MonkeyPatch
