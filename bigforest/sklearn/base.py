@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
 from bigforest import read_forest, train
 from bigforest.common.checks import check_flag
@@ -228,7 +228,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         """X as a table, checked and remembered as scikit-learn does, and the names of its columns."""
         frame = table_frame(X)
         if frame is None:
-            X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite)
+            X = self._array(X)
             names = [f"x{place}" for place in range(X.shape[1])]
             return SparseTable(X) if is_sparse(X) else named(X, names), names
         validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True)
@@ -241,9 +241,16 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         if frame is not None:
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
             return named(frame, self._names)
-        X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite, reset=False)
+        X = self._array(X, reset=False)
         categories = any(feature.kind == "category" for feature in self.forest_.spec.features)
         return named(X.toarray() if is_sparse(X) else X, self._names) if categories else X
+
+    def _array(self, X: Any, *, reset: bool = True) -> Any:
+        """X as scikit-learn checks it; objects, as in lists with None, and floats of more than 64 bits are float64."""
+        X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite, reset=reset)
+        if X.dtype.kind == "O" or (X.dtype.kind == "f" and X.dtype.itemsize > 8):
+            X = check_array(X, dtype=np.float64, accept_sparse="csr", ensure_all_finite=self._finite)
+        return X
 
     @property
     def _places(self) -> dict[str, int]:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.source.in_memory import frame_from_arrow, frame_from_numpy, frame_from_pandas, is_sparse
+from bigforest.source.in_memory import arrow_stream, frame_from_arrow, frame_from_numpy, frame_from_pandas, is_sparse
 
 
 def table_frame(X: Any) -> pl.DataFrame | None:
-    """A table of Polars, pandas or pyarrow as a frame; None for what scikit-learn makes an array of.
+    """A table of Polars, pandas, pyarrow, or one that hands on Arrow, as a frame; None for what is made an array.
 
     Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
     """
@@ -29,6 +29,8 @@ def table_frame(X: Any) -> pl.DataFrame | None:
         frame = frame_from_pandas(X)
     elif package == "pyarrow" and hasattr(X, "column_names"):
         frame = frame_from_arrow(X)
+    elif package not in ("pandas", "pyarrow", "polars") and (stream := arrow_stream(X)) is not None:
+        frame = frame_from_arrow(stream)
     else:
         return None
     infinite = frame.select(cs.float().is_infinite().any())

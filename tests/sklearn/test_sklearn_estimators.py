@@ -497,6 +497,29 @@ def test_sparse_matrix__gives_the_forest_of_the_dense_one(form: str) -> None:
         BigForestClassifier(categories=[0]).fit(made, Y)
 
 
+def test_arrays__of_other_types_and_streams_of_arrow_give_the_same_forest() -> None:
+    gaps = np.where(X > 1.5, np.nan, X)
+    ours = BigForestClassifier(n_estimators=3).fit(gaps, Y)
+    rows = [[None if np.isnan(cell) else cell for cell in row] for row in gaps.tolist()]
+    for form in (rows, np.array(rows, dtype=object), gaps.astype(np.longdouble), ArrowStream(gaps)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a table with names, where the fit had an array
+            other = BigForestClassifier(n_estimators=3).fit(form, Y)
+            assert same(other, ours, gaps) and np.array_equal(ours.predict_proba(form), ours.predict_proba(gaps))
+    with pytest.raises(ValueError, match="infinity"):
+        BigForestClassifier().fit([[None, 1.0], [np.inf, 2.0]], [0, 1])
+
+
+class ArrowStream:
+    """Hands its rows on as Arrow does, and has no other way."""
+
+    def __init__(self, rows: Any) -> None:
+        self._frame = pl.DataFrame(rows, schema=NAMES)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self._frame.__arrow_c_stream__(requested_schema)
+
+
 def test_infinite_values__are_refused() -> None:
     broken = X.copy()
     broken[3, 2] = np.inf
