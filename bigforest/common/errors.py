@@ -55,6 +55,16 @@ class StorageError(BigForestError):
     """An object store does not respond, denies access, or has no such bucket."""
 
 
+def damaged_forest(what: str) -> FormatError:
+    """The error of a damaged forest; what: its file or folder, and what is wrong with it."""
+    return FormatError(f"{what}; the forest is damaged: restore its folder from a copy, or train it again")
+
+
+def damaged_store(what: str) -> FormatError:
+    """The error of a damaged store; what: its file or folder, and what is wrong with it."""
+    return FormatError(f"{what}; the store is damaged: encode the table again")
+
+
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Names for a message, with the number of those left out."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""

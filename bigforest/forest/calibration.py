@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, as_numpy
-from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.errors import ConfigError, damaged_forest
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.schema import SPREAD
 from bigforest.forest.oob_report import has_spread, oob_row_batches, oob_rows_path
@@ -90,7 +90,7 @@ class Calibration:
         if rows.place.size and (
             rows.place[-1] >= forest.spec.rows or rows.number.max() >= forest.spec.rows + forest.spec.dropped
         ):
-            raise FormatError(f"{self._path} is damaged: it has rows that the table does not have")
+            raise damaged_forest(f"{self._path} has rows that the table does not have")
         voters = rows.voters
         by_spread = voters.size > 0 and np.median(voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all()
         self._by_spread = bool(by_spread)
@@ -134,7 +134,7 @@ class Calibration:
             for tree in range(trees):
                 left[tree] = bag(tree)[rows.place] == 0
             if not np.array_equal(left.sum(axis=0), rows.voters):
-                raise FormatError(f"{self._path} is damaged: its trees are not those that leave out the row")
+                raise damaged_forest(f"{self._path}: its trees are not those that leave out the row")
             self._left = np.abs(rows.truth - rows.prediction), left
         return fit_jackknife(*self._left, coverage)
 
@@ -181,7 +181,7 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
         try:
             read = _numbers(used, key) if classes == 0 else _shares(used, key, stored_labels(forest.spec.target))
         except ValueError as error:
-            raise FormatError(f"{path} is damaged: {error}") from error
+            raise damaged_forest(f"{path}: {error}") from error
         held.append(read)
         size += read.draw.size
         if size > 2 * most:

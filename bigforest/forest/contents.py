@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.errors import ConfigError, damaged_forest
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import (
     Header,
@@ -233,9 +233,7 @@ class Contents:
         path = self.directory / TUNING_FILE
         found = to_frame(read_table(path, TUNING_KIND, TUNING, self._identity)[1])
         if found["winner"].sum() != 1 or found["candidate"].n_unique() < found.height:
-            raise FormatError(
-                f"{path} does not have one winner and different names of candidates; the forest is damaged"
-            )
+            raise damaged_forest(f"{path} does not have one winner and different names of candidates")
         return found
 
     @property

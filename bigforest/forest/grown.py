@@ -156,7 +156,9 @@ class GrownForest(Contents):
         group_leaf_targets = None
         if targets is not None:
             mean, step = self._leaf_means(packed), self.spec.target.step
-            group_leaf_targets = GroupLeafTargets.of(targets, range(packed.roots.size), packed, mean, step)
+            group_leaf_targets = GroupLeafTargets.of(
+                targets, range(packed.roots.size), packed, mean, step, self.directory
+            )
         grown = self._leaf_means(packed) - self.spec.target.offset if rule.by_spread else None
         votes = self.tree_votes()
         mixed = packed.ballots(rule.ballots) if votes is None else packed.weighted_ballots(rule.ballots, votes)
@@ -226,7 +228,7 @@ class GrownForest(Contents):
                 grown = packed.counts[:, 0] - self.spec.target.offset if rule.by_spread else None
                 if targets is not None:
                     numbers, step = trees.numbers(entries), self.spec.target.step
-                    own = GroupLeafTargets.of(targets, numbers, packed, packed.counts[:, 0], step)
+                    own = GroupLeafTargets.of(targets, numbers, packed, packed.counts[:, 0], step, self.directory)
                 packed = packed.by(1, 2) if len(trees.lambdas) == 2 else packed
                 packed = packed.narrowed() if all_narrow else packed
                 if votes is None:

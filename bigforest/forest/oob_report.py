@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.errors import ConfigError, damaged_forest
 from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import (
     check_file,
@@ -68,7 +68,7 @@ class OobReport:
             check_file(path, "oob-rows", columns, identity)
         rows = sum(map(rows_in_file, paths))
         if rows != spec.rows:  # files may be missing at the end, or be those of another run
-            raise FormatError(f"{directory} has {rows} rows, and the table has {spec.rows}; the forest is damaged")
+            raise damaged_forest(f"{directory} has {rows} rows, and the table has {spec.rows}")
 
         dtype = label_type(spec.target)
 
@@ -80,7 +80,7 @@ class OobReport:
             try:
                 return _as_target(to_frame(table), columns, dtype)
             except pl.exceptions.PolarsError as error:
-                raise FormatError(f"{file} has labels that are not classes ({error}); the forest is damaged") from error
+                raise damaged_forest(f"{file} has labels that are not classes ({error})") from error
 
         self.weighted = spec.weight is not None
         self.rows = _as_target(scan(paths, columns, row_batches, holding), oob_rows(label, ()), dtype)
@@ -138,12 +138,12 @@ def oob_rows_files(directory: Path) -> list[Path]:
     names = {path.name for path in (directory / "oob").glob("rows-*.parquet")}
     files = [oob_rows_path(directory, number) for number in range(len(names) + 1)]
     if {path.name for path in files[1:]} != names:
-        raise FormatError(f"{directory / 'oob'} lacks one of its files rows-*.parquet; the forest is damaged")
+        raise damaged_forest(f"{directory / 'oob'} lacks one of its files rows-*.parquet")
     highest = -1
     for path in files if len(files) > 1 else []:
         first, last = _row_bounds(path)
         if first <= highest:
-            raise FormatError(f"{path} has rows that come before those of the file before it; the forest is damaged")
+            raise damaged_forest(f"{path} has rows that come before those of the file before it")
         highest = last
     return files
 

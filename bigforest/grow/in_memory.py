@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import damaged_store
 from bigforest.common.memory_estimate import keep_freed
 from bigforest.common.process_cache import ProcessCache
 from bigforest.forest.format.checks import Nodes
@@ -175,7 +175,7 @@ def _bag(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> N
     if classes is not None and items.size:
         most = int(((items >> np.uint64(16)) & np.uint64(0xFFFF)).max())
         if most >= len(store.spec.target.classes):  # they are counted by class, and were checked before they changed
-            raise FormatError(f"{store.path}: a class is out of range; encode the table again")
+            raise damaged_store(f"{store.path}: a class is out of range")
     return items
 
 

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import bigforest  # whose explanations, pictures and reports stand above a forest, and are loaded when they are named
-from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.errors import ConfigError, FormatError, damaged_forest
 from bigforest.common.process_cache import ProcessCache
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header, read_shrinkage, write_run
@@ -604,7 +604,9 @@ class Forest(GrownForest):
                 # The copy, which nobody else changes, is what is looked at.
                 check_bytes(target)
                 if read_header(target, None)[0].identity != self._identity:
-                    raise FormatError(f"{source} belongs to another forest: its dataspec or configuration differs")
+                    raise damaged_forest(
+                        f"{source} belongs to another forest, as its dataspec or configuration differs"
+                    )
             if self._shrunk:
                 seconds = {**dict(self.run.select("stage", "seconds").iter_rows()), SHRUNK: 0.0}
                 threads = self.run["threads"][0]

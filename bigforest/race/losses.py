@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import as_numpy
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import damaged_forest
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.metrics.classes import log_losses
 from bigforest.predict.forest import Forest
@@ -79,7 +79,7 @@ def row_scores(forest: Forest, metric: str) -> RowScores:
     score = np.concatenate([piece[0] for piece in pieces])
     if score.size != forest.spec.rows:
         rows = f"{score.size} rows, not {forest.spec.rows}"
-        raise FormatError(f"{forest.directory}: the out-of-bag report has {rows}; the forest is damaged")
+        raise damaged_forest(f"{forest.directory}: the out-of-bag report has {rows}")
     if metric != "auc":
         return RowScores(score, None)
     assert len(target.classes) == 2
@@ -101,7 +101,7 @@ def _scores(
         return np.asarray(found, np.float64), truth.to_numpy()
     codes = label_codes(truth, forest.spec.target)
     if codes is None or (codes < 0).any():
-        raise FormatError(f"{forest.directory}: a truth in the out-of-bag report is no class; the forest is damaged")
+        raise damaged_forest(f"{forest.directory}: a truth in the out-of-bag report is no class")
     if metric == "error":
         wrong = (prediction != truth).fill_null(True).to_numpy().astype(np.float64)  # null: rejected, or out of no bag
         return np.where(as_numpy(batch.column("trees")) > 0, wrong, np.nan), codes

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 
-from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.errors import ConfigError, damaged_forest
 from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import header_of, write_features, write_levels, write_run
 from bigforest.forest.format.leaf_targets import copy_targets
@@ -146,7 +146,7 @@ def _merged_origin(forests: Sequence[Forest]) -> Origin:
         alone = MergedForest(str(forest.directory.resolve()), forest.config.seed, 0, forest.trees, origin.fingerprint)
         own = origin.merged or (alone,)
         if sum(piece.trees for piece in own) != forest.trees:
-            raise FormatError(f"{forest.directory}: the origin does not cover all trees; the forest is damaged")
+            raise damaged_forest(f"{forest.directory}: the origin does not cover all trees")
         pieces += [replace(piece, first_tree=piece.first_tree + before) for piece in own]
     for one, two in combinations(pieces, 2):
         if (one.seed, one.fingerprint) == (two.seed, two.fingerprint):

@@ -180,9 +180,7 @@ class DataSpec:
                 else _record(WeightSpec, raw["weight"], classes=tuple(raw["weight"]["classes"])),
             )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise FormatError(
-                f"the dataspec cannot be read ({error}); the file is damaged or not of bigforest"
-            ) from error
+            raise FormatError(f"the dataspec cannot be read ({error})") from error
         _check(spec)
         return spec
 
@@ -230,7 +228,7 @@ def _check(spec: DataSpec) -> None:
     except TypeError:  # something that cannot be compared or hashed
         sound = False
     if not sound:
-        raise FormatError("the dataspec contradicts itself; the file is damaged or not of bigforest")
+        raise FormatError("the dataspec contradicts itself")
 
 
 def _sound_features(spec: DataSpec) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, damaged_store
 from bigforest.kernels.common.layout import Codes
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.format import CODE_TYPES, CODES
@@ -111,7 +111,7 @@ class BlockReader(MatrixReader):
         # Private memory cannot change any more: kernels index by codes and do not check bounds.
         if column.max() >= self._codes[feature]:
             path = self._files[int(self._place[feature, 0])].path
-            raise FormatError(f"{path}, block {block}: a code is out of range; encode the table again")
+            raise damaged_store(f"{path}, block {block}: a code is out of range")
 
 
 class ColumnFile:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, damaged_store
 from bigforest.schema.dataspec import FeatureSpec, GroupSpec, TargetSpec, WeightSpec
 from bigforest.store.format import BLOCK_ROWS
 
@@ -21,16 +21,16 @@ def check_cells(
     for block, start in enumerate(range(0, len(cells), block_rows)):
         part = cells[start : start + block_rows]
         if zlib.crc32(part.data) != checksums[block]:
-            raise FormatError(f"{where}, block {block}: the checksum differs; encode the table again")
+            raise damaged_store(f"{where}, block {block}: the checksum differs")
         if part.max() > span[1] or part.min() < span[0]:
-            raise FormatError(f"{where}, block {block}: a code is out of range; encode the table again")
+            raise damaged_store(f"{where}, block {block}: a code is out of range")
 
 
 def check_dictionary(feature: FeatureSpec, low: NDArray[np.float64], high: NDArray[np.float64], file: Path) -> None:
     """Check the values of the codes of a feature."""
     first = int(feature.missing)
     if not _ascends(low[first:], high[first:]) or not np.isnan([low[:first], high[:first]]).all():
-        raise FormatError(f"{file}: a dictionary is not ascending; encode the table again")
+        raise damaged_store(f"{file}: a dictionary is not ascending")
     if feature.kind == "category" and not np.array_equal(low[first:], np.arange(first, low.size)):
         raise FormatError(f"{file}: the values of a category are not its codes; encode again")
 
@@ -45,7 +45,7 @@ def check_numbers(numbers: NDArray[np.float64], whole: NDArray[Any], target: Tar
     """Check regression targets against the whole numbers that are kept of them."""
     near = np.abs(numbers - target.values(whole)) <= target.step  # false where it is not a number
     if not near.all():
-        raise FormatError(f"{file}: the targets are not those described; encode the table again")
+        raise damaged_store(f"{file}: the targets are not those described")
 
 
 def check_weights(weight: NDArray[Any], spec: WeightSpec, file: Path) -> None:
@@ -53,18 +53,18 @@ def check_weights(weight: NDArray[Any], spec: WeightSpec, file: Path) -> None:
     parts = weight >> np.uint8(32) if weight.itemsize > 4 else weight[:0], weight & np.uint32(2**32 - 1)
     total = (int(parts[0].sum(dtype=np.int64)) << 32) + int(parts[1].sum(dtype=np.int64))
     if weight.min() < 1 or (int(weight.max()), total) != (spec.largest, spec.total):
-        raise FormatError(f"{file}: the weights are not those described; encode the table again")
+        raise damaged_store(f"{file}: the weights are not those described")
 
 
 def check_groups(groups: NDArray[Any], group: GroupSpec, file: Path) -> None:
     """Check the group of each row."""
     if groups.max() >= group.groups:
-        raise FormatError(f"{file}: a group is out of range; encode the table again")
+        raise damaged_store(f"{file}: a group is out of range")
     rows = np.zeros(group.groups, np.int64)
     for start in range(0, len(groups), BLOCK_ROWS):
         np.add.at(rows, groups[start : start + BLOCK_ROWS], 1)
     if rows.max() != group.largest:
-        raise FormatError(f"{file}: the largest group is not of {group.largest} rows; encode the table again")
+        raise damaged_store(f"{file}: the largest group is not of {group.largest} rows")
 
 
 def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:

@@ -38,7 +38,7 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, damaged_store
 from bigforest.schema.dataspec import LARGEST_NUMBER, DataSpec, json_object, max_number
 from bigforest.schema.options import MAX_BINS, Exact, Task
 from bigforest.storage.paths import known_folder
@@ -128,7 +128,7 @@ class Manifest:
         try:
             raw = json.loads(read_json_text(path / MANIFEST))
         except (ValueError, RecursionError, MemoryError) as error:
-            raise FormatError(f"{path / MANIFEST}: not JSON ({error}); encode the table again") from error
+            raise damaged_store(f"{path / MANIFEST}: not JSON ({error})") from error
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
             raise FormatError(f"{path}: not a store of bigforest; check the path")
         version = raw.get("version")
@@ -140,7 +140,7 @@ class Manifest:
 
     @classmethod
     def _checked(cls, raw: dict[str, Any], path: Path) -> Manifest:
-        damaged = f"{path / MANIFEST}: the manifest is damaged"
+        damaged = damaged_store(f"{path / MANIFEST}: not the entries of a manifest")
         expected = {"format", "version", "block_rows", "max_bins", "bytes", "crc32", "dataspec"}
         if (
             set(raw) != expected
@@ -148,19 +148,19 @@ class Manifest:
             or raw["block_rows"] != BLOCK_ROWS
             or not _is_max_bins(raw["max_bins"])
         ):
-            raise FormatError(f"{damaged}; encode the table again")
+            raise damaged
         try:
             spec = DataSpec.from_json(json.dumps(raw["dataspec"]))
         except FormatError as error:
-            raise FormatError(f"{damaged}: {error}") from error
+            raise damaged_store(f"{path / MANIFEST}: {error}") from error
         if (problem := _contradiction(spec)) is not None:
-            raise FormatError(f"{damaged}: {problem}; encode the table again")
+            raise damaged_store(f"{path / MANIFEST}: {problem}")
         levels = raw["bytes"].get(LEVELS, 0) if isinstance(raw["bytes"], dict) else 0
         manifest = cls(spec, raw["block_rows"], raw["max_bins"], raw["crc32"], levels)
         whole = {LOW, HIGH, NUMBERS, ROW_NUMBERS, GROUPS, WEIGHT, LEVELS, CHECKSUMS} & set(manifest.sizes())
         named = type(levels) is int and (levels > 0) == any(feature.levels for feature in spec.features)
         if not named or spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
-            raise FormatError(f"{damaged}; encode the table again")
+            raise damaged
         return manifest
 
 

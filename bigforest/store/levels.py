@@ -7,7 +7,7 @@ where code 0 is missing (FeatureSpec).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import Column, arrow_array, as_numpy, file_schema
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, damaged_store
 from bigforest.schema.dataspec import DataSpec, FeatureSpec
 from bigforest.storage.arrow import naming_faults
 from bigforest.storage.paths import readable
@@ -110,19 +110,22 @@ class LevelsFile:
 
 def read_levels(path: Path, spec: DataSpec) -> Levels:
     """The checked levels of the file `path` of a store. Raises FormatError."""
-    with naming_faults(lambda what: FormatError(f"{path}: not readable Parquet ({what}); encode the table again")):
+    with naming_faults(lambda what: damaged_store(f"{path}: not readable Parquet ({what})")):
         table = pq.ParquetFile(readable(path)).read(use_threads=False)
-    return checked_levels(table, spec, path)
+    return checked_levels(table, spec, path, damaged_store)
 
 
-def checked_levels(table: pa.Table, spec: DataSpec, path: Path) -> Levels:
-    """The levels in a table read from the file `path`. Raises FormatError where they are not what `spec` says."""
+def checked_levels(table: pa.Table, spec: DataSpec, path: Path, damaged: Callable[[str], FormatError]) -> Levels:
+    """The levels in a table read from the file `path` of what may be `damaged`.
+
+    Raises FormatError where they are not what `spec` says.
+    """
     if not table.schema.equals(LEVELS) or any(column.null_count for column in table.columns):
-        raise FormatError(f"{path}: not the columns of levels; the file is damaged or not of bigforest")
+        raise damaged(f"{path}: not the columns of levels")
     try:
         table.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise FormatError(f"{path}: invalid text ({error}); the file is damaged") from error
+        raise damaged(f"{path}: invalid text ({error})") from error
     wanted = np.array([feature.levels for feature in spec.features], np.int64)
     offsets = np.concatenate([[0], np.cumsum(wanted)])
     levels = Levels(offsets, pl.Series("level", table["level"], pl.String))
@@ -134,7 +137,7 @@ def checked_levels(table: pa.Table, spec: DataSpec, path: Path) -> Levels:
         and all(_ascends(levels.of(number), feature) for number, feature in enumerate(spec.features))
     )
     if not sound:
-        raise FormatError(f"{path}: levels and codes are not ascending for each category; the file is damaged")
+        raise damaged(f"{path}: levels and codes are not ascending for each category")
     return levels
 
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import damaged_store
 from bigforest.storage.object_cache import ObjectCache
 from bigforest.storage.object_store import ObjectPath, pending
 from bigforest.storage.paths import local_copies
@@ -103,7 +103,7 @@ class LocalCopy:
                         crc = zlib.crc32(piece, crc)
                         file.write(piece)
                 if crc != self._crc[name]:
-                    raise FormatError(f"{self._path / name}: the checksum differs; encode the table again")
+                    raise damaged_store(f"{self._path / name}: the checksum differs")
             self._whole.add(name)
 
     def _claim(self, columns: Iterable[int], wanted: range) -> Iterator[tuple[int, int, int]]:
@@ -147,7 +147,7 @@ class LocalCopy:
                 part = cells[(block - first) * self._block_rows : (block - first + 1) * self._block_rows]
                 sound = part.size and zlib.crc32(part.data) == self._checksums[column, block]
                 if not sound or part.max() > span[1] or part.min() < span[0]:
-                    raise FormatError(f"{self._path / name}, block {block}: it is damaged; encode the table again")
+                    raise damaged_store(f"{self._path / name}, block {block}: the checksum differs")
             with (self.folder / name).open("r+b") as file:
                 file.seek(offset)
                 file.write(cells.data)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import BigForestError, ConfigError, FormatError
+from bigforest.common.errors import BigForestError, ConfigError, FormatError, damaged_store
 from bigforest.common.memory_estimate import Extras, Shape
 from bigforest.common.process_cache import ProcessCache
 from bigforest.kernels.common.layout import Codes
@@ -223,7 +223,7 @@ class Store:
         target.flags.writeable = False  # as those of a file: with other flags kernels would be compiled again
         classes = len(self.spec.target.classes)
         if classes and target.size and target.max() >= classes:
-            raise FormatError(f"{self.path / TARGET}: a class is out of range; encode the table again")
+            raise damaged_store(f"{self.path / TARGET}: a class is out of range")
         return target
 
     def groups_of(self, start: int, stop: int) -> NDArray[np.uint32]:
@@ -234,7 +234,7 @@ class Store:
         assert self.spec.group is not None
         groups = self._groups[start:stop].copy()
         if groups.size and groups.max() >= self.spec.group.groups:
-            raise FormatError(f"{self.path / GROUPS}: a group is out of range; encode the table again")
+            raise damaged_store(f"{self.path / GROUPS}: a group is out of range")
         return groups
 
     def numbers(self, start: int, stop: int) -> NDArray[np.float64]:
@@ -279,7 +279,7 @@ class Store:
         assert self._weight is not None
         weight = self._weight[start:stop].copy()
         if not weight.all():
-            raise FormatError(f"{self.path / WEIGHT}: a weight is 0; encode the table again")
+            raise damaged_store(f"{self.path / WEIGHT}: a weight is 0")
         return weight
 
     def fetch(self, features: Iterable[int] | None = None, blocks: range | None = None) -> None:
@@ -502,7 +502,7 @@ class Store:
         assert self._files is not None
         for name, crc in self.crc.items():
             if self._files.crc(name) != crc:
-                raise FormatError(f"{self.path / name}: the checksum differs; encode the table again")
+                raise damaged_store(f"{self.path / name}: the checksum differs")
         for number, feature in enumerate(self.spec.features):
             check_dictionary(feature, self.low(number), self.high(number), self.path / LOW)
         self.levels()  # which are checked as they are read

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, damaged_store
 from bigforest.kernels.compiler.mapped_files import GuardedMap
 from bigforest.storage.object_store import ObjectPath
 from bigforest.store.format import Manifest
@@ -92,4 +92,4 @@ def _check_sizes(path: Path, manifest: Manifest) -> None:
         found = (path / name).stat().st_size if (path / name).is_file() else None
         if found != size:
             state = "is missing" if found is None else f"has {found} bytes"
-            raise FormatError(f"{path / name} {state}; {size} bytes were written: encode the table again")
+            raise damaged_store(f"{path / name} {state}; {size} bytes were written")

@@ -294,7 +294,12 @@ def test_inspect__a_flipped_byte(run: Run, folder: Path, grown: Path) -> None:
     part.write_bytes(content)
     before = contents(folder)
     run("inspect", "flipped.forest")
-    assert_refused(run, before, folder, "the checksum differs; the forest is damaged")
+    assert_refused(
+        run,
+        before,
+        folder,
+        "the checksum differs; the forest is damaged: restore its folder from a copy, or train it again",
+    )
 
 
 def test_encode__wrong_input_is_one_clear_line(run: Run, folder: Path) -> None:

@@ -541,7 +541,7 @@ def _change_header(path: Path, **entries: Any) -> None:
         ({"version": VERSION + 1}, "upgrade bigforest"),
         ({"version": "1"}, "never existed"),
         ({"version": 0}, "never existed"),
-        ({"kind": "oob-rows"}, "kind 'oob-rows', expected 'features'"),
+        ({"kind": "oob-rows"}, "kind 'oob-rows' instead of 'features'"),
         ({"spec": {}}, "dataspec"),
         ({"config": {}}, "configuration"),
     ],

@@ -322,7 +322,10 @@ def test_predict__refuses_damaged_targets(
 def test_predict__refuses_missing_and_foreign_targets(forest: Forest, tmp_path: Path) -> None:
     forest.write(tmp_path / "f")
     shutil.rmtree(tmp_path / "f/targets")
-    with pytest.raises(FormatError, match=r"values\.parquet is missing; the forest is not complete"):
+    with pytest.raises(
+        FormatError,
+        match=r"values\.parquet is missing; the forest is damaged: restore",
+    ):
         bigforest.read_forest(tmp_path / "f").predict(frame(3), quantiles=[0.5])
     forest.write(tmp_path / "g")
     other = bigforest.train(frame(2_000), out=tmp_path / "h", **OPTIONS | {"seed": 5})

@@ -323,7 +323,10 @@ def test_store__damage_is_found_when_it_is_fetched(store: Store, home: Path, tmp
     damaged = Store.open(home / "damaged.store")
     damaged.labels(0, 10)
     for _ in range(2):
-        with pytest.raises(FormatError, match=r"target\.bin, block 1: it is damaged"):
+        with pytest.raises(
+            FormatError,
+            match=r"target\.bin, block 1: the checksum differs; the store is",
+        ):
             _ = damaged.target
 
 

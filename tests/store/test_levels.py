@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, damaged_store
 from bigforest.schema.dataspec import DataSpec, FeatureSpec, TargetSpec
 from bigforest.store import levels
 from bigforest.store.levels import LEVELS, LevelsFile, checked_levels, level_tables, read_levels
@@ -46,7 +46,7 @@ def table() -> pa.Table:
 def test_levels__survive_their_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "GROUP_LEVELS", rows)
     with LevelsFile(tmp_path / "levels.parquet") as file:
-        file.add(checked_levels(table(), SPEC, tmp_path).tables(SPEC))
+        file.add(checked_levels(table(), SPEC, tmp_path, damaged_store).tables(SPEC))
     assert pq.ParquetFile(tmp_path / "levels.parquet").num_row_groups == sum(-(-len(n) // rows) for n in NAMES.values())
     found = read_levels(tmp_path / "levels.parquet", SPEC)
     for feature in range(5):
@@ -96,14 +96,14 @@ def test_levels__bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"]).buffers())
     level = pa.chunked_array([level[:3], broken, level[4:]])
     with pytest.raises(FormatError, match="invalid text"):
-        checked_levels(table().set_column(2, LEVELS.field(2), level), SPEC, tmp_path)
+        checked_levels(table().set_column(2, LEVELS.field(2), level), SPEC, tmp_path, damaged_store)
 
 
 @pytest.mark.parametrize("case", DAMAGE)
 def test_levels__damage_is_refused(case: str, tmp_path: Path) -> None:
-    checked_levels(table(), SPEC, tmp_path)
-    with pytest.raises(FormatError):
-        checked_levels(DAMAGE[case](), SPEC, tmp_path)
+    checked_levels(table(), SPEC, tmp_path, damaged_store)
+    with pytest.raises(FormatError, match=f"{tmp_path}: .*; the store is damaged: encode the table again"):
+        checked_levels(DAMAGE[case](), SPEC, tmp_path, damaged_store)
 
 
 def test_levels__no_parquet_is_refused(tmp_path: Path) -> None:

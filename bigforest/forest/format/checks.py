@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import as_numpy
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import damaged_forest
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.lists import check_levels, check_terms, join_fields
 from bigforest.forest.format.schema import KINDS, NODE_KINDS, NODES
@@ -101,7 +101,7 @@ def check_batch(
 
     def require(sound: object, problem: str) -> None:
         if not sound:
-            raise FormatError(f"{path}: {problem}; the forest is damaged")
+            raise damaged_forest(f"{path}: {problem}")
 
     spec = header.spec
     column = {name: batch.column(name) for name in NODES.names}

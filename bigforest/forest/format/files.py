@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_table, as_numpy
-from bigforest.common.errors import BigForestError, FormatError
+from bigforest.common.errors import BigForestError, FormatError, damaged_forest
 from bigforest.common.version import __version__
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.schema import FEATURES, RUN
@@ -193,9 +193,9 @@ def check_bytes(path: Path) -> None:
             file.seek(place)
             sound = file.read(len(_BLANK)) == found
     except OSError as error:
-        raise FormatError(f"{path} cannot be read ({error}); the forest is damaged") from error
+        raise damaged_forest(f"{path} cannot be read ({error})") from error
     if not sound:
-        raise FormatError(f"{path}: the checksum differs; the forest is damaged")
+        raise damaged_forest(f"{path}: the checksum differs")
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
@@ -210,17 +210,17 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 def _local(path: Path) -> Path:
     """A local file with the content of `path`. Raises FormatError where that is no file: a pipe would be waited for."""
     if not path.is_file():
-        raise FormatError(f"{path} is missing; the forest is not complete")
+        raise damaged_forest(f"{path} is missing")
     return local_path(path)
 
 
 def decoding(path: Path) -> AbstractContextManager[None]:
     """Raise FormatError where the block finds that the rows of a file cannot be decoded."""
-    return naming_faults(lambda what: FormatError(f"{path} cannot be decoded ({what}); the forest is damaged"))
+    return naming_faults(lambda what: damaged_forest(f"{path} cannot be decoded ({what})"))
 
 
 def _unreadable(path: Path, what: str) -> FormatError:
-    return FormatError(f"{path} is not a readable Parquet file ({what}); the forest is damaged")
+    return damaged_forest(f"{path} is not a readable Parquet file ({what})")
 
 
 def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
@@ -248,7 +248,7 @@ def read_header(path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
     Raises FormatError unless it is a file of `kind`, or, if None, of any kind.
     """
     if not path.is_file():
-        raise FormatError(f"{path} is missing; the forest is not complete")
+        raise damaged_forest(f"{path} is missing")
     with naming_faults(lambda what: _unreadable(path, what)):
         schema = pq.read_schema(readable(path))
         _ = schema.names  # damaged bytes may be no text
@@ -257,7 +257,7 @@ def read_header(path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not a file of a forest: it has no bigforest metadata") from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise FormatError(f"{path} has format version {version!r}, which never existed; the file is damaged")
+        raise damaged_forest(f"{path} has format version {version!r}, which never existed")
     if version > VERSION:
         raise FormatError(f"{path} has format version {version} and this bigforest reads {VERSION}; upgrade bigforest")
     if version < VERSION:
@@ -265,9 +265,9 @@ def read_header(path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
             f"{path} has format version {version}, of an older bigforest, and this one reads {VERSION}; train it again"
         )
     if kind is not None and found != kind:
-        raise FormatError(f"{path} has kind {found!r}, expected {kind!r}; the files belong to different forests")
+        raise damaged_forest(f"{path} has kind {found!r} instead of {kind!r}")
     if isinstance(header, str):
-        raise FormatError(f"{path}: {header}")
+        raise damaged_forest(f"{path}: {header}")
     return header, schema
 
 
@@ -301,7 +301,7 @@ def read_table(path: Path, kind: str, columns: pa.Schema, identity: str | None =
 def with_rows(table: pa.Table, path: Path) -> pa.Table:
     """The table of a file that has one row at least. Raises FormatError."""
     if not table.num_rows:
-        raise FormatError(f"{path} has no rows; the forest is damaged")
+        raise damaged_forest(f"{path} has no rows")
     return table
 
 
@@ -320,16 +320,16 @@ def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None =
     """The checks of `read_table` that need no rows: metadata, columns, and the forest it belongs to."""
     header, schema = read_header(path, kind)
     if identity is not None and header.identity != identity:
-        raise FormatError(f"{path} belongs to another forest: its dataspec or configuration differs")
+        raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
     for field in columns:
         position = schema.get_field_index(field.name)
         if position < 0:
-            raise FormatError(f"{path} has no column {field.name!r}; the forest is damaged")
+            raise damaged_forest(f"{path} has no column {field.name!r}")
         found = schema.field(position)
         if found.type != field.type or found.nullable != field.nullable:
-            raise FormatError(f"{path}: column {field.name!r} is {found.type}, not {field.type}; the forest is damaged")
+            raise damaged_forest(f"{path}: column {field.name!r} is {found.type}, not {field.type}")
     if len(schema) != len(columns):
-        raise FormatError(f"{path} has columns that do not belong there; the forest is damaged")
+        raise damaged_forest(f"{path} has columns that do not belong there")
     return header, schema
 
 
@@ -350,7 +350,7 @@ def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
     }
     share = as_numpy(table["importance"])
     if any(table[name].to_pylist() != own for name, own in known.items()) or not ((share >= 0) & (share <= 1)).all():
-        raise FormatError(f"{path} does not match the features of the dataspec; the forest is damaged")
+        raise damaged_forest(f"{path} does not match the features of the dataspec")
     return table
 
 
@@ -398,7 +398,7 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
         return Levels.none(header.spec)
     path = directory / LEVELS_FILE
     table = read_table(path, LEVELS_KIND, LEVELS, header.identity)[1]
-    return checked_levels(table.replace_schema_metadata(None), header.spec, path)
+    return checked_levels(table.replace_schema_metadata(None), header.spec, path, damaged_forest)
 
 
 def read_origin(directory: Path) -> Origin | None:
@@ -418,4 +418,4 @@ def _run_entry(directory: Path, name: str, parse: Callable[[Any], Entry], what: 
         raw = json.loads(read_header(path, "run")[1].metadata[METADATA_KEY]).get(name)
         return None if raw is None else parse(raw)
     except (*FAULTS, AttributeError) as error:
-        raise FormatError(f"{path}: {what} cannot be read ({error}); the file is damaged") from error
+        raise damaged_forest(f"{path}: {what} cannot be read ({error})") from error

@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, damaged_forest
 from bigforest.forest.format.files import (
     Header,
     check_bytes,
@@ -165,14 +165,14 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
         for batch in _batches(path, header):
             own, ends, codes, weights = _leaves(batch, path)
             if leaf + own.size > leaves or entry + codes.size > room:
-                raise FormatError(f"{path} has more rows than it says; the forest is damaged")
+                raise damaged_forest(f"{path} has more rows than it says")
             tree[leaf : leaf + own.size] = own
             node[leaf : leaf + own.size] = as_numpy(batch.column("node"))
             start[leaf + 1 : leaf + 1 + own.size] = ends + entry
             code[entry : entry + codes.size], reach[entry : entry + codes.size] = codes, weights
             leaf, entry = leaf + own.size, entry + codes.size
     if leaf != leaves or not _sound(tree, start, code, reach, value, header.config.trees):
-        raise FormatError(f"{directory / FOLDER}: leaves and targets do not match; the forest is damaged")
+        raise damaged_forest(f"{directory / FOLDER}: leaves and targets do not match")
     first = np.searchsorted(tree, np.arange(header.config.trees + 1))
     return LeafTargets(first, node, start, code, reach, value)
 
@@ -197,7 +197,7 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
     for batch in _batches(path, header):
         _, ends, codes, weights = _leaves(batch, path)
         if codes.size and int(codes.max()) >= places.size:
-            raise FormatError(f"{path}: a target is not in the training table; the forest is damaged")
+            raise damaged_forest(f"{path}: a target is not in the training table")
         tree = arrow_array(as_numpy(batch.column("tree")) + np.uint32(offset))
         lists = (_lists(np.append(0, ends), some) for some in (places[codes], weights))
         yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS)
@@ -209,7 +209,7 @@ def _read_values(directory: Path, header: Header) -> NDArray[np.float64]:
     column = table["value"]
     value = np.array(as_numpy(column), np.float64)
     if column.null_count or not value.size or not np.isfinite(value).all() or (np.diff(value) < 0.0).any():
-        raise FormatError(f"{path}: the targets are not ascending numbers; the forest is damaged")
+        raise damaged_forest(f"{path}: the targets are not ascending numbers")
     return value
 
 
@@ -251,7 +251,7 @@ def _leaves(
     lengths = [np.diff(found) for found in offsets]
     entries = [column.flatten() for column in lists]
     if any(column.null_count for column in [*batch.columns, *entries]) or not np.array_equal(lengths[0], lengths[1]):
-        raise FormatError(f"{path}: a leaf lacks a weight for one of its targets; the forest is damaged")
+        raise damaged_forest(f"{path}: a leaf lacks a weight for one of its targets")
     ends = np.cumsum(lengths[0]).astype(np.uint64)
     return as_numpy(batch.column("tree")), ends, as_numpy(entries[0]), as_numpy(entries[1])
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, damaged_forest
 from bigforest.forest.format.checks import PROBLEMS, Nodes, check_batch
 from bigforest.forest.format.files import (
     Header,
@@ -73,7 +73,7 @@ def numbered_parts(folder: Path) -> list[Path]:
     for path in folder.glob("part-*.parquet"):
         match = _PART.fullmatch(path.name)
         if match is None or int(match[1]) in found:
-            raise FormatError(f"{path} is not named as a part with a number of its own; the forest is damaged")
+            raise damaged_forest(f"{path} is not named as a part with a number of its own")
         found[int(match[1])] = path
     return [found[first] for first in sorted(found)]
 
@@ -82,7 +82,7 @@ def parts_in(directory: Path, folder: str | Path) -> list[Path]:
     """`numbered_parts` of a folder of the forest in `directory`, which has some. Raises FormatError."""
     found = numbered_parts(directory / folder)
     if not found:
-        raise FormatError(f"{directory} has no files {folder}/part-*.parquet; the forest is damaged")
+        raise damaged_forest(f"{directory} has no files {folder}/part-*.parquet")
     return found
 
 
@@ -144,11 +144,11 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
             waiting, rest = _with_room(waiting, room), _with_room(rest, room + 1)
         yield check_batch(batch, header, span.path, state, waiting, rest)
     if done == 0:
-        raise FormatError(f"{span.path}: no nodes; the forest is damaged")
+        raise damaged_forest(f"{span.path}: no nodes")
     if done != span.stop - span.start:
-        raise FormatError(f"{span.path} has fewer rows than it says; the forest is damaged")
+        raise damaged_forest(f"{span.path} has fewer rows than it says")
     if state[flatten.WHOLE] == 0:
-        raise FormatError(f"{span.path}: {PROBLEMS[flatten.WRONG_END]}; the forest is damaged")
+        raise damaged_forest(f"{span.path}: {PROBLEMS[flatten.WRONG_END]}")
 
 
 def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
@@ -195,7 +195,7 @@ def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[in
     for path, first, count in zip(paths, firsts, trees, strict=True):
         if first != expected:
             what = "is missing" if first > expected else "is there more than once"
-            raise FormatError(f"{path}: tree {min(expected, first)} {what}; the forest is damaged")
+            raise damaged_forest(f"{path}: tree {min(expected, first)} {what}")
         expected += count
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_table, as_numpy
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import damaged_forest
 from bigforest.forest.format.files import read_table, write_tables
 from bigforest.forest.format.schema import RANKS
 from bigforest.schema.config import TrainConfig
@@ -106,5 +106,5 @@ def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
         and rank.max() <= spec.rows
     )
     if not sound:
-        raise FormatError(f"{path}: values and ranks are not ascending for each feature; the forest is damaged")
+        raise damaged_forest(f"{path}: values and ranks are not ascending for each feature")
     return Ranks(np.concatenate([[0], np.cumsum(count)]), value, rank, spec.rows)

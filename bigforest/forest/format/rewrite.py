@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, as_numpy
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import FormatError, damaged_forest
 from bigforest.forest.format.files import Header, check_file, header_of, write_tables
 from bigforest.forest.format.nodes import cut_row_groups, part_path
 from bigforest.forest.format.parts import batches, check_parts, first_tree, part_paths, read_span, whole_parts
@@ -116,12 +116,12 @@ def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range]
     for path in paths:
         trees = _checked_trees(path, header)
         if trees.start != expected:
-            raise FormatError(f"{path} begins with tree {trees.start}, not {expected}; the forest is damaged")
+            raise damaged_forest(f"{path} begins with tree {trees.start}, not {expected}")
         expected = trees.stop
         for batch in batches(whole_parts([path])[0], len(spec.target.classes)):
             yield as_written(pa.Table.from_batches([batch]), names, offset)
     if expected != (header.config.trees if parts is None else parts[-1].stop):
-        raise FormatError(f"{directory} holds {expected} trees, not {header.config.trees}; the forest is damaged")
+        raise damaged_forest(f"{directory} holds {expected} trees, not {header.config.trees}")
 
 
 def _checked_trees(path: Path, header: Header) -> range:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import damaged_forest
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import part_path
@@ -91,7 +91,7 @@ class Trees(NamedTuple):
                 check_count(self.directory, trees.start + packed.roots.size, self.header)
             tree = trees.start + min(packed.roots.size, len(trees))
             what = "is missing" if packed.roots.size < len(trees) else "is there more than once"
-            raise FormatError(f"{self.directory}: tree {tree} {what}; the forest is damaged")
+            raise damaged_forest(f"{self.directory}: tree {tree} {what}")
         return packed
 
 
@@ -105,7 +105,7 @@ def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
     if parts is None:
         first = np.array([*map(first_tree, paths), max(header.config.trees, first_tree(paths[-1]) + 1)], np.int64)
         if first[0]:
-            raise FormatError(f"{paths[0]}: tree 0 is missing; the forest is damaged")
+            raise damaged_forest(f"{paths[0]}: tree 0 is missing")
     else:
         first = np.array([*(part.start for part in parts), parts[-1].stop], np.int64)
     nodes = np.array([span.stop for span in whole_parts(paths)], np.int64)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError, FormatError
-from bigforest.forest.format.leaf_targets import LeafTargets
+from bigforest.common.errors import DataError, damaged_forest
+from bigforest.forest.format.leaf_targets import FOLDER, LeafTargets
 from bigforest.forest.format.ranks import Ranks
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.router import RowRouter, chunk_rows
@@ -95,12 +96,19 @@ class GroupLeafTargets(NamedTuple):
 
     @classmethod
     def of(
-        cls, targets: LeafTargets, trees: range, packed: FlatTrees, mean: NDArray[np.float64], step: float
+        cls,
+        targets: LeafTargets,
+        trees: range,
+        packed: FlatTrees,
+        mean: NDArray[np.float64],
+        step: float,
+        directory: Path,
     ) -> GroupLeafTargets:
         """Those of these trees, which are packed.
 
         mean  float64 [leaves], of the leaves as they are grown
         step  of the targets, see TargetSpec
+        directory  of the forest
 
         Raises FormatError where they are of other leaves, or their mean by weight is not that of the leaf.
         """
@@ -110,9 +118,9 @@ class GroupLeafTargets(NamedTuple):
         if counts.tolist() != [*map(len, leaves)] or not np.array_equal(
             np.concatenate(leaves), targets.node[begin:end]
         ):
-            raise FormatError("the targets belong to other leaves than those of the trees; the forest is damaged")
+            raise damaged_forest(f"{directory / FOLDER}: the targets belong to other leaves than those of the trees")
         if not targets.have_means(mean, begin, step):
-            raise FormatError("the mean of the targets of a leaf is not the value of the leaf; the forest is damaged")
+            raise damaged_forest(f"{directory / FOLDER}: the mean of the targets of a leaf is not its value")
         return cls(targets, trees.start, begin)
 
 

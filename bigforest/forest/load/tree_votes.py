@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_table, as_numpy
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import damaged_forest
 from bigforest.forest.format.files import Header, header_of, read_table, write_table
 from bigforest.forest.format.schema import BOOSTING
 from bigforest.sampling.boosting import Judgement
@@ -45,7 +45,7 @@ def read_judgements(directory: Path, header: Header) -> pa.Table:
         and (header.config.weighs_trees or (vote == 1.0).all())
     )
     if not sound:
-        raise FormatError(f"{path} does not have an error and a vote for each tree, in order; the forest is damaged")
+        raise damaged_forest(f"{path} does not have an error and a vote for each tree, in order")
     return table
 
 

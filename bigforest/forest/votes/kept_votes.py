@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import damaged_forest
 from bigforest.forest.format.files import Header, check_bytes, check_file, row_batches, write_tables
 from bigforest.forest.format.frames import scan
 from bigforest.forest.format.parts import first_tree, parts_in
@@ -96,6 +96,6 @@ def _moved(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
     for batch in row_batches(path):
         tree = batch.column("tree")
         if batch.num_rows and pc.max(tree).as_py() >= trees:
-            raise FormatError(f"{path} has votes of a tree that does not exist; the forest is damaged")
+            raise damaged_forest(f"{path} has votes of a tree that does not exist")
         moved = arrow_array(as_numpy(tree) + np.uint32(offset))
         yield pa.Table.from_arrays([moved, batch.column("row"), batch.column("leaf")], schema=VOTES)

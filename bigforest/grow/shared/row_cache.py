@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import damaged_store
 from bigforest.common.process_cache import ProcessCache
 from bigforest.kernels.columns.decoded import (
     DecodedColumns,
@@ -80,7 +80,7 @@ class _Caching:
         for width, rows in ((1, by_row.r8), (2, by_row.r16), (4, by_row.r32)):
             codes = [feature.codes for feature in self._store.spec.features if feature.width == width]
             if codes and (rows[start:stop].max(axis=0) >= np.array(codes)).any():
-                raise FormatError(f"{self._store.path}: a code is out of range; encode the table again")
+                raise damaged_store(f"{self._store.path}: a code is out of range")
 
     def _take(self) -> int | None:
         with self._changed:
