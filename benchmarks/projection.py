@@ -96,7 +96,7 @@ COLUMNS = {
 }
 TEXT = """# A billion rows on a hundred workers: a projection
 
-Written by `benchmarks/projection.py`; nothing here was run at this size. The task: {trees} trees of the axis
+Written by `benchmarks/projection.py`; nothing was run at this size. The task: {trees} trees of the axis
 family on {rows} rows of {features} features (float32, all values different) and {classes} classes. The
 cluster, assumed: {cluster.workers} workers of {cluster.threads} threads as fast as the one below, with {memory} GB of
 memory, a link of {link} GB/s and {disk} GB/s to disk each; the client has a link and a disk like them.
@@ -105,14 +105,14 @@ memory, a link of {link} GB/s and {disk} GB/s to disk each; the client has a lin
 ## Measured
 
 One thread, processor time, the synthetic set with {measured_rows} rows of 28 features grown by passes (mean depth of a
-row {levels} levels); what a task takes of client and scheduler with two workers on this machine.
+row {levels} levels); and the processor time of client and scheduler per task, with two workers on this machine.
 {machine}.
 
 {rates}
 
 ## Projected
 
-The codes are {codes} GB, so blocks of rows are spread over the workers. The program's own model of memory says:
+The codes are {codes} GB, so blocks of rows are spread over the workers. By the program's model of memory,
 {found.group} trees share passes, {found.passes} passes in all, until nodes have {subtree} rows, of which each
 thread grows one at a time; {scratch} GB of rows on scratch at a time. Histograms of a tree are
 {histograms} MB in all its passes; every worker sends its own once, compressed, to the worker that scores
@@ -120,20 +120,21 @@ the tree.
 
 {table}
 
-Were nothing of it done side by side, it would take {hours} hours. The client takes {share}% of the processor time of
+If no stages overlapped, it would take {hours} hours. The client takes {share}% of the processor time of
 the workers.
 
-- Memory: the budget of {memory} GB per worker is held to in training, as everywhere, and checked before.
+- Memory: the budget of {memory} GB per worker applies to training and is checked before.
 - Histograms are scored by a worker for each tree of a pass. Scoring is taken at the rate of the small histograms
   measured here, where calls cost most, so it is an upper bound.
-- What does not scale are the client and the scheduler, which take some milliseconds for each task; tasks grow with the
-  workers (`benchmarks/virtual_time.py`).
-- Columns are encoded in pieces, as threads are more than columns: 1.5 times the processor time, and runs on scratch.
-- Every doubling of the rows is taken to add a level to all trees. Tables with few distinct values or little noise have
+- The client and the scheduler do not scale: they take some milliseconds for each task, and the number of tasks grows
+  with the workers (`benchmarks/virtual_time.py`).
+- Columns are encoded in pieces, because there are more threads than columns: 1.5 times the processor time, and runs on
+  scratch.
+- It is assumed that doubling the rows adds a level to all trees. Tables with few distinct values or little noise have
   fewer levels.
-- A worker gets the same blocks in every pass, so codes cross the network once, into its local copy, and are read from
-  there. Where rows stand between passes, and the rows of small nodes, go to scratch.
-- Not in it: workers of unequal speed, and lost ones, which virtual_time.py has.
+- A worker gets the same blocks in every pass, so codes cross the network once, into its local copy. The node of each
+  row between passes, and the rows of small nodes, go to scratch.
+- Slow and lost workers are not included; virtual_time.py has them.
 """
 
 

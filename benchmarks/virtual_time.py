@@ -313,8 +313,8 @@ TEXT = """# A cluster in virtual time
 
 Written by `benchmarks/virtual_time.py`. {trees} trees grow by passes on {rows:,} x 28, on worker processes of one
 thread each, which share the {cores} processors of this machine: {machine}.
-Virtual workers do the same calls, with what these cost on {first} real ones. The order of the runs is that of the
-table, with {warm} forests before those that count.
+Virtual workers do the same calls, at their cost on {first} real ones. The order of the runs is that of the
+table, with {warm} forests before the timed ones.
 
 {real}
 
@@ -323,8 +323,8 @@ The largest difference is {worst:.0f} %.
 ## From 2 to 1,000 workers
 
 The task and the cluster of [the projection](projection.md), in hours: workers that are alike; {slow:.0f} % of them
-(one at least) at a tenth of the speed, whose tasks are handed on; and {lost:.0f} % (one at least) lost on the way, each
-missed after {missed:.0f} s. Efficiency is beside the first row.
+(one at least) at a tenth of the speed, whose tasks are given to others; and {lost:.0f} % (one at least) lost during the
+run, each noticed after {missed:.0f} s. Efficiency is relative to the first row.
 
 {imagined}
 """

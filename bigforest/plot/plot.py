@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,41 +21,23 @@ from bigforest.source import Source
 from bigforest.storage.atomic import check_output
 from bigforest.storage.paths import as_path, is_remote
 
-
-@dataclass(frozen=True)
-class _Asked:
-    """What is drawn: the options of `plot_forest`."""
-
-    data: Any
-    row: int
-    tree: int
-    depth: int
-    features: Sequence[str] | None
-    label: Any
-
-
-_MAKERS: Mapping[str, Callable[[Pictures, _Asked], Any]] = {
-    "error": lambda plot, _: plot.error(),
-    "confusion": lambda plot, _: plot.confusion(),
-    "reliability": lambda plot, _: plot.reliability(),
-    "roc": lambda plot, _: plot.roc(),
-    "precision-recall": lambda plot, _: plot.precision_recall(),
-    "rejection": lambda plot, _: plot.rejection(),
-    "importance": lambda plot, _: plot.importance(),
-    "unbiased": lambda plot, asked: plot.unbiased(asked.data),
-    "permutation": lambda plot, asked: plot.permutation(asked.data),
-    "dependence": lambda plot, asked: plot.dependence(asked.data, asked.features),
-    "waterfall": lambda plot, asked: plot.waterfall(asked.data, asked.row, asked.label),
-    "swarm": lambda plot, asked: plot.swarm(asked.data, asked.label),
-    "surface": lambda plot, asked: plot.surface(asked.data, asked.features, asked.label),
-    "interactions": lambda plot, asked: plot.interactions(asked.data, asked.label),
-    "map": lambda plot, asked: plot.map(asked.data),
-    "depth": lambda plot, _: plot.depth(),
-    "leaves": lambda plot, _: plot.leaves(),
-    "tree": lambda plot, asked: plot.tree(asked.tree, asked.depth),
-    "time": lambda plot, _: plot.time(),
+# The plots, in their order, and the arguments that they take.
+_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("error", "confusion", "reliability", "roc", "precision-recall", "rejection", "importance"), ()),
+    "unbiased": ("data",),
+    "permutation": ("data",),
+    "dependence": ("data", "features"),
+    "waterfall": ("data", "row", "label"),
+    "swarm": ("data", "label"),
+    "surface": ("data", "features", "label"),
+    "interactions": ("data", "label"),
+    "map": ("data",),
+    "depth": (),
+    "leaves": (),
+    "tree": ("tree", "depth"),
+    "time": (),
 }
-PICTURES = tuple(_MAKERS)
+PICTURES = tuple(_ARGUMENTS)
 _OF_CLASSES = ("confusion", "reliability", "roc", "precision-recall")
 _OF_FOREST = ("importance", "depth", "leaves", "tree", "time")
 _OF_ROWS = ("dependence", "waterfall", "swarm")
@@ -136,20 +117,21 @@ def plot_forest(
     check_no_class(forest, label, "label")
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     names = _possible(plot, data) if what is None else _named(what)
-    asked = _Asked(data, row, tree, depth, features, label)
+    given = {"data": data, "row": row, "tree": tree, "depth": depth, "features": features, "label": label}
     with folder_of(out) as folder:
         paths = [folder / f"{name}.{format}" for name in names]
         for path in paths:
             check_output(path, overwrite=overwrite, kind="picture", is_ours=Path.is_file)
         for name, path in zip(names, paths, strict=True):
-            write_chart(_MAKERS[name](plot, asked), path, overwrite=overwrite)
+            draw = getattr(plot, name.replace("-", "_"))
+            write_chart(draw(*(given[argument] for argument in _ARGUMENTS[name])), path, overwrite=overwrite)
     return paths
 
 
 def _named(what: Iterable[str] | str) -> list[str]:
     """The names, each once. Raises ConfigError for one that is none."""
     given = several(what)
-    wrong = [name for name in given if not isinstance(name, str) or name not in _MAKERS]
+    wrong = [name for name in given if not isinstance(name, str) or name not in _ARGUMENTS]
     if wrong or not given:
         raise ConfigError(f"what must be some of {', '.join(PICTURES)}" + (f", not {shown(wrong[0])}" if wrong else ""))
     return list(dict.fromkeys(given))
