@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bigforest.common.checks import check_flag
-from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
+from bigforest.common.errors import ConfigError, FormatError, OutputExistsError, shown
 from bigforest.common.forks import check_polars_threads
 from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import METADATA_KEY, file_kind
@@ -177,8 +177,8 @@ class Explanation:
         ConfigError
             If there is no table of this name.
         """
-        if name not in self.tables:
-            raise ConfigError(f"there is no table {name!r}; there are {', '.join(self.tables) or 'none'}")
+        if not isinstance(name, str) or name not in self.tables:
+            raise ConfigError(f"there is no table {shown(name)}; there are {', '.join(self.tables) or 'none'}")
         check_polars_threads()
         folder = self.path / name
         return pl.scan_parquet(folder / "part-*.parquet" if folder.is_dir() else self.path / f"{name}.parquet")

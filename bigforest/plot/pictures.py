@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from bigforest.common.checks import several
 from bigforest.common.errors import ConfigError, shown
 from bigforest.execution.arguments import resources_of
 from bigforest.explain.explain import explain_forest
@@ -140,6 +141,7 @@ class Pictures:
         altair.Chart
         """
         altair()
+        features = None if features is None else several(features)
         if features is not None and any(not isinstance(name, str) for name in features):
             raise ConfigError(f"features must be names, not {shown(features)}; pairs are tables of explain_forest")
         rows, _ = self._drawn(data)
@@ -240,13 +242,12 @@ class Pictures:
             ranked = self.explain("importance")["importance"]
             ranked = ranked.sort("importance", descending=True, nulls_last=True, maintain_order=True)
             features = ranked["feature"].head(2).to_list()
-        names = list(features)
+        names = several(features)
         if len(names) != 2 or any(not isinstance(name, str) for name in names) or names[0] == names[1]:
             raise ConfigError(f"a surface needs two features, each once, not {shown(features)}")
         classes, label = self._explained(label)
         rows, _ = self._drawn(data)
-        pair = [tuple(names)]
-        found = self.explain("dependence", rows, features=pair, classes=classes, grid=_GRID, sample=_SURFACE_ROWS)
+        found = self.explain("dependence", rows, features=[names], classes=classes, grid=_GRID, sample=_SURFACE_ROWS)
         pairs, steps = found["dependence-pairs"], milliseconds(self.forest)
         return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
 

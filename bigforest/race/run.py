@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bigforest.common.checks import check_flag
 from bigforest.common.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, shown
 from bigforest.common.events import Listener, Notice
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
@@ -86,6 +87,7 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
     Raises ConfigError, DataError, FormatError and OutputExistsError.
     """
     begin = time.monotonic()
+    check_flag(overwrite, "overwrite")
     _check_place(out)
     with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
         store, state = _entered(race, out, resources, listener)

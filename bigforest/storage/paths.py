@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, shown
 from bigforest.storage.object_cache import ObjectCache
 from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
 
@@ -32,6 +32,8 @@ from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
 _AT_ONCE = 16
 # Files by which a folder is known for what it is; they are put last and removed first.
 _LAST = ("manifest.json", "run.parquet")
+# Bytes of the name of a file, and of a path, in all systems that matter.
+_MOST_NAME, _MOST_PATH = 255, 4096
 # How a URL begins; a single letter may be a drive.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 # How the name of a file ends that is being made.
@@ -50,11 +52,16 @@ _INSIDE = {
 def as_path(text: str | Path) -> Path:
     """The path that a user means, ~ being the home folder.
 
-    Raises ConfigError for what is no path, for a URL of another scheme, and for one in an object store without a
-    bucket.
+    Raises ConfigError for what is no path, or has a name that no file can have, for a URL of another scheme, and for
+    one in an object store without a bucket.
     """
     if not isinstance(text, str | Path) or not str(text):
-        raise ConfigError(f"a path was expected, not {text!r}; give text that is not empty, or a pathlib.Path")
+        raise ConfigError(f"a path was expected, not {shown(text)}; give text that is not empty, or a pathlib.Path")
+    if not _can_be_named(str(text)):
+        raise ConfigError(
+            f"{shown(str(text))} is the name of no file: it has a zero, or no UTF-8, or more than {_MOST_NAME} bytes; "
+            "give a shorter path"
+        )
     if not str(text).startswith(ROOT):
         if isinstance(text, str) and (url := _URL.match(text)):
             raise ConfigError(
@@ -67,6 +74,15 @@ def as_path(text: str | Path) -> Path:
     if not bucket or bucket == ROOT.rstrip("/") or glob.has_magic(bucket):
         raise ConfigError(f"{text} names no bucket; write {SCHEME}bucket/name")
     return path
+
+
+def _can_be_named(text: str) -> bool:
+    """Whether the system has files of this name."""
+    try:
+        long = max(map(len, os.fsencode(text).split(b"/")))
+    except UnicodeEncodeError:
+        return False
+    return long <= _MOST_NAME and len(text) < _MOST_PATH and "\0" not in text
 
 
 def is_remote(path: Path | None) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.checks import check_flag
 from bigforest.common.errors import BigForestError, ConfigError, FormatError, damaged_store
 from bigforest.common.memory_estimate import Extras, Shape
 from bigforest.common.process_cache import ProcessCache
@@ -149,6 +150,7 @@ class Store:
             When this is no store, or one that is damaged or newer than this version; names the file.
         """
         path = as_path(path)
+        check_flag(verify, "verify")
         manifest = Manifest.read(path)
         files = StoreFiles(path, manifest)
         mapped, spec = files.map, manifest.spec

@@ -155,6 +155,31 @@ def test_errors__are_of_one_family() -> None:
     assert issubclass(ConfigError, BigForestError) and issubclass(ConfigError, ValueError)
 
 
+@pytest.mark.parametrize("path", ["x" * 300, "é" * 200, "a\0b", "\ud800", "x/" * 3000])
+def test_path__that_no_file_can_have(path: str, called: dict[str, Callable[..., Any]], tmp_path: Path) -> None:
+    out = tmp_path / path
+    for read in (bf.read_forest, bf.read_comparison, bf.Store.open, lambda data: bf.train(data, "late")):
+        with pytest.raises(ConfigError, match="is the name of no file"):
+            read(path)
+    for function in ("compare", "explain_forest", "train"):
+        with pytest.raises(ConfigError, match="is the name of no file"):
+            called[function](out=out)
+
+
+def test_names__of_another_kind(forest: bf.Forest, tmp_path: Path) -> None:
+    found = bf.explain_forest(forest, parts="importance")
+    for name in (np.zeros(2), pl.Series([1, 2]), 5):
+        with pytest.raises(ConfigError, match="there is no table"):
+            found[name]  # type: ignore[index]
+        for draw in (forest.plot.dependence, forest.plot.surface):
+            with pytest.raises(ConfigError, match="features"):
+                draw(table(), features=name)  # type: ignore[arg-type]
+    store = bf.encode_store(table(), tmp_path / "a.store", target="late")
+    for flag in (np.zeros(2), "no"):
+        with pytest.raises(ConfigError, match="verify must be True or False"):
+            bf.Store.open(store.path, verify=flag)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("path", [None, 5, ["x"]])
 def test_read__what_is_no_path(path: Any) -> None:
     for read in (bf.read_forest, bf.read_comparison):
