@@ -24,11 +24,11 @@ def main() -> None:
     predicted = forest.predict(test)["prediction"]
     print(f"out-of-bag error {forest.oob.error:.3f}, test error {(predicted != test['target']).mean():.3f}")
 
-    print("\nWhich digits are taken for which, out of bag:")
+    print("\nDigits that are confused most often, out of bag:")
     wrong = forest.oob.confusion.filter(pl.col("truth") != pl.col("prediction"))
     print(wrong.sort("rows", descending=True).head(5))
 
-    print("\nThe pixels the trees ask first:")
+    print("\nThe pixels that the roots of the trees split on:")
     roots = forest.nodes.filter(pl.col("depth") == 0)
     print(roots.group_by("feature").len("trees").sort("trees", descending=True).head(5).collect())
 

@@ -204,9 +204,9 @@ def _check_options(out: Path, state: RunState, job: TrainingJob) -> None:
         of_run["exclude"], given["exclude"] = sorted(state.exclude), sorted(job.exclude)
     for name, value in given.items():
         if value != of_run[name]:
+            was = f"{name} {of_run[name]!r}" if of_run[name] is not None else f"the default of {name}"
             raise ConfigError(
-                f"{out} has {name} {of_run[name]!r}, which resuming cannot change to {value!r}; drop {name}, or "
-                "train another forest"
+                f"{out} has {was}, which resuming cannot change to {value!r}; drop {name}, or train another forest"
             )
 
 

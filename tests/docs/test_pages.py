@@ -90,6 +90,7 @@ X_new = X[:9]
 NEEDS = {
     "guide/export.md": ("onnxruntime", "treelite"),
     "start/coming-from.md": ("sklearn",),
+    "guide/explain.md": ("altair",),
     "guide/pictures.md": ("altair",),
 }
 NOT_HERE = {"guide/cluster.md": "workers, Kubernetes and SLURM"}

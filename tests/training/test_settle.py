@@ -153,7 +153,7 @@ def test_resume__goes_on_to_where_the_error_settles(tmp_path: Path, monkeypatch:
             )
         assert bigforest.train(resume=tmp_path / "g").trees < 90
         assert files(tmp_path / "g") == files(tmp_path / "f")
-    with pytest.raises(ConfigError, match="has stop_oob None, which resuming cannot change"):
+    with pytest.raises(ConfigError, match="has the default of stop_oob, which resuming cannot change"):
         bigforest.train(resume=tmp_path / "g", trees=90, stop_oob=0.01)
     more = bigforest.train(resume=tmp_path / "g", trees=90)  # the finished forest is one like any other
     assert more.trees == 90
