@@ -154,12 +154,17 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         ones = np.ones(places[0].size, np.int64)
         return sparse.csr_matrix((ones, places), shape=(len(leaves), nodes.height)), first
 
+    def _parameters(self) -> dict[str, Any]:
+        """The parameters by name, also where a class derived from ours has an __init__ with other ones."""
+        ours: Any = next(kind for kind in type(self).__mro__ if BaseBigForest in kind.__bases__)
+        return {name: getattr(self, name) for name in ours._get_param_names()}
+
     def _fit(self, X: Any, target: pl.Series, sample_weight: Any, groups: Any, class_weight: Any = None) -> bool:
         """Grow the forest, or add trees to it; False where it has them all."""
         frame, names = self._table(X)
         check_consistent_length(frame, target)
         weighted = sample_weight is not None or class_weight is not None
-        options = training_options(self.get_params(deep=False), self._criteria, frame.shape[0], weighted=weighted)
+        options = training_options(self._parameters(), self._criteria, frame.shape[0], weighted=weighted)
         categories = category_names(self.categories, names)
         options |= {"categories": categories, "class_weight": class_weight}
         if not isinstance(frame, SparseTable):

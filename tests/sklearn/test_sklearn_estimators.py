@@ -225,6 +225,18 @@ def test_min_weight_fraction_leaf__is_a_share_of_all_weight(weighted: bool, shar
         assert len(np.unique(leaves)) > 1
 
 
+class Shallow(BigForestClassifier):
+    """A class derived from ours, with parameters of its own."""
+
+    def __init__(self, levels: int = 2) -> None:
+        super().__init__(n_estimators=8, max_depth=levels)
+        self.levels = levels
+
+
+def test_derived_class__may_have_other_parameters() -> None:
+    assert same(clone(Shallow()).fit(X, Y), fitted(max_depth=2))
+
+
 def test_groups__are_in_a_bag_together() -> None:
     groups = np.arange(200) // 10
     ours = BigForestClassifier(n_estimators=4).fit(X, Y, groups=groups)
