@@ -187,7 +187,9 @@ class Explanation:
         try:
             return self.scan(name).collect()
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise FormatError(f"the table {name!r} in {self.path} cannot be read: {error}") from error
+            raise FormatError(
+                f"the table {name!r} in {self.path} cannot be read: {error}; explain the forest again"
+            ) from error
 
     def __contains__(self, name: object) -> bool:
         return name in self.tables

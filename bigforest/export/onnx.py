@@ -125,7 +125,9 @@ def _class(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[
     elif isinstance(classes[0], int):  # booleans too: ONNX has no labels that are
         labels, kind = [int(label) for label in classes], onnx.TensorProto.INT64
         if labels[-1] >= 2**63:
-            raise ConfigError(f"ONNX labels rows with integers up to 2**63 - 1, and {labels[-1]} is a class")
+            raise ConfigError(
+                f"ONNX labels rows with integers up to 2**63 - 1, and {labels[-1]} is a class; use another format"
+            )
     else:
         raise ConfigError(f"ONNX labels rows with text or whole numbers, and {forest.spec.target.name!r} has others")
     make = onnx.helper.make_node

@@ -114,7 +114,9 @@ def _condition(tree: ExportedTree, node: int, feature: FeatureSpec) -> str:
         if threshold == math.inf:  # all values go left
             return "1 = 1" if missing_left else f"{name} IS NOT NULL"
         if threshold == -math.inf:
-            raise ConfigError(f"SQL has no portable infinities, and the feature {feature.name!r} is split at one")
+            raise ConfigError(
+                f"SQL has no portable infinities, and the feature {feature.name!r} is split at one; use another format"
+            )
         test = f"{value} <= {_number(threshold)}"
         return f"{test} OR {name} IS NULL" if missing_left else test
     test = _among(feature, [level for level in listed if level is not None])
@@ -158,7 +160,7 @@ def _literal(label: Any) -> str:
 
 def _text(text: str) -> str:
     if "\x00" in text:
-        raise ConfigError(f"SQL has no text with a NUL, as in {text!r}")
+        raise ConfigError(f"SQL has no text with a NUL, as in {text!r}; use another format")
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -210,7 +210,9 @@ class _Conversion:
             if held:
                 yield pa.concat_tables(held)
         if not self.rows:
-            raise DataError(f"{self._images.name}: none of the {self._images.count:,} images can be read")
+            raise DataError(
+                f"{self._images.name}: none of the {self._images.count:,} images can be read; check the files"
+            )
 
     def _resize(self, size: tuple[int, int]) -> None:
         self.size = size

@@ -163,7 +163,7 @@ def check_columns(keep: Sequence[str], schema: Mapping[str, pl.DataType], rule: 
         if name in made:
             raise ConfigError(f"the kept column {name!r} has the name of a prediction column; rename or drop it")
     if len(set(keep)) < len(keep):
-        raise ConfigError(f"a column is kept twice: {', '.join(keep)}")
+        raise ConfigError(f"a column is kept twice: {', '.join(keep)}; name each once")
     check_category_in(schema, rule)
 
 

@@ -251,7 +251,7 @@ def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
         raise DataError(f"y has {len(truth)} rows, and the table has {len(found)}; give a value for each row")
     known = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)
     if not known.any():
-        raise DataError("no row has a true value, so there is nothing to score")
+        raise DataError("no row has a true value, so there is nothing to score; give rows that have one")
     if not forest.is_regression:
         kinds = {found.dtype, truth.dtype}
         if pl.Boolean in kinds and any(kind.is_numeric() for kind in kinds):

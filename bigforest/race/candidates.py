@@ -78,9 +78,11 @@ def given_candidates(given: Mapping[str, Mapping[str, Any]] | str | Path, base: 
             raise ConfigError(f"the candidate {name} must have a table of options, not {shown(options)}")
         for option in options:
             if option in SHARED:
-                raise ConfigError(f"the candidate {name} cannot have {option}: all candidates share it")
+                raise ConfigError(
+                    f"the candidate {name} cannot have {option}: all candidates share it; set it in options"
+                )
             if option not in OPTIONS:
-                raise ConfigError(f"the candidate {name} has an unknown option {shown(option)}")
+                raise ConfigError(f"the candidate {name} has an unknown option {shown(option)}; see bigforest.train")
         try:
             TrainConfig.of(**{**base, **options})
         except ConfigError as error:
@@ -88,7 +90,7 @@ def given_candidates(given: Mapping[str, Mapping[str, Any]] | str | Path, base: 
         found.append(Candidate(name, dict(options)))
     folded = [candidate.name.casefold() for candidate in found]
     if len(set(folded)) < len(folded):
-        raise ConfigError("two candidates have the same name but for upper and lower case")
+        raise ConfigError("two candidates have the same name but for upper and lower case; rename one")
     return found
 
 

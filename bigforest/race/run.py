@@ -157,7 +157,9 @@ def _begin(race: Race, out: Path, resources: Resources, listener: Listener) -> t
             remove(path)
             store = Store.open(kept) if same and is_store(kept) else store
     if known is not None and store.fingerprint != known.fingerprint:
-        raise DataError(f"the table is not the one that {out} compares candidates on: columns or values differ")
+        raise DataError(
+            f"the table is not the one that {out} compares candidates on: columns or values differ; choose another out"
+        )
     state = _settings(race, store)
     if known is None:
         state.write(out)

@@ -252,7 +252,7 @@ def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None) -> Scan:
     except pl.exceptions.NoDataError as error:
         raise DataError(f"{file}: the file is empty; check that it was written to the end") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise DataError(f"{file}: not a readable {kind} file: {reason(error)}") from error
+        raise DataError(f"{file}: not a readable {kind} file: {reason(error)}; check that it is one") from error
 
 
 def _lazy_scan(file: Path, kind: str, scratch: Path, mark: str | None) -> pl.LazyFrame:

@@ -73,7 +73,7 @@ def with_dates(scans: Sequence[Scan], where: str) -> list[Scan]:
         ways = _fitting(rows.head(_FIRST_ROWS), dict.fromkeys(text, _WAYS))
         ways = _fitting(rows, ways) if ways else {}
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise DataError(f"{where}: the table cannot be read: {reason(error)}") from error
+        raise DataError(f"{where}: the table cannot be read: {reason(error)}; check its lines") from error
     dated = [way(columns_named([name])) for name, (way, *_) in ways.items()]
     found = [scan.with_columns(dated) for scan, _ in scans]
     return [(scan, dict(scan.collect_schema())) for scan in found]
@@ -140,7 +140,7 @@ def _check_filled(file: Path) -> None:
         with file.open("rb") as content:
             start = content.read(1)
     except OSError as error:
-        raise DataError(f"{file}: the file cannot be read: {reason(error)}") from error
+        raise DataError(f"{file}: the file cannot be read: {reason(error)}; check its permissions") from error
     if start == b"\0":
         raise DataError(
             f"{file}: the file begins with zero bytes and is not text; check that it was written completely"
@@ -161,4 +161,4 @@ def _names(file: Path, separator: str) -> list[str]:
         with text_lines(file, "utf-8-sig") as lines:
             return next(csv.reader(lines, delimiter=separator), [])
     except (UnicodeDecodeError, csv.Error, OSError) as error:
-        raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
+        raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}; convert it") from error

@@ -170,11 +170,11 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
     ("arguments", "message"),
     [
         ({"candidates": {"a": {}}}, "from 2 to 50"),
-        ({"candidates": {"a": {}, "b": {"trees": 4}}}, "all candidates share it"),
+        ({"candidates": {"a": {}, "b": {"trees": 4}}}, "all candidates share it; set it in options"),
         ({"candidates": {"a": {}, "b": {"mtri": 4}}}, "unknown option"),
         ({"candidates": {"a": {}, "b": {"mtry": -4}}}, "the candidate b: mtry"),
         ({"candidates": {"a": {}, "../b": {}}}, "cannot be the name"),
-        ({"candidates": {"a": {}, "A": {"min_leaf": 2}}}, "upper and lower case"),
+        ({"candidates": {"a": {}, "A": {"min_leaf": 2}}}, "upper and lower case; rename one"),
         ({"candidates": {"a": {}, "b": {"family": "tree"}}}, "no row is out of bag"),
         ({"candidates": {"a": {}, "b": {"sampling": "arc-x4"}}}, "cannot be evaluated on out-of-bag rows"),
         ({"candidates": 1}, "from 2 to 7"),

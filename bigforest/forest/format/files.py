@@ -255,7 +255,7 @@ def read_header(path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
     try:
         version, found, header = _parse((schema.metadata or {})[METADATA_KEY])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path} is not a file of a forest: it has no bigforest metadata") from error
+        raise FormatError(f"{path} is not a file of a forest: it has no bigforest metadata; check the path") from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise damaged_forest(f"{path} has format version {version!r}, which never existed")
     if version > VERSION:
