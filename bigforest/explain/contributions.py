@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Notice, stage
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.row_table import RowTable, row_ranges
+from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep, trees_in_order
+from bigforest.explain.tree_groups import LoadedTree, PartPlan, Sweep, TreeStock, plan_sweep
 from bigforest.schema.dataspec import TargetSpec
 from bigforest.schema.labels import label_series
 
@@ -88,7 +88,7 @@ def write_contributions(job: ExplainJob, plan: PartPlan, name: str) -> None:
     base        the prediction without features: the mean over the trees of the value of the root.
     prediction  the prediction: the sum of base and all contributions.
     """
-    stock, table = job.voting, job.table
+    table = job.table
     how = Contributed(name == SHAP, chosen_classes(job))
     settings, (_, step) = repr(how), _file_shape(job, how)
     ranges = [own for own in row_ranges(table.rows, step) if not job.folder.has(part_name(name, own[0]), settings)]
@@ -98,7 +98,7 @@ def write_contributions(job: ExplainJob, plan: PartPlan, name: str) -> None:
         job.listener(Notice(f"exact contributions of {left} rows take about {seconds} s"))
     with stage(name, table.rows, "rows", job.listener) as progress:
         progress.advance(table.rows - left)
-        shared = (stock, table, how, plan.groups, job.folder, name, settings)
+        shared = (Sweep(job.voting, table, plan.groups, how.chosen), how, job.folder, name, settings)
         job.sweep(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared, plan.at_once)
 
 
@@ -134,39 +134,30 @@ def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
 
 
 def explain_rows(
-    stock: TreeStock,
-    table: RowTable,
-    how: Contributed,
-    groups: list[range],
-    folder: ExplanationFolder,
-    name: str,
-    settings: str,
-    begin: int,
-    end: int,
+    sweep: Sweep, how: Contributed, folder: ExplanationFolder, name: str, settings: str, begin: int, end: int
 ) -> int:
     """Task: write the contributions of the rows from `begin` to before `end`; returns their number."""
-    base, votes, found = contributions(stock, table, how, groups, begin, end)
-    folder.write(part_name(name, begin), _table(stock, table, how, (base, votes, found), begin), settings)
+    found = contributions(sweep, begin, end, exact=how.exact)
+    folder.write(part_name(name, begin), _table(sweep, how, found, begin), settings)
     return end - begin
 
 
 def contributions(
-    stock: TreeStock, table: RowTable, how: Contributed, groups: list[range], begin: int, end: int
+    sweep: Sweep, begin: int, end: int, *, exact: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Base, float64 [classes], predictions [rows, classes] and contributions [rows, columns, classes] of some rows."""
     from bigforest.kernels.explain.contributions import path_contributions
 
-    values, classes = table.values(), len(how.chosen)
+    values, classes = sweep.table.values(), len(sweep.classes)
     base, votes = np.zeros(classes), np.zeros((end - begin, classes))
-    found = np.zeros((end - begin, len(table.used) + 1, classes))
-    spare = np.zeros_like(found) if how.exact else found
-    for tree in trees_in_order(stock, table, groups):
-        answer = np.ascontiguousarray(tree.answer[:, list(how.chosen)])
+    found = np.zeros((end - begin, len(sweep.table.used) + 1, classes))
+    spare = np.zeros_like(found) if exact else found
+    for tree, answer in sweep.trees():
         base += answer[0]
         path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), votes, spare)
-        if how.exact:
+        if exact:
             _add_shapley(tree, answer, values, begin, found)
-    trees = stock.tree_count
+    trees = sweep.stock.tree_count
     return base / trees, votes / trees, found[:, :-1] / trees
 
 
@@ -215,21 +206,20 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
 
 
 def _table(
-    stock: TreeStock,
-    table: RowTable,
+    sweep: Sweep,
     how: Contributed,
     parts: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
     begin: int,
 ) -> pl.DataFrame:
     base, votes, found = parts
     rows, classes = votes.shape
-    spec = stock.trees.header.spec
+    spec = sweep.stock.trees.header.spec
     columns: dict[str, Any] = {"row": np.repeat(np.arange(begin, begin + rows, dtype=np.uint64), classes)}
     labels = how.labels(spec.target)
     if labels is not None:
         columns["class"] = labels.gather(np.tile(np.arange(classes), rows))
     columns["base"] = np.tile(base, rows)
-    place_of = {place: at for at, place in enumerate(table.used)}
+    place_of = {place: at for at, place in enumerate(sweep.table.used)}
     for place, feature in enumerate(spec.features):
         own = found[:, place_of[place]] if place in place_of else np.zeros((rows, classes))
         columns[f"c_{feature.name}"] = own.reshape(-1)

@@ -23,7 +23,7 @@ from bigforest.common.events import stage
 from bigforest.explain.contributions import Contributed, chosen_classes
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled, unused_values
-from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep, trees_in_order
+from bigforest.explain.tree_groups import LoadedTree, PartPlan, Sweep, plan_sweep
 from bigforest.metrics.quantile_grid import quantile_grid
 
 # The part of local effects.
@@ -177,8 +177,7 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
 def _sums(
     job: ExplainJob, plan: PartPlan, name: str, how: Contributed, curves: list[Curve], rows: NDArray[np.uint32]
 ) -> list[CurveSums]:
-    stock, classes = job.voting, len(how.chosen)
-    step = _piece_rows(max(len(curve.points) for curve in curves), classes)
+    step = _piece_rows(max(len(curve.points) for curve in curves), len(how.chosen))
     pieces = list(row_ranges(rows.size, step))
     found: dict[int, list[CurveSums]] = {}
     with stage(name, rows.size, "rows", job.listener) as progress:
@@ -187,7 +186,8 @@ def _sums(
             found[index] = sums
             progress.advance(pieces[index][1] - pieces[index][0])
 
-        shared = (stock, job.table, how, plan.groups, curves, rows, job.options.individual)
+        sweep = Sweep(job.voting, job.table, plan.groups, how.chosen)
+        shared = (sweep, curves, rows, job.options.individual)
         job.sweep(vary_rows, pieces, collect, shared, plan.at_once)
     joined = []
     for number in range(len(curves)):
@@ -201,27 +201,18 @@ def _sums(
 
 
 def vary_rows(
-    stock: TreeStock,
-    table: RowTable,
-    how: Contributed,
-    groups: list[range],
-    curves: list[Curve],
-    rows: NDArray[np.uint32],
-    individual: int,
-    begin: int,
-    end: int,
+    sweep: Sweep, curves: list[Curve], rows: NDArray[np.uint32], individual: int, begin: int, end: int
 ) -> list[CurveSums]:
     """Task: the sums of each curve over some of the rows."""
     chosen = np.ascontiguousarray(rows[begin:end])
-    points = [_points_of(curve, table, chosen) for curve in curves]
-    out = [np.zeros((chosen.size, own.shape[1], len(how.chosen))) for own in points]
-    for tree in trees_in_order(stock, table, groups):
-        answer = np.ascontiguousarray(tree.answer[:, list(how.chosen)])
+    points = [_points_of(curve, sweep.table, chosen) for curve in curves]
+    out = [np.zeros((chosen.size, own.shape[1], len(sweep.classes))) for own in points]
+    for tree, answer in sweep.trees():
         for curve, own, found in zip(curves, points, out, strict=True):
-            _vary(tree, answer, table, curve, chosen, own, found)
+            _vary(tree, answer, sweep.table, curve, chosen, own, found)
     kept = max(0, min(end, individual) - begin)
     return [
-        _summed(curve, own, found / stock.tree_count, kept)
+        _summed(curve, own, found / sweep.stock.tree_count, kept)
         for curve, own, found in zip(curves, points, out, strict=True)
     ]
 

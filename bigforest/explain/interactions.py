@@ -17,8 +17,8 @@ from bigforest.common.events import Notice, stage
 from bigforest.explain.contributions import Contributed, check_exact, chosen_classes, edges_and_points
 from bigforest.explain.importance import leaf_positions
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.row_table import RowTable, row_ranges, sampled
-from bigforest.explain.tree_groups import PartPlan, TreeStock, plan_sweep, trees_in_order
+from bigforest.explain.row_table import row_ranges, sampled
+from bigforest.explain.tree_groups import PartPlan, Sweep, TreeStock, plan_sweep
 from bigforest.storage.array_file import read_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
                   its pairs). base + all interactions of a row and class add up to the prediction.
     interaction-pairs  the mean over the rows of |interaction|, by class and pair.
     """
-    stock, table = job.voting, job.table
+    table = job.table
     how, rows = Contributed(True, chosen_classes(job)), chosen_rows(job, table.rows)
     settings = repr((how, job.options.rows, job.options.sample, job.options.seed))
     if job.folder.has_all(["interactions", "interaction-pairs"], settings):
@@ -69,7 +69,7 @@ def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
     job.listener(Notice(f"interactions in {rows.size} rows take about {math.ceil(job.seconds(plan))} s"))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("interactions", rows.size, "rows", job.listener) as progress:
-        shared = (stock, table, how, plan.groups)
+        shared = (Sweep(job.voting, table, plan.groups, how.chosen),)
         job.sweep(explain_pairs, pieces, lambda _, done: progress.advance(done), shared, plan.at_once)
     size = len(table.used)
     total = np.zeros((size, size, len(how.chosen)))
@@ -97,17 +97,14 @@ def pair_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
     return float((nodes * depth * points).sum() * len(how.chosen) * _PAIR_NS) + 1.0
 
 
-def explain_pairs(
-    stock: TreeStock, table: RowTable, how: Contributed, groups: list[range], rows: NDArray[np.uint32], path: Path
-) -> int:
+def explain_pairs(sweep: Sweep, rows: NDArray[np.uint32], path: Path) -> int:
     """Task: write base, interactions and predictions of some rows into a file; how many rows there are."""
-    base, votes, found = pair_values(stock, table, how, groups, rows)
-    write_arrays(path, _PIECE_TYPES, base, votes, found)
+    write_arrays(path, _PIECE_TYPES, *pair_values(sweep, rows))
     return rows.size
 
 
 def pair_values(
-    stock: TreeStock, table: RowTable, how: Contributed, groups: list[range], rows: NDArray[np.uint32]
+    sweep: Sweep, rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Base, float64 [classes], predictions [rows, classes] and interactions [rows, columns, columns, classes].
 
@@ -115,17 +112,16 @@ def pair_values(
     """
     from bigforest.kernels.explain.interactions import interactions
 
-    values, classes, columns = table.values(), len(how.chosen), len(table.used) + 1
+    values, classes, columns = sweep.table.values(), len(sweep.classes), len(sweep.table.used) + 1
     base, votes = np.zeros(classes), np.zeros((rows.size, classes))
     found = np.zeros((rows.size, columns, columns, classes))
-    for tree in trees_in_order(stock, table, groups):
-        answer = np.ascontiguousarray(tree.answer[:, list(how.chosen)])
+    for tree, answer in sweep.trees():
         base += answer[0]
         votes += answer[leaf_positions(tree, values, rows).astype(np.int64) - tree.begin]
         edges, points = edges_and_points(tree)
         scratch = _scratch(int(edges.depth.max()) + 1, points.t.size, classes)
         interactions(tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, found)
-    trees = stock.tree_count
+    trees = sweep.stock.tree_count
     found = found[:, :-1, :-1] / trees
     whole = found + found.transpose(0, 2, 1, 3)
     places = np.arange(columns - 1)

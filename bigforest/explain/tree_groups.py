@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -144,17 +145,34 @@ def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
 _loaded_trees: ProcessCache[list[LoadedTree]] = ProcessCache(2)
 
 
-def trees_in_order(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[LoadedTree]:
-    """All trees in their order; if they are one group, they stay loaded until `forget_trees`."""
-    if len(groups) > 1:
-        for entries in groups:
-            yield from load_trees(stock, table, entries)
-        return
-    yield from _loaded_trees.get(str(table.folder), lambda: load_trees(stock, table, groups[0]))
+class Sweep(NamedTuple):
+    """All trees, which each task goes over in their order, and the rows that it routes.
+
+    groups   of trees that are loaded together.
+    classes  whose values are wanted, by their codes; (0,) for regression.
+    """
+
+    stock: TreeStock
+    table: RowTable
+    groups: list[range]
+    classes: tuple[int, ...]
+
+    def trees(self) -> Iterator[tuple[LoadedTree, NDArray[np.float64]]]:
+        """The trees, and of each the values of its nodes, float64 [nodes, classes].
+
+        If all trees are one group, they stay loaded until `forget_trees`.
+        """
+        for tree in chain.from_iterable(map(self._group, self.groups)):
+            yield tree, np.ascontiguousarray(tree.answer[:, list(self.classes)])
+
+    def _group(self, entries: range) -> list[LoadedTree]:
+        if len(self.groups) > 1:
+            return load_trees(self.stock, self.table, entries)
+        return _loaded_trees.get(str(self.table.folder), lambda: load_trees(self.stock, self.table, entries))
 
 
 def forget_trees(key: str) -> None:
-    """Free the trees that `trees_in_order` keeps."""
+    """Free the trees that `Sweep` keeps."""
     _loaded_trees.forget(key)
 
 
