@@ -331,7 +331,7 @@ def train(
         crew_of(scheduler, resources, None if output is None else as_path(output), listener) as resources,
     ):
         if tune is not None:
-            from bigforest.race.tune import tuned_forest
+            from bigforest.race.run import tuned_forest
 
             return tuned_forest(job, tune, output, resources, listener, overwrite=overwrite)
         if resume is not None:

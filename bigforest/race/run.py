@@ -1,4 +1,7 @@
-"""The comparison: candidates grow on one store, those that fall behind are retired, the winner is a finished forest."""
+"""The comparison: candidates grow on one store, those that fall behind are retired, the winner is a finished forest.
+
+Also `train(tune=...)`: a comparison, and then the forest of the winner.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
 
 from bigforest.common.checks import check_flag
 from bigforest.common.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, shown
 from bigforest.common.events import Listener, Notice
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import write_run
-from bigforest.predict.forest import is_forest, read_forest
-from bigforest.race.candidates import default_candidates, given_candidates
+from bigforest.forest.contents import TUNING_FILE
+from bigforest.forest.format.files import write_run, write_table
+from bigforest.forest.format.schema import TUNING, TUNING_KIND
+from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.race.candidates import check_candidate_count, default_candidates, given_candidates
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
 from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
 from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
 from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
 from bigforest.schema.config import TrainConfig
-from bigforest.storage.atomic import naming_refusal, remove, set_aside, sync_all, write_durably
+from bigforest.storage.atomic import (
+    TemporaryFolder,
+    check_output,
+    naming_refusal,
+    remove,
+    set_aside,
+    sync_all,
+    write_durably,
+)
 from bigforest.storage.paths import UNFINISHED, is_folder, is_remote, remove_half_made
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
@@ -370,3 +385,54 @@ def _how_to_go_on(out: Path) -> Iterator[None]:
             # Instead of how the run of one candidate is resumed.
             error.__notes__ = [f"what is finished is kept: repeat the comparison into {out}, and it goes on"]
         raise
+
+
+def tuned_forest(
+    job: TrainingJob,
+    tune: int | str,
+    out: str | Path | None,
+    resources: Resources,
+    listener: Listener,
+    *,
+    overwrite: bool,
+) -> Forest:
+    """The forest of the winner among some default candidates, at `out` or temporary; events become notices.
+
+    tune  number of candidates, or the time limit.
+    """
+    if isinstance(tune, bool) or not isinstance(tune, int | str):
+        raise ConfigError(f"tune must be a number of candidates, or a time such as 10m, not {shown(tune)}")
+    count, budget = (tune, None) if isinstance(tune, int) else (None, parse_duration(tune, "tune", "a number or "))
+    if count is not None:
+        check_candidate_count(count, name="tune")
+    if out is not None:
+        check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
+    holding = TemporaryFolder(resources.scratch)
+    try:
+        found = run_race(
+            Race(job, count, None, budget), holding.path / "comparison", resources, listener, overwrite=False
+        )
+        if job.location is None:
+            name_table(found.forest.directory, None, job.exclude)
+        _keep_candidates(found)
+        listener(Notice("; ".join(f"{name}: {value}" for name, value in found.facts().items())))
+        if out is None:
+            return read_forest(found.forest.directory, holding=holding)
+        found.forest.write(out, overwrite)
+    except BaseException:
+        holding.remove()
+        raise
+    holding.remove()
+    return read_forest(out)
+
+
+def _keep_candidates(found: Comparison) -> None:
+    """Write the candidates among the files of the winner."""
+    forest = found.forest
+    table = found.candidates.with_columns(
+        metric=pl.lit(found.metric), cross_fitted=pl.when("winner").then(pl.lit(found.cross_fitted, pl.Float64))
+    )
+    made = table.select(TUNING.names).to_arrow().cast(pa.schema([field.with_nullable(True) for field in TUNING]))
+    path = forest.directory / TUNING_FILE
+    path.parent.mkdir(exist_ok=True)
+    write_table(pa.table(made.columns, schema=TUNING), path, TUNING_KIND, forest.spec, forest.config)

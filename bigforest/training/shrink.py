@@ -10,7 +10,6 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
-from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import write_run
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.vote_rule import answer_width
@@ -18,7 +17,6 @@ from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.storage.atomic import TemporaryFolder, staged
-from bigforest.store.store import Store
 from bigforest.training.run import Clock, TrainingJob, make_store
 
 
@@ -71,7 +69,12 @@ def shrink_forest(
         return read_forest(out)
     resources = resources_of(threads, scratch, memory)
     lambdas = _lambdas(forest)
-    task = _task(forest, data)
+    origin = forest.origin
+    assert origin is not None
+    if data is None and origin.data is None:
+        raise ConfigError("the forest was grown on a table in memory; give it again as data, or set amount")
+    given = origin.data if data is None else data
+    job = TrainingJob(given, forest.spec.target.name, origin.exclude, asdict(forest.config))
     with (
         watching(listener) as listener,
         staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
@@ -79,12 +82,16 @@ def shrink_forest(
     ):
         clock = Clock(listener)
         resources = replace(resources, scratch=work)
-        store = _store(forest, task, work, resources, clock)
+        store, _ = make_store(job, work / "table.store", work, resources, clock)
+        if store.fingerprint != origin.fingerprint:
+            raise DataError(
+                "the table is not the one that the forest was grown on: columns or values differ; give that one"
+            )
         forest.shrink(0.0).write(directory)
         store = ranked_store(store, forest.config, directory)
         found = write_oob(store, forest.config, directory, resources=resources, listener=clock, lambdas=lambdas)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows()) | {"oob": clock.seconds["oob"]}
-        write_run(directory, seconds, resources.workers, forest.spec, forest.config, forest.origin, found)
+        write_run(directory, seconds, resources.workers, forest.spec, forest.config, origin, found)
     return read_forest(out)
 
 
@@ -108,23 +115,3 @@ def _lambdas(forest: Forest) -> tuple[float, ...]:
         what = "votes are hard" if forest.config.vote == "hard" else "the table has too many rows and classes"
         raise ConfigError(f"lambda cannot be chosen where {what}; {advice}")
     return lambdas
-
-
-def _task(forest: Forest, data: Any) -> TrainingJob:
-    """What the forest was trained on. Raises ConfigError where that is not known."""
-    assert forest.origin is not None
-    if data is None and forest.origin.data is None:
-        raise ConfigError("the forest was grown on a table in memory; give it again as data, or set amount")
-    given = forest.origin.data if data is None else data
-    return TrainingJob(given, forest.spec.target.name, forest.origin.exclude, asdict(forest.config))
-
-
-def _store(forest: Forest, task: TrainingJob, work: Path, resources: Resources, clock: Clock) -> Store:
-    """The table of the forest, presorted. Raises DataError for another."""
-    store, _ = make_store(task, work / "table.store", work, resources, clock)
-    assert forest.origin is not None
-    if store.fingerprint != forest.origin.fingerprint:
-        raise DataError(
-            "the table is not the one that the forest was grown on: columns or values differ; give that one"
-        )
-    return store
