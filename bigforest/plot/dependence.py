@@ -83,4 +83,6 @@ def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, 
     caption = ["mean prediction over a sample of rows, all with this value"]
     if left_out:
         caption.append("for categories with many levels, those with the lowest and the highest predictions")
-    return finish_chart(alt.concat(*charts, columns=_COLUMNS), "Partial dependence", caption)
+    only = kept[0] if len(kept) == 1 and not regression else ""
+    title = f"Partial dependence for class {one_line(only)}" if only != "" else "Partial dependence"
+    return finish_chart(alt.concat(*charts, columns=_COLUMNS), title, caption)

@@ -67,11 +67,11 @@ def limits_table(forest: GrownForest, risks: Sequence[float] = RISKS) -> pl.Data
 
 
 def _apart(marks: pl.DataFrame, top: float) -> pl.Series:
-    """The limits as texts, empty where they would touch the one to the left."""
+    """The limits as texts, empty where they would touch the one to the left, or the axis."""
     texts, last = [], (-1.0, -1.0)
     for limit, answered, error in marks.select("reject_above", "answered", "error").iter_rows():
         apart = answered - last[0] > _NEAR[0] or (error - last[1]) / top > _NEAR[1]
-        texts.append(f"{limit:g}" if apart and error <= top else "")
+        texts.append(f"{limit:g}" if apart and error <= top and answered >= _FIRST else "")
         last = (answered, error) if apart else last
     return pl.Series(texts, dtype=pl.String)
 

@@ -305,10 +305,22 @@ def test_dependence__has_the_same_few_classes_in_every_picture() -> None:
         assert {point["class"] for point in part["data"]["values"]} == {f"c{place}" for place in range(2, 8)}
 
 
+def test_dependence__says_of_which_class() -> None:
+    rows = {"feature": ["a", "a"], "value": [0.0, 1.0], "level": [None, None], "answer": [0.1, 0.2]}
+    table = pl.DataFrame(rows, schema_overrides={"level": pl.String})
+    titles = [
+        dependence_chart(table.with_columns(pl.lit("yes").alias("class")), regression=False).title.text,
+        dependence_chart(table, regression=True).title.text,
+    ]
+    assert titles == ["Partial dependence for class yes", "Partial dependence"]
+
+
 def test_rejection__names_of_limits_do_not_touch() -> None:
     limits = pl.DataFrame(
         {"reject_above": [0.01, 0.02, 0.1, 0.3], "answered": [0.5, 0.51, 0.9, 1.0], "error": [0.0, 0.001, 0.1, 0.9]}
     )
+    on_the_axis = pl.DataFrame({"reject_above": [0.01], "answered": [0.01], "error": [0.0]})
+    assert _apart(on_the_axis, top=0.2).to_list() == [""]
     assert _apart(limits, top=0.2).to_list() == ["0.01", "", "0.1", ""]  # the last is outside of the picture
 
 
