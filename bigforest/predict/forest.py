@@ -23,6 +23,7 @@ from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.grown import GrownForest
 from bigforest.forest.load import tree_votes
 from bigforest.predict.html import html_of
+from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
 from bigforest.schema.labels import label_type
 from bigforest.schema.options import check_amount
 from bigforest.storage.atomic import TemporaryFolder, staged
@@ -219,8 +220,6 @@ class Forest(GrownForest):
         FormatError
             For a damaged forest.
         """
-        from bigforest.predict.in_memory import predict
-
         rule = self.rule(vote, ties, unseen, quantiles, trees, coverage, reject_above, coverage_by, jackknife)
         return predict(self, data, rule, keep=keep, threads=threads, memory=memory)
 
@@ -253,8 +252,6 @@ class Forest(GrownForest):
         ConfigError, DataError, FormatError
             As for `predict`; ConfigError also for a regression forest.
         """
-        from bigforest.predict.in_memory import predict
-
         rule = self.rule(vote, unseen=unseen, trees=trees)
         return predict(self, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
 
@@ -308,8 +305,6 @@ class Forest(GrownForest):
         ConfigError, DataError, FormatError
             As for `predict`.
         """
-        from bigforest.predict.in_memory import apply_forest
-
         return apply_forest(self, data, self.rule(unseen=unseen, trees=trees), threads)
 
     def inbag(self, trees: Iterable[int] | None = None, group: Any = None) -> pl.DataFrame:
@@ -549,8 +544,6 @@ class Forest(GrownForest):
         DataError
             For a feature that is missing or of another kind.
         """
-        from bigforest.predict.in_memory import feature_matrix
-
         return feature_matrix(self, data)
 
     def shrink(self, amount: float) -> Forest:

@@ -13,7 +13,7 @@ from bigforest.common.errors import DataError, damaged_forest
 from bigforest.forest.format.leaf_targets import FOLDER, LeafTargets
 from bigforest.forest.format.ranks import Ranks
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.router import RowRouter, chunk_rows
+from bigforest.forest.load.router import RowRouter, chunk_rows, prediction_kernels
 from bigforest.forest.load.row_batch import RowBatch, missing_error
 from bigforest.forest.load.vote_rule import REJECTED, VoteRule, answer_width
 from bigforest.metrics.jackknife import JackknifeIntervals
@@ -282,9 +282,7 @@ class Predictor(NamedTuple):
         starts: Iterator[int],
     ) -> bool:
         """Predict the `chunk` rows from each of `starts` on; False, at once, if a value is missing that is needed."""
-        from bigforest.kernels.predict.accumulate import Votes, vote
-        from bigforest.kernels.predict.route import new_scratch
-
+        accumulate, _, route = prediction_kernels()
         trees = self.forest_trees
         total = trees if self.votes is None else self.votes
         router = RowRouter(self.packed)
@@ -294,19 +292,16 @@ class Predictor(NamedTuple):
             if way is None:
                 return False
             here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
-            roots, cast = self.packed.roots, Votes(self.mixed, here)
+            roots, cast = self.packed.roots, accumulate.Votes(self.mixed, here)
             if known is not None:
-                from bigforest.kernels.predict.accumulate import note_leaves
-
-                note_leaves(way, roots, self._noted(cast, known), new_scratch(way))
-                cast = Votes(self.mixed, np.zeros_like(here))  # the spread is another look
+                accumulate.note_leaves(way, roots, self._noted(cast, known), route.new_scratch(way))
+                cast = accumulate.Votes(self.mixed, np.zeros_like(here))  # the spread is another look
             if self.grown is not None:
-                from bigforest.kernels.predict.accumulate import SpreadVotes, vote_spread
-
                 assert spread is not None
-                vote_spread(way, roots, SpreadVotes(cast, self.grown, spread), new_scratch(way))
+                spreading = accumulate.SpreadVotes(cast, self.grown, spread)
+                accumulate.vote_spread(way, roots, spreading, route.new_scratch(way))
             elif known is None:
-                vote(way, roots, cast, new_scratch(way))
+                accumulate.vote(way, roots, cast, route.new_scratch(way))
             if answers is None:
                 continue
             if answers.value is not None:

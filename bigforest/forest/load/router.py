@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +31,17 @@ _NODES_PER_ROW = 10
 _NARROW_ROW_BYTES = 256
 
 
+@cache
+def prediction_kernels() -> tuple[ModuleType, ModuleType, ModuleType]:
+    """The modules accumulate, flat_tree and route, which load numba when a row is first answered.
+
+    An import statement within a function takes two microseconds each time, a twentieth of the time of answering a row.
+    """
+    from bigforest.kernels.predict import accumulate, flat_tree, route
+
+    return accumulate, flat_tree, route
+
+
 class RowRouter:
     """Puts rows into tiles, some at a time. For one thread: what it gave before is written over."""
 
@@ -41,8 +54,6 @@ class RowRouter:
 
         None if a value is missing, and some splits are on projections.
         """
-        from bigforest.kernels.predict.flat_tree import RouteInputs
-
         packed, rows = self.packed, rows.cut(start, stop)
         narrow = packed.wide is None or rows.narrow
         layout = packed.layout(narrow)
@@ -54,7 +65,10 @@ class RowRouter:
         together = len(tiles)
         if by_level and _SMALL_TREE * layout.links.nbytes < packed.roots.size * _OWN_CACHE_BYTES:
             together = max(1, _OWN_CACHE_BYTES // tiles[0].nbytes)
-        return RouteInputs(tiles, rows.rows, together, by_level, layout, packed.directions, packed.sets, missing)
+        inputs: RouteInputs = prediction_kernels()[1].RouteInputs(
+            tiles, rows.rows, together, by_level, layout, packed.directions, packed.sets, missing
+        )
+        return inputs
 
     def _are_few(self, rows: RowBatch, narrow: bool) -> bool:
         """Whether these are so few rows that they are sent down trees faster level by level than node by node."""
@@ -64,15 +78,14 @@ class RowRouter:
 
     def _empty(self, rows: RowBatch, narrow: bool, by_level: bool) -> NDArray[Any]:
         """Tiles for this many rows."""
-        from bigforest.kernels.predict.flat_tree import TILE
-
+        tile = prediction_kernels()[1].TILE
         kind, by_rows = rows.tile_type(narrow), self.packed.directions is not None
         tiles = self._tiles.get((kind, by_level))
         if tiles is None or len(tiles) * tiles.shape[1 if by_rows else 2] < rows.rows:
             width = rows.features + 1 if by_rows else rows.features
-            tallest = min(_TILE_ROWS, max(TILE, _TILE_BYTES // (width * kind.itemsize)))
-            count = max(1, -(-rows.rows // (TILE if by_level else tallest)))
-            height = TILE if by_level else max(1, -(-rows.rows // count))
+            tallest = min(_TILE_ROWS, max(tile, _TILE_BYTES // (width * kind.itemsize)))
+            count = max(1, -(-rows.rows // (tile if by_level else tallest)))
+            height = tile if by_level else max(1, -(-rows.rows // count))
             shape = (height, width) if by_rows else (width, height)
             tiles = self._tiles[kind, by_level] = np.empty((count, *shape), kind)
             if by_rows:

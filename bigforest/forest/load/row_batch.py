@@ -143,7 +143,7 @@ class RowBatch:
                 block.put_rows(tiles)
             else:
                 block.put(tiles)
-        if not any(dtype.kind == "f" for dtype in self._types):
+        if "f" not in [dtype.kind for dtype in self._types]:
             return True
         columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
         whole, rest = divmod(self.rows, columns.shape[2])

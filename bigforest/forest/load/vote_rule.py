@@ -148,7 +148,7 @@ def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:
 
 def label_array(codes: NDArray[np.int32], spec: DataSpec) -> NDArray[Any]:
     """`labels` as numpy has them: a step or two for one row, where a Series takes hundreds."""
-    if codes.size and codes.min() == REJECTED:
+    if codes.size and np.minimum.reduce(codes) == REJECTED:  # half the time of `min` for one row
         return labels(codes, spec).to_numpy()
     return _class_array(spec.target)[codes]
 
