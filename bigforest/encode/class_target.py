@@ -142,6 +142,11 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
         )
     if not can_be_said(dtype, labels[0], labels[-1]):
         raise DataError(f"target {name!r} has values that Python cannot represent, such as years after 9999; drop them")
+    if cut := [label for label in labels if isinstance(label, str) and "\0" in label]:
+        raise DataError(
+            f"target {name!r} has the class {cut[0]!r}; a character of code 0 ends names of columns in files, and "
+            "probabilities have columns named by classes: replace it"
+        )
     spec = TargetSpec(name, type_name(dtype), tuple(labels), categories=_categories(dtype))
     return FoundClasses(spec, kept, found)
 

@@ -223,6 +223,7 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         "for exclude; did you mean 'zip_code'",
     ),
     "null target": lambda: (table(y=[None, None]), {}, "'y': every value is missing"),
+    "class of code 0": lambda: (table(y=["a", "a\0"]), {}, "has the class 'a\\\\x00'; a character of code 0"),
     "nan target": lambda: (table(y=[float("nan"), None]), {}, "'y': every value is missing"),
     "infinite class": lambda: (table(y=[1.0, float("inf")]), {}, "infinite"),
     "list target": lambda: (table(y=[[1], [2]]), {}, "target 'y' has type List"),
