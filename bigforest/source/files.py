@@ -12,7 +12,7 @@ import polars as pl
 
 from bigforest.common.errors import DataError, reason
 from bigforest.schema.columns import columns_named
-from bigforest.source.source import parquet_schema, scan_parquet
+from bigforest.source.source import not_readable, parquet_schema, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 from bigforest.source.text import Scan, blank_lines, scan_csv, scan_ndjson, with_dates, without_rows
 from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable
@@ -252,7 +252,7 @@ def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None) -> Scan:
     except pl.exceptions.NoDataError as error:
         raise DataError(f"{file}: the file is empty; check that it was written to the end") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise DataError(f"{file}: not a readable {kind} file: {reason(error)}; check that it is one") from error
+        raise not_readable(file, kind, reason(error), "; check that it is one") from error
 
 
 def _lazy_scan(file: Path, kind: str, scratch: Path, mark: str | None) -> pl.LazyFrame:
@@ -284,7 +284,7 @@ def _spool_arrow(file: Path, scratch: Path) -> list[Path]:
 
     from bigforest.storage.arrow import naming_faults
 
-    with naming_faults(lambda what: DataError(f"{file}: not a readable Arrow file: {what}")):
+    with naming_faults(lambda what: not_readable(file, "Arrow", what)):
         with file.open("rb") as begin:
             is_file = begin.read(len(_ARROW)) == _ARROW
         with pa.input_stream(readable(file)) if not is_file else pa.OSFile(str(local_path(file))) as content:

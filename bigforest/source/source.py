@@ -186,7 +186,14 @@ def reading_parquet(path: Path) -> AbstractContextManager[None]:
     """Raise DataError where the block finds that a Parquet file cannot be read."""
     from bigforest.storage.arrow import naming_faults
 
-    return naming_faults(lambda what: DataError(f"{path}: not a readable Parquet file: {what}"))
+    return naming_faults(lambda what: not_readable(path, "Parquet", what))
+
+
+def not_readable(file: Path, kind: str, what: str, advice: str = "") -> DataError:
+    """The error of a file that cannot be read as one of its kind, or not at all; `what` is what a library says."""
+    if "permission denied" in what.lower():
+        return DataError(f"{file} cannot be read: permission denied; change its permissions, or give another file")
+    return DataError(f"{file}: not a readable {kind} file: {what}{advice}")
 
 
 def _only_polars(schema: Mapping[str, Any]) -> bool:

@@ -16,6 +16,7 @@ import pytest
 
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.source import open_source
+from bigforest.source.source import reading_parquet
 
 
 def text(name: str, content: str | bytes) -> Callable[[Path], Path]:
@@ -188,3 +189,9 @@ def test_dask__is_told_to_write_files(tmp_path: Path) -> None:
     frame = pytest.importorskip("dask.dataframe").from_dict({"a": [1, 2], "target": [0, 1]}, npartitions=1)
     with pytest.raises(DataError, match="a collection of Dask; write it with to_parquet"):
         open_source(frame, scratch=tmp_path)
+
+
+def test_open_source__a_file_without_permission_is_not_called_damaged() -> None:
+    told = "^t.parquet cannot be read: permission denied; change its permissions"
+    with pytest.raises(DataError, match=told), reading_parquet(Path("t.parquet")):
+        raise PermissionError(errno.EACCES, "Failed to open local file. Detail: Permission denied")
