@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from math import inf
 from typing import Any
-
-import numpy as np
 
 from bigforest.common.errors import ConfigError, shown
 
@@ -18,8 +17,15 @@ def check_word(value: object, words: Collection[str], name: str) -> None:
 
 def check_flag(value: object, name: str) -> None:
     """Raise ConfigError unless the argument of this name is True or False."""
+    import numpy as np  # here, as importing bigforest does not load it
+
     if not isinstance(value, bool | np.bool_):
         raise ConfigError(f"{name} must be True or False, not {shown(value)}")
+
+
+def is_integer(value: object, low: float = -inf, high: float = inf) -> bool:
+    """Whether this is an int from `low` to `high`; True and False are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def several(given: Any) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.checks import check_flag, check_word
+from bigforest.common.checks import check_flag, check_word, is_integer
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, Notice, stage
 from bigforest.forest.format.table_file import write_table_file
@@ -74,7 +74,7 @@ class ImageConfig:
             )
         for name in ("ink", "threshold"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 255):
+            if value is not None and not is_integer(value, 1, 255):
                 raise ConfigError(f"{name} must be a grey value from 1 to 255, not {value!r}")
         if self.threshold is None and self.features == "neighbours":
             object.__setattr__(self, "threshold", _DEFAULT_THRESHOLD)

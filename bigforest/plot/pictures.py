@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.checks import several
+from bigforest.common.checks import is_integer, several
 from bigforest.common.errors import ConfigError, shown
 from bigforest.execution.arguments import resources_of
 from bigforest.explain.explain import explain_forest
@@ -166,7 +166,7 @@ class Pictures:
         """
         altair()
         with self.opened(data) as source:
-            if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < source.rows:
+            if not is_integer(row, 0, source.rows - 1):
                 raise ConfigError(f"row must be a number from 0 to {source.rows - 1}, not {shown(row)}")
             rows = pl.concat(list(source.batches([*source.schema], 1, row, row + 1)))
         return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row)
@@ -211,9 +211,9 @@ class Pictures:
         -------
         altair.Chart
         """
-        if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < self.forest.trees:
+        if not is_integer(number, 0, self.forest.trees - 1):
             raise ConfigError(f"tree must be a number from 0 to {self.forest.trees - 1}, not {shown(number)}")
-        if isinstance(depth, bool) or not isinstance(depth, int) or not 0 <= depth <= MOST_DEPTH:
+        if not is_integer(depth, 0, MOST_DEPTH):
             raise ConfigError(f"depth must be a number of levels from 0 to {MOST_DEPTH}, not {shown(depth)}")
         return tree_chart(self.forest, number, depth)
 

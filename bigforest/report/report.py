@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from bigforest.common.checks import is_integer
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Listener
 from bigforest.plot.draw import altair
@@ -75,7 +76,7 @@ def report_forest(
     OutputExistsError
         If `out` exists.
     """
-    if isinstance(trees, bool) or not isinstance(trees, int) or trees < 0:
+    if not is_integer(trees, 0):
         raise ConfigError(f"trees must be a number of trees, 0 or more, not {shown(trees)}")
     out = as_path(out)
     if out.suffix.lower() != _SUFFIX:

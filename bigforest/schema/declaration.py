@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, fields
 from types import NoneType
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from bigforest.common.checks import is_integer
 from bigforest.common.errors import ConfigError, shown
 
 # The panels of --help and of the documentation, in their order.
@@ -126,9 +127,9 @@ class Declared:
         if kind is bool:
             return isinstance(value, bool)
         if kind is int:
-            return _is_whole(value) and self.option.min <= value <= self.option.max  # type: ignore[operator]
+            return is_integer(value, self.option.min, self.option.max)
         if kind is float:
-            number = isinstance(value, float) or (_is_whole(value) and int not in self.types)
+            number = isinstance(value, float) or (is_integer(value) and int not in self.types)
             return number and is_within(value, self.option.within)  # type: ignore[arg-type]
         if kind is str:
             return isinstance(value, str)
@@ -173,10 +174,6 @@ def interval_words(interval: str) -> str:
     low, high = interval[1:-1].split(", ")
     least = f"{'at least' if interval[0] == '[' else 'above'} {low}"
     return least if high == "inf" else f"{least} and {'at most' if interval[-1] == ']' else 'below'} {high}"
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _word(value: object) -> str:

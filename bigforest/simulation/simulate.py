@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from bigforest.common.checks import check_flag, check_word
+from bigforest.common.checks import check_flag, check_word, is_integer
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, stage
 from bigforest.common.progress import watching
@@ -66,7 +66,7 @@ class SimulationConfig:
         limits = {"rows": (1, 2**63), "dims": (least, MAX_DIMS), "outliers": (0, 2**63)}
         for name, (low, high) in {**limits, "sample": (0, 2**63 - 1), "seed": (0, 2**63 - 1)}.items():
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+            if not is_integer(value, low, high):
                 raise ConfigError(f"{name} of {self.kind} must be a whole number from {low} to {high}, not {value!r}")
         if self.rotate and self.dims > ROTATE_DIMS:
             raise ConfigError(f"at most {ROTATE_DIMS} dims can be rotated, not {self.dims}; rotate fewer")
@@ -244,7 +244,7 @@ def bayes_error(
         if config.dims > CHEAP_DIMS:
             return None
         draws = BAYES_DRAWS
-    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 2:
+    if not is_integer(draws, 2):
         raise ConfigError(f"draws must be a whole number of at least 2, not {draws!r}")
     return BayesError(*family.sampled_bayes(draws), "Monte Carlo")
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -300,7 +301,8 @@ def test_grow__by_passes_workers_join_and_leave(
 
 def test_pace__late_are_those_that_take_longer_than_most(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr(pace.time, "monotonic", lambda: now)
+    # Not `time.monotonic` itself: the loops of Dask would never see their waits end.
+    monkeypatch.setattr(pace, "time", SimpleNamespace(monotonic=lambda: now))
     seen = Pace()
     for number in range(5):
         seen.begin(number)
