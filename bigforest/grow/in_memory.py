@@ -6,7 +6,7 @@ splits on features is in codes; for one that splits on projections, values are l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,11 +27,10 @@ from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
-from bigforest.grow.shared.tree_splits import code_view, sending_scratch, split_arrays, splits_of
+from bigforest.grow.shared.tree_splits import LeafFinder, code_view, split_arrays, splits_of
 from bigforest.grow.shared.weighted_bags import check_bag, weighed
 from bigforest.kernels.common.layout import RowMajorCodes
-from bigforest.kernels.predict.route_codes import CodeView, find_leaves
-from bigforest.kernels.predict.route_projections import find_projected_leaves
+from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
@@ -214,12 +213,6 @@ def leaves_of(
     row is in each, uint16 [rows]."""
     most, depth = max(bag.size - int(np.count_nonzero(bag)) for bag in bags), int(trees.depth.max())
     splits = splits_of(split_arrays(trees), dictionaries, features, projected=projected)
-    scratch = sending_scratch(features, most, depth, projected=projected)
-    find: Callable[..., None] = find_projected_leaves if projected else find_leaves
-    leaf = np.empty(bags[0].size, np.uint32)
-    found = []
-    for root, bag in zip(np.flatnonzero(trees.depth == 0).tolist(), bags, strict=True):
-        rows = np.flatnonzero(bag == 0).astype(np.uint32)
-        find(view, splits, np.uint64(root), rows.copy(), leaf, scratch)
-        found.append(LeftOut(rows, leaf[rows]))
-    return found
+    finder = LeafFinder(features, bags[0].size, most, depth, projected=projected)
+    roots = np.flatnonzero(trees.depth == 0).tolist()
+    return [finder.left_out(view, splits, root, bag) for root, bag in zip(roots, bags, strict=True)]

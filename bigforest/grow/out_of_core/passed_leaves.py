@@ -23,7 +23,6 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, shifted
 from bigforest.forest.votes.leaf_files import (
     LeafChunk,
-    LeftOut,
     ballot_types,
     leaf_chunks,
     leaves_path,
@@ -35,13 +34,12 @@ from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import fitting
-from bigforest.grow.shared.tree_splits import code_view, sending_scratch, split_arrays, splits_of
+from bigforest.grow.shared.tree_splits import LeafFinder, code_view, split_arrays, splits_of
 from bigforest.kernels.columns.row_major import fill_rows
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.predict.flat_tree import NodeLayout
-from bigforest.kernels.predict.route_codes import CodeView, find_leaves
-from bigforest.kernels.predict.route_projections import find_projected_leaves
+from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
 from bigforest.storage.paths import local_path, write_atomically
@@ -248,22 +246,14 @@ def send_blocks(
     loaded = {tree: {name: array.load() for name, array in own.arrays.items()} for tree, own in splits.items()}
     given = (store.dictionaries, features)
     kept = {tree: splits_of(own, *given, projected=projected, decoded=projected) for tree, own in loaded.items()}
-    scratch = sending_scratch(features, store.block_rows, depth, projected=projected)
-    find: Callable[..., None] = find_projected_leaves if projected else find_leaves
-    leaf = np.empty(store.block_rows, np.uint32)
-
-    def left_out(tree: int, block: int, view: CodeView) -> LeftOut:
-        rows = np.flatnonzero(sampler.block(tree, block) == 0).astype(np.uint32)
-        find(view, kept[tree], np.uint64(0), rows.copy(), leaf, scratch)
-        return LeftOut(rows, leaf[rows])
-
+    finder = LeafFinder(features, store.block_rows, store.block_rows, depth, projected=projected)
     with ExitStack() as stack:
         reader = stack.enter_context(table.reader(blocks, every, True))
         files = [stack.enter_context(writing_arrays(_piece(run, part), _FOUND)) for part in parts]
         for block, cells in reader.each(blocks, every):
             view = block_view(cells, reader.size(block))
             for part, add in zip(parts, files, strict=True):
-                found = [left_out(tree, block, view) for tree in part]
+                found = [finder.left_out(view, kept[tree], 0, sampler.block(tree, block)) for tree in part]
                 for chunk in leaf_chunks(found, reader.size(block), classes):
                     add(*chunk)
     return {blocks.start: run}

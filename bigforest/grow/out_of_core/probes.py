@@ -7,7 +7,6 @@ kernels are how a histogram divides them into buckets, here, and their types (co
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -16,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.out_of_core.context import SUM, WEIGHT, ColumnKind, Counts, NodeStats
+from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.layout import Terms
 
-_LARGEST = sys.float_info.max
 # Twice the largest relative error of one product or sum, and the absolute error next to 0.
 _ROUNDED = 2.0**-51
 _TINY = 5e-324
@@ -61,7 +60,7 @@ class Direction(NamedTuple):
             room = (self.weight.size + 2) * (_ROUNDED * np.abs(ends).max(axis=0).sum() + _TINY)
             least, most = float(ends.min(axis=0).sum() - room), float(ends.max(axis=0).sum() + room)
         if not np.isfinite([least, most]).all():
-            return -_LARGEST, _LARGEST
+            return -LARGEST, LARGEST
         return least, most
 
 
@@ -134,7 +133,7 @@ class Histogram:
         with np.errstate(over="ignore", invalid="ignore"):
             edge = np.float64(low) + np.arange(most) * np.float64(high / most - low / most)
         if np.isfinite(edge).all() and (edge[1:] > edge[:-1]).all() and edge[-1] <= high:
-            return cls(number, direction, low, high, min(most / (high * 0.5 - low * 0.5), _LARGEST), most, edge)
+            return cls(number, direction, low, high, min(most / (high * 0.5 - low * 0.5), LARGEST), most, edge)
         return cls.ranges(number, direction, low, high, most)
 
     def cells(self, parts: int) -> int:

@@ -15,6 +15,9 @@ from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.store.store import Dictionaries
 
+# Values of a dictionary read at a time.
+_CHUNK = 1 << 16
+
 
 def code_columns(
     columns: Iterable[NDArray[Any]], count: int, rows: int, own: NDArray[np.int64] | None = None
@@ -35,6 +38,12 @@ def code_columns(
     for array in (*codes, values):
         array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     return codes, Dictionaries(np.cumsum([0, *map(len, low)]), values, values)
+
+
+def are_whole(values: NDArray[np.float64]) -> bool:
+    """Whether all are whole numbers; looked at a chunk at a time, as dictionaries are mapped."""
+    chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
+    return all((np.floor(some) == some).all() for some in chunks)
 
 
 def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: DirectionExtras) -> DirectionExtras:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.shared.criteria import Criterion
+from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.common.layout import LevelLists, Terms
 from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
@@ -18,8 +19,6 @@ from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.finalize import finalize_nodes
 from bigforest.store.store import Dictionaries
-
-_LARGEST = float(np.finfo(np.float64).max)
 
 
 def tree_arrays(
@@ -102,7 +101,7 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
         key = np.uint64(stream_key(np.uint64(seed), PURPOSE_THRESHOLD, np.uint64(tree), np.uint64(0)))
         draw_rows(key, numbers, random)
         share = (random >> np.uint64(11)) * 2.0**-53
-        drawn = np.maximum(below, -_LARGEST) * (1.0 - share) + np.minimum(above, _LARGEST) * share
+        drawn = np.maximum(below, -LARGEST) * (1.0 - share) + np.minimum(above, LARGEST) * share
     found: NDArray[np.float64] = np.where((below <= drawn) & (drawn < above), drawn, below)
     return found
 

@@ -6,18 +6,19 @@ there in their place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.votes.leaf_files import LeftOut
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.columns.row_major import CACHE_BYTES
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
-from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits
-from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits
+from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
+from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits, find_projected_leaves
 from bigforest.store.store import Dictionaries
 
 
@@ -69,9 +70,33 @@ def splits_of(
     return GrownSplits(*codes, offsets, low, None if features.plain else features.kinds, of["lists"], of["level"])
 
 
-def sending_scratch(features: Features, rows: int, depth: int, *, projected: bool) -> CodeScratch | ProjectedScratch:
-    """Scratch of the kernels for this many rows sent together; depth: of the deepest node."""
-    spare, stack = np.empty(rows, np.uint32), np.empty((depth + 2, 3), np.uint64)
-    if projected:
-        return ProjectedScratch(spare, np.empty(rows), stack)
-    return CodeScratch(spare, stack, np.zeros(features.largest, np.bool_))
+class LeafFinder:
+    """Finds the leaves of rows in trees, tree by tree.
+
+    rows       of the table, or of a block
+    most       of these that are sent down a tree, at most
+    depth      of the deepest node
+    projected  whether the trees split on projections
+    """
+
+    def __init__(self, features: Features, rows: int, most: int, depth: int, *, projected: bool) -> None:
+        self._leaf = np.empty(rows, np.uint32)
+        self._find: Callable[..., None] = find_projected_leaves if projected else find_leaves
+        spare, stack = np.empty(most, np.uint32), np.empty((depth + 2, 3), np.uint64)
+        self._scratch: ProjectedScratch | CodeScratch
+        if projected:
+            self._scratch = ProjectedScratch(spare, np.empty(most), stack)
+        else:
+            self._scratch = CodeScratch(spare, stack, np.zeros(features.largest, np.bool_))
+
+    def left_out(
+        self, view: CodeView, splits: GrownSplits | ProjectedSplits, root: int, bag: NDArray[np.uint16]
+    ) -> LeftOut:
+        """The rows that are not in the bag of a tree, and their leaves.
+
+        root  position of the root among the nodes of `splits`
+        bag   how often each row is in the bag, uint16 [rows]
+        """
+        rows = np.flatnonzero(bag == 0).astype(np.uint32)
+        self._find(view, splits, np.uint64(root), rows.copy(), self._leaf, self._scratch)
+        return LeftOut(rows, self._leaf[rows])

@@ -14,7 +14,7 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.oblique.passes import ProjectionTable
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
-from bigforest.grow.families.rotation.trees import in_terms, with_others
+from bigforest.grow.families.rotation.trees import in_terms, project_rows_on, with_others
 from bigforest.grow.out_of_core.assemble import Subtree
 from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.decoded_table import column_of, places, tree_columns
@@ -27,7 +27,6 @@ from bigforest.grow.out_of_core.table import SubtreeScratch
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.encode_values import code_columns, with_thresholds
 from bigforest.kernels.columns.row_major import by_rows
-from bigforest.kernels.oblique.rotation import project_on_axes
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.tree.grow import grow
@@ -140,13 +139,7 @@ class RotationTable(ProjectionTable):
     def view(self, own: TreeAxes, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
         """See TableView."""
         axes = np.arange(self.columns) if columns is None else np.array(sorted(columns), np.int64)
-        weight = own.weight[axes]
-        used = np.flatnonzero(weight.any(axis=0))
-        values = np.empty((used.size, rows))
-        for at, feature in enumerate(used.tolist()):
-            values[at] = column_of(cells, feature)[:rows]
-        projections = np.empty((axes.size, rows))
-        project_on_axes(values, np.ascontiguousarray(weight[:, used]), projections)
+        projections = project_rows_on(own.weight[axes], rows, lambda feature: column_of(cells, feature)[:rows])
         place = np.zeros((self.columns, 2), np.uint32)
         place[axes] = places(8, axes.size)
         none = np.empty((0, rows))

@@ -6,6 +6,9 @@ is grown on these as on features; its nodes are then written as terms in the uni
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,23 +63,28 @@ def rotate(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64]) -> 
 
     An axis with a projection that is not finite has a single code. The codes of other rows are 0.
     """
-    projections = _projections(store, axes, rows)
+    projections = np.empty((len(axes), rows.size))
+    for start in range(0, rows.size, _BLOCK):
+        piece = rows[start : start + _BLOCK]
+
+        def values_of(feature: int, piece: NDArray[np.int64] = piece) -> NDArray[np.float64]:
+            decoded: NDArray[np.float64] = store.low(feature)[store.feature_codes(feature)[piece]]
+            return decoded
+
+        projections[:, start : start + piece.size] = project_rows_on(axes, piece.size, values_of)
     projections[~np.isfinite(projections).all(axis=1)] = 0.0
     return code_columns(projections, len(axes), store.rows, rows)
 
 
-def _projections(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    projections = np.empty((len(axes), rows.size))
-    used = [int(feature) for feature in np.flatnonzero(axes.any(axis=0))]
-    weights = np.ascontiguousarray(axes[:, used])
-    for start in range(0, rows.size, _BLOCK):
-        piece = rows[start : start + _BLOCK]
-        values = np.empty((len(used), piece.size))
-        for place, feature in enumerate(used):
-            values[place] = store.low(feature)[store.feature_codes(feature)[piece]]
-        block = np.empty((len(axes), piece.size))
-        project_on_axes(values, weights, block)
-        projections[:, start : start + piece.size] = block
+def project_rows_on(
+    axes: NDArray[np.float64], rows: int, values_of: Callable[[int], NDArray[Any]]
+) -> NDArray[np.float64]:
+    """The projections of some rows on axes, float64 [axes, rows]; values_of: those of a feature in these rows."""
+    used = np.flatnonzero(axes.any(axis=0))
+    values, projections = np.empty((used.size, rows)), np.empty((len(axes), rows))
+    for place, feature in enumerate(used.tolist()):
+        values[place] = values_of(feature)
+    project_on_axes(values, np.ascontiguousarray(axes[:, used]), projections)
     return projections
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.grow.families.oblique.passes import ProjectionTable
-from bigforest.grow.families.sparse_oblique.trees import SparseDraws, in_steps, sparse_trees, step_of, values_of
+from bigforest.grow.families.sparse_oblique.trees import SparseDraws, sparse_trees, values_of
 from bigforest.grow.out_of_core.assemble import Subtree
 from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, tree_columns
@@ -37,7 +37,6 @@ from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.oblique.directions import Sparse, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
-    NO_PAIRS,
     find_differences,
     max_pairs,
     project_differences,
@@ -165,12 +164,8 @@ class SparseObliqueTable(ProjectionTable):
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes)
         values = values_of(offsets, low, no_decoded_columns(len(columns)))
-        cuts = list(pairwise(offsets.tolist()))
-        step = np.zeros(0, np.uint32)
-        if self.draws.pairing != NO_PAIRS:
-            assert self.steps is not None
-            steps = zip(cuts, self.steps.origin.tolist(), self.steps.span.tolist(), strict=True)
-            step = np.concatenate([in_steps(low[slice(*cut)], origin, span) for cut, origin, span in steps])
+        dictionaries = [low[start:end] for start, end in pairwise(offsets.tolist())]
+        step = self.draws.steps_of(dictionaries, self.decoded.spans.low.tolist())
         means = self.draws.means(step, subtree.target.number, items.size)
         oblique = make_oblique(self.draws.sparse, means, codes, values, items.size)
         if own is not None:
@@ -178,7 +173,7 @@ class SparseObliqueTable(ProjectionTable):
             find_differences(means, self.draws.sparse.scale, own[1].copy())  # not read-only, as it may be when received
             project_differences(codes, by_row, values, items, means, oblique.value[0])
         nodes, pool = grow(codes, by_row, *subtree, oblique)
-        high = [self.largest_equivalent(feature, low[slice(*cut)]) for feature, cut in enumerate(cuts)]
+        high = [self.largest_equivalent(feature, own) for feature, own in enumerate(dictionaries)]
         return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
 
 
@@ -214,7 +209,5 @@ def sparse_table(store: Store, sampler: Sampler, context: GrowContext, decoded: 
     """The table of a sparse-oblique forest; see sparse_trees for how many values are held."""
     spans = decoded.spans
     shared = sparse_trees(store, sampler.config, no_decoded_columns(spans.low.size), context.limits.values)
-    ranges = zip(spans.low.tolist(), spans.high.tolist(), shared.values.whole.tolist(), strict=True)
-    span, unit = np.array([step_of(*each) for each in ranges]).T.copy()
-    decoded = decoded._replace(steps=Steps(spans.low, span, np.zeros(span.size)))
-    return SparseObliqueTable(store, sampler, context, decoded, shared.draws._replace(unit=unit))
+    decoded = decoded._replace(steps=Steps(spans.low, shared.draws.span, np.zeros(spans.low.size)))
+    return SparseObliqueTable(store, sampler, context, decoded, shared.draws)

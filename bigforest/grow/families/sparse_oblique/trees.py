@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
+from bigforest.grow.shared.encode_values import are_whole
 from bigforest.kernels.columns.decoded import DecodedColumns
 from bigforest.kernels.columns.project import MOST_WHOLE, CodeValues
 from bigforest.kernels.common.layout import RowMajorCodes
@@ -34,7 +35,7 @@ from bigforest.store.store import Store
 
 # Most cells of a random matrix that are listed while a node is split.
 _MOST_CELLS = 2**28
-# Values of a dictionary read at a time.
+# Codes counted at a time.
 _CHUNK = 1 << 16
 # Larger scales would overflow weights; such features are practically constant.
 _LARGEST_SCALE = 2.0**500
@@ -47,17 +48,26 @@ class SparseDraws(NamedTuple):
     """The directions that nodes draw.
 
     pairing, by_node, unit  see kernels/oblique/mean_difference.py Means
+    span  float64 [features], the range of each that has STEPS steps, see `step_of`
     """
 
     sparse: Sparse
     pairing: int
     by_node: bool
     unit: NDArray[np.float64]
+    span: NDArray[np.float64]
 
     @property
     def of_tree(self) -> bool:
         """Whether class means are those of the tree."""
         return self.pairing != NO_PAIRS and not self.by_node
+
+    def steps_of(self, columns: Sequence[NDArray[np.float64]], least: Sequence[float]) -> NDArray[np.uint32]:
+        """The values of all features in steps, one feature after the other; empty where no differences of means are
+        wanted. least: the smallest value of each in the table."""
+        if self.pairing == NO_PAIRS:
+            return np.zeros(0, np.uint32)
+        return np.concatenate([in_steps(*each) for each in zip(columns, least, self.span.tolist(), strict=True)])
 
     def means(self, step: NDArray[np.uint32], classes: int, rows: int) -> Means:
         """Scratch for class means; step, rows: see Means."""
@@ -101,17 +111,14 @@ def sparse_trees(
     offsets, low, _ = store.dictionaries
     values = values_of(offsets, low, wide)
     pairing = _PAIRINGS[config.mean_difference]
-    step, unit = np.zeros(0, np.uint32), np.zeros(features)
-    if pairing != NO_PAIRS and most is None:
-        columns = [store.low(feature) for feature in range(features)]
-        ranges = [
-            (float(own[0]), float(own[-1]), bool(whole)) for own, whole in zip(columns, values.whole, strict=True)
-        ]
-        spans, unit = np.array([step_of(*each) for each in ranges]).T.copy()
-        parts = zip(columns, ranges, spans.tolist(), strict=True)
-        step = np.concatenate([in_steps(own, least, span) for own, (least, _, _), span in parts])
+    columns = [store.low(feature) for feature in range(features)]
+    steps = [
+        step_of(float(low[0]), float(low[-1]), whole) for low, whole in zip(columns, values.whole.tolist(), strict=True)
+    ]
+    span, unit = np.array(steps).T.copy()
     sparse = _sparse(config, features, feature_scale(store, config.normalize, most))
-    draws = SparseDraws(sparse, pairing, config.mean_difference_scope == "node", unit)
+    draws = SparseDraws(sparse, pairing, config.mean_difference_scope == "node", unit, span)
+    step = np.zeros(0, np.uint32) if most is not None else draws.steps_of(columns, [float(low[0]) for low in columns])
     return SparseObliqueTrees(draws, values, step)
 
 
@@ -157,13 +164,9 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
 
 def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64], wide: DecodedColumns) -> CodeValues:
     """The values of all codes and rows, for the kernels."""
-    whole = np.array([_is_whole(low[start:stop]) for start, stop in pairwise(offsets)])
-    return CodeValues(offsets, low, whole, wide)
-
-
-def _is_whole(values: NDArray[np.float64]) -> bool:
-    chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
-    return bool(max(-values[0], values[-1]) <= MOST_WHOLE) and all((np.floor(some) == some).all() for some in chunks)
+    columns = [low[start:end] for start, end in pairwise(offsets)]
+    whole = [max(-values[0], values[-1]) <= MOST_WHOLE and are_whole(values) for values in columns]
+    return CodeValues(offsets, low, np.array(whole), wide)
 
 
 def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import Shape
+from bigforest.grow.shared.encode_values import are_whole
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.llvm.bit_sums import WORD
 from bigforest.kernels.subspace.bits import PACKED_ROWS, pack_bits
@@ -27,8 +28,6 @@ _LARGEST_VALUE = 2.0**400
 _LEAST_SPAN = 2.0**-400
 # Rounds of the permutation (Luby and Rackoff 1988: four are enough).
 _ROUNDS = 4
-# Values of a dictionary read at a time.
-_CHUNK = 1 << 16
 
 
 class Columns(NamedTuple):
@@ -151,8 +150,7 @@ def columns_of(store: Store, config: TrainConfig, epochs: int) -> Columns:
         if not (max(-values[0], values[-1]) <= _LARGEST_VALUE and span >= _LEAST_SPAN):
             continue
         low[feature] = values[0]
-        chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
-        whole = span <= STEPS and all((np.floor(some) == some).all() for some in chunks)
+        whole = span <= STEPS and are_whole(values)
         per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
     return Columns(seen_as_bits(store.shape, config, epochs), low, per_step, unit)
 
