@@ -149,13 +149,13 @@ def test_feature_scale__in_pieces_is_the_same(tmp_path: Path, normalize: str) ->
         assert feature_scale(store, normalize, most).tolist() == whole.tolist()
 
 
-@pytest.mark.parametrize("pattern", ["values-*.4", "rows-*.bin", "standing-*.bin", "subtree-*.bin"])
+@pytest.mark.parametrize("pattern", ["values-*.4", "rows-*.bin", "nodes-*.bin", "subtree-*.bin"])
 @pytest.mark.parametrize("place", [3, 500, -1])
 def test_scratch__refuses_a_flipped_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, place: int
 ) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
-    readers = {"values": "count_bags", "rows": "grow_subtree_task", "standing": "spill", "subtree": "write_assemblies"}
+    readers = {"values": "count_bags", "rows": "grow_subtree_task", "nodes": "spill", "subtree": "write_assemblies"}
     read: Callable[..., Any] = getattr(passes, readers[pattern.split("-")[0]])
     done: list[Path] = []
 

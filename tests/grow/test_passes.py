@@ -189,7 +189,7 @@ def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("place", [0, 8, 17, 30, 200, -1])
-def test_standing__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+def test_row_nodes__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
     sent = UpperTree.sent
 
@@ -199,7 +199,7 @@ def test_standing__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.Mo
             flip(path, place)
 
     monkeypatch.setattr(UpperTree, "sent", damage)
-    with pytest.raises(FormatError, match=r"standing-0-.*damaged"):
+    with pytest.raises(FormatError, match=r"nodes-0-.*damaged"):
         parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
 
 

@@ -40,7 +40,7 @@ def test_passes__give_the_files_of_growing_in_memory(data: Data, way: GrowPlan, 
     config = draw.draw(subspace_configs(features))
     config = replace(config, trees=most_trees(config, features, 4))
     assert way.limits is not None
-    way = replace(way, limits=way.limits._replace(held=draw.draw(st.sampled_from([0, 400, 1 << 20]))))
+    way = replace(way, limits=way.limits._replace(training=draw.draw(st.sampled_from([0, 400, 1 << 20]))))
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder), draw.draw(st.sampled_from(["exact", 3])))
         assert parts(store, config, way) == parts(store, config, WHOLE)
@@ -65,7 +65,7 @@ def test_passes__over_several_blocks(tmp_path: Path, family: str, per: str, bits
     config = TrainConfig.of(
         family=family, trees=3, seed=7, max_depth=5, subspace=20 if bits else 2, subspace_per=per, **epochs
     )
-    tight = MemoryLimits(rows=40_000, keys=1, cells=4, room=1, held=2_000_000)
+    tight = MemoryLimits(rows=40_000, keys=1, cells=4, room=1, training=2_000_000)
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 

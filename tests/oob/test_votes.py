@@ -156,7 +156,7 @@ def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_pat
     config = bf.TrainConfig.of(**options).settled(store.spec.target.task)
     (tmp_path / "ranks").mkdir()
     store = ranked_store(store, config, tmp_path / "ranks")
-    limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, values=50, held=0)
+    limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, values=50, training=0)
     for name, way in (("whole", None), ("passes", GrowPlan(2, limits, 2, 1 << 30))):
         (tmp_path / "scratch" / name).mkdir(parents=True)
         resources = Resources(threads=2, scratch=tmp_path / "scratch" / name)

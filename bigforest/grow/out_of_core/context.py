@@ -50,7 +50,7 @@ class NodeStats(NamedTuple):
         return (self.classes or ABOVE + 1) + self.weighted
 
     @property
-    def judged(self) -> int:
+    def scored(self) -> int:
         """How many parts of a side, the first ones, enter the score of a split."""
         return self.classes or SUM + 1
 
@@ -115,7 +115,7 @@ class MemoryLimits(NamedTuple):
     room   counts of all histograms of a pass, and keys
     nodes  nodes whose thresholds are looked up together
     values of a dictionary in memory at a time, float64
-    held   bytes of rows that perceptrons are trained on together
+    training  bytes of rows that perceptrons are trained on together
     """
 
     rows: int
@@ -124,7 +124,7 @@ class MemoryLimits(NamedTuple):
     room: int
     nodes: int = 1 << 20
     values: int = 1 << 16
-    held: int = 1 << 24
+    training: int = 1 << 24
 
 
 class GrowContext(NamedTuple):

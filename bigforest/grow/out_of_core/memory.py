@@ -31,10 +31,10 @@ _LOOKED_UP = 20
 _LISTED_ABOVE = 12
 # Bytes of a count that a node keeps until its bucket is opened; most buckets never are.
 _KEPT_COUNT = 8
-# A node has one part in this many of the room for its counts, or its keys: while it is judged, a count of its
-# histograms takes as many bytes as this, and a key as many as Passes.judged.
+# A node has one part in this many of the room for its counts, or its keys: while it is scored, a count of its
+# histograms takes as many bytes as this, and a key as many as Passes.scored.
 _NODES = 8
-_JUDGED = 48
+_SCORED = 48
 # Bytes of a count of a category besides, which may take all the room, while its levels are put in order, and of lists
 # of levels for each count that there is room for.
 _ORDERED = 96
@@ -57,7 +57,7 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     # only, and there twice while the blocks are joined.
     cell = np.dtype(stats.cell).itemsize
     category = shape.extras.category
-    count = cell * (workers + 1) + _KEPT_COUNT + max(_JUDGED, takes.judged) // _NODES
+    count = cell * (workers + 1) + _KEPT_COUNT + max(_SCORED, takes.scored) // _NODES
     room = free // (count + _ORDERED + LISTS if category else count)
     cells = min(_MOST_CELLS, room // (_NODES * takes.drawn))
     # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
@@ -71,8 +71,10 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
         return None
     # The values of a dictionary come before all else, and leave half for the blocks that are looked up; nothing is
     # counted while perceptrons are trained.
-    held = max(own - takes.block - written, 0)
-    return MemoryLimits(rows, max(room // _NODES, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, held=held)
+    training = max(own - takes.block - written, 0)
+    return MemoryLimits(
+        rows, max(room // _NODES, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, training=training
+    )
 
 
 def learning_passes(shape: Shape, takes: PassMemory, limits: MemoryLimits) -> int:
@@ -80,7 +82,7 @@ def learning_passes(shape: Shape, takes: PassMemory, limits: MemoryLimits) -> in
     memory."""
     if not takes.epochs:
         return 0
-    return 1 if shape.rows * takes.learnt <= limits.held else takes.epochs + 1
+    return 1 if shape.rows * takes.trained <= limits.training else takes.epochs + 1
 
 
 def _most_rows(shape: Shape, takes: PassMemory, memory: int) -> int:

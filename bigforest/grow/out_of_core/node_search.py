@@ -33,7 +33,7 @@ MOST_BUCKETS = 1 << 16
 
 
 @dataclass(slots=True)
-class HiddenOrder:
+class UnopenedBuckets:
     """The buckets of a histogram that are not opened yet.
 
     bucket          int64 [waiting], their numbers
@@ -99,7 +99,7 @@ class HistogramSearch(ABC):
     scorer: SplitScorer
     constant: NDArray[np.bool_]
     pending: list[Probe] = field(default_factory=list, init=False)
-    _open: list[HiddenOrder] = field(default_factory=list, init=False)
+    _unopened: list[UnopenedBuckets] = field(default_factory=list, init=False)
 
     @abstractmethod
     def _draw(self) -> None:
@@ -129,9 +129,9 @@ class HistogramSearch(ABC):
         for probe, answer in zip(asked, answers, strict=True):
             self._take(probe, answer)
         self._draw()
-        bounds = self._forget_hopeless()
+        bounds = self._prune()
         if bounds.size and not self.pending:
-            self._look_inside(bounds)
+            self._open_buckets(bounds)
 
     def _take(self, probe: Probe, answer: Answer) -> None:
         """Take the answer to one probe."""
@@ -157,27 +157,27 @@ class HistogramSearch(ABC):
         waiting = np.flatnonzero(several & (self.scorer.stats.rows(answer.counts) > 1))
         if waiting.size:
             counts = answer.counts[waiting]
-            self._open.append(HiddenOrder(probe, waiting, after[waiting] - counts, counts))
+            self._unopened.append(UnopenedBuckets(probe, waiting, after[waiting] - counts, counts))
 
-    def _forget_hopeless(self) -> NDArray[np.float64]:
+    def _prune(self) -> NDArray[np.float64]:
         """Drop the buckets that cannot contain a better split than the best; returns the bounds of the others."""
         bounds = [np.zeros(0)]
-        for hidden in self._open:
-            orders = self._orders(hidden.probe.number)
-            own = np.max([self.scorer.bounds(ahead + hidden.before, hidden.counts) for _, ahead in orders], axis=0)
+        for unopened in self._unopened:
+            orders = self._orders(unopened.probe.number)
+            own = np.max([self.scorer.bounds(ahead + unopened.before, unopened.counts) for _, ahead in orders], axis=0)
             promising = own >= self.scorer.limit
-            hidden.keep(promising)
+            unopened.keep(promising)
             bounds.append(own[promising])
-        self._open = [hidden for hidden in self._open if hidden.bucket.size]
+        self._unopened = [unopened for unopened in self._unopened if unopened.bucket.size]
         return np.concatenate(bounds)
 
-    def _look_inside(self, bounds: NDArray[np.float64]) -> None:
+    def _open_buckets(self, bounds: NDArray[np.float64]) -> None:
         """Request the buckets that could contain a better split than the best, those with the highest bounds first.
 
         Buckets beyond the limits wait, and are often pruned before they are opened.
         """
-        first = np.cumsum([0, *(hidden.bucket.size for hidden in self._open)])
-        rows = self.scorer.stats.rows(np.concatenate([hidden.counts for hidden in self._open]))
+        first = np.cumsum([0, *(unopened.bucket.size for unopened in self._unopened)])
+        rows = self.scorer.stats.rows(np.concatenate([unopened.counts for unopened in self._unopened]))
         order = np.argsort(-bounds, kind="stable")
         keys = self.context.limits.keys
         few = order[rows[order] <= keys]
@@ -186,13 +186,15 @@ class HistogramSearch(ABC):
         looked[few] = True
         collected = np.zeros(bounds.size, np.bool_)
         collected[few] = True
-        for hidden, start, stop in zip(self._open, first[:-1], first[1:], strict=True):
+        for unopened, start, stop in zip(self._unopened, first[:-1], first[1:], strict=True):
             own = collected[start:stop]
             if own.any():
-                wanted = np.zeros(hidden.probe.buckets, np.bool_)
-                wanted[hidden.bucket[own]] = True
-                self.pending.append(Collect(hidden.probe, wanted, hidden.before[own], int(rows[start:stop][own].sum())))
-            hidden.keep(~looked[start:stop])
+                wanted = np.zeros(unopened.probe.buckets, np.bool_)
+                wanted[unopened.bucket[own]] = True
+                self.pending.append(
+                    Collect(unopened.probe, wanted, unopened.before[own], int(rows[start:stop][own].sum()))
+                )
+            unopened.keep(~looked[start:stop])
 
     def _count_again(self, buckets: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Request narrower counts of buckets whose rows cannot be collected at once, as many as there is room for.
@@ -205,9 +207,9 @@ class HistogramSearch(ABC):
         asked = np.zeros(int(first[-1]), np.bool_)
         for number in buckets.tolist():
             at = int(first.searchsorted(number, side="right")) - 1
-            hidden, own = self._open[at], number - int(first[at])
-            most = self._most(int(stats.rows(hidden.counts[own])))
-            narrower = hidden.probe.within(int(hidden.bucket[own]), most, hidden.before[own])
+            unopened, own = self._unopened[at], number - int(first[at])
+            most = self._most(int(stats.rows(unopened.counts[own])))
+            narrower = unopened.probe.within(int(unopened.bucket[own]), most, unopened.before[own])
             if cells < self.context.limits.cells and narrower.buckets * stats.parts > cells:
                 continue
             cells -= narrower.buckets * stats.parts

@@ -54,10 +54,10 @@ def grow_by_passes(
     if stats.weighted:
         check_bag(int(stats.weight(totals).max()))
     config, context = table.sampler.config, table.context
-    owns = table.own(trees, totals, ranges, folder, executor)
+    tree_data = table.tree_data(trees, totals, ranges, folder, executor)
     tops = [
-        UpperTree(tree, root_key(config, tree), total, context, table.search, own, table.constant(own))
-        for tree, total, own in zip(trees, totals, owns, strict=True)
+        UpperTree(tree, root_key(config, tree), total, context, table.search, data, table.constant(data))
+        for tree, total, data in zip(trees, totals, tree_data, strict=True)
     ]
     split_large(table, tops, folder, ranges, executor)
     requests = [request(top, {}, top.small()) for top in tops]
@@ -154,18 +154,21 @@ def spill(table: TableView, requests: list[SplitRequest], folder: Path, blocks: 
 
 
 def grow_subtree_task(
-    table: TableView, owns: dict[int, Any], tree: int, node: UpperNode, rows: NodeRows, path: Path
+    table: TableView, tree_data: dict[int, Any], tree: int, node: UpperNode, rows: NodeRows, path: Path
 ) -> int:
-    """Task: grow the subtree below a small node from its rows into the file `path`; gives its nodes. owns: by tree."""
-    own, context = owns[tree], table.context
-    widths, regression = table.place(own)[:, 0].tolist(), context.stats.regression
+    """Task: grow the subtree below a small node from its rows into the file `path`; gives its nodes.
+
+    tree_data: of all trees, by tree.
+    """
+    data, context = tree_data[tree], table.context
+    widths, regression = table.place(data)[:, 0].tolist(), context.stats.regression
     kinds = [(kind, widths.count(np.dtype(kind).itemsize)) for kind in context.kind.cells]
     most = int(context.stats.rows(node.total))
     cells, items = load_rows(rows, [("<i8", 1), *kinds] if regression else kinds, most)
     classes = ClassTarget(context.stats.classes, context.criterion.table)
     target = RegressionTarget(cells.pop(0)[0]) if regression else classes
     roots = Roots.one(items.size, node.key, node.depth, node.constant)
-    nodes = write_subtree(path, *table.grow_below(own, cells, SubtreeScratch(items, target, roots, context.rules)))
+    nodes = write_subtree(path, *table.grow_below(data, cells, SubtreeScratch(items, target, roots, context.rules)))
     del cells, items, target  # before freed memory is given back
     release_freed()
     return nodes
@@ -205,4 +208,4 @@ def _grow_all(
         top, entry = places[index]
         top.sizes[entry] = nodes
 
-    executor.run(grow_subtree_task, tasks, keep, (table, {top.tree: top.own for top in tops}))
+    executor.run(grow_subtree_task, tasks, keep, (table, {top.tree: top.tree_data for top in tops}))

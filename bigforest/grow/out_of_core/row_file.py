@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.grow.out_of_core.row_nodes import Stood, numbered
+from bigforest.grow.out_of_core.row_nodes import NodeItems, numbered
 from bigforest.kernels.out_of_core.row_files import checksum, pick_columns, pick_tags, seal_chunks
 from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.storage.array_file import damaged
@@ -69,16 +69,16 @@ def _own_file(path: Path, number: int) -> Path:
 
 
 @contextmanager
-def writing_rows(path: Path, entries: Sequence[int]) -> Iterator[Callable[[Sequence[NDArray[Any]], Stood], None]]:
+def writing_rows(path: Path, entries: Sequence[int]) -> Iterator[Callable[[Sequence[NDArray[Any]], NodeItems], None]]:
     """Write the rows of the nodes `entries` of a tree; gives what takes a block: its cells, and its rows by node."""
     kinds: list[Matrix] = []
     with uploads(path.parent) as folder:
         here = folder / path.name
         with _writing(here) as add:
 
-            def take(matrices: Sequence[NDArray[Any]], stood: Stood) -> None:
+            def take(matrices: Sequence[NDArray[Any]], node_items: NodeItems) -> None:
                 kinds[:] = [_TAGS, *((matrix.dtype, len(matrix)) for matrix in matrices)]
-                items, begin, end = stood[0], stood[1][entries], stood[2][entries]
+                items, begin, end = node_items[0], node_items[1][entries], node_items[2][entries]
                 add(kinds, end - begin, _picked(kinds, matrices, items, begin, end))
 
             yield take

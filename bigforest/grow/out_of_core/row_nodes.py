@@ -35,7 +35,7 @@ _TYPES = {"begin": "<u4", "end": "<u4", "places": "<u4"}
 _NOTHING = [np.empty(0, np.uint32)] * 3
 
 # Items of a block sorted by nodes, and uint64 [nodes], where those of each node begin and end.
-Stood = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
+NodeItems = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
 
 
 def numbered(tags: NDArray[Any]) -> NDArray[np.uint64]:
@@ -48,7 +48,7 @@ def numbered(tags: NDArray[Any]) -> NDArray[np.uint64]:
 @contextmanager
 def row_nodes(
     sampler: Sampler, tree: int, kept: Path | None, out: Path | None
-) -> Iterator[tuple[Callable[..., Stood], Callable[..., None]]]:
+) -> Iterator[tuple[Callable[..., NodeItems], Callable[..., None]]]:
     """The rows of one tree in a run of blocks: gives what takes those of the next block, and what keeps them.
 
     kept  the file of the last pass that wrote one, None to draw the bag.
@@ -63,7 +63,7 @@ def row_nodes(
 
         def take(
             block: int, rows: int, target: NDArray[np.uint16] | None, nodes: int, items: NDArray[np.uint64]
-        ) -> Stood:
+        ) -> NodeItems:
             """The `rows` rows of a block; nodes that are newer than the file have none.
 
             target  their classes, None for regression; items: room for the items, uint64 [BLOCK_ROWS]

@@ -66,14 +66,14 @@ class SplitScorer:
         self.drawn: NDArray[np.int64] | None = None
         self._criterion = context.criterion
         self._min_leaf = context.rules.min_leaf
-        self._judged = self.total[: stats.judged]
-        self._scratch = np.empty(stats.judged, np.int64)
+        self._scored = self.total[: stats.scored]
+        self._scratch = np.empty(stats.scored, np.int64)
 
     def offer(self, number: int, codes: NDArray[Any], left: Counts) -> None:
         """Offer splits after `codes` [n >= 1], ascending, with `left` [n, parts] on the left."""
         scores = np.empty(codes.size)
         least = max(self._min_leaf, 1)
-        split_scores(self._criterion.number, left, self._judged, least, self._criterion.table, self._scratch, scores)
+        split_scores(self._criterion.number, left, self._scored, least, self._criterion.table, self._scratch, scores)
         best = float(scores.max())
         if best == -np.inf:
             return
@@ -81,7 +81,7 @@ class SplitScorer:
         rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
         for place in np.flatnonzero(scores >= self.limit):
             here = left[place].copy()  # not a view: it is kept
-            score = self._criterion.exact(here[: self.stats.judged], self._judged)
+            score = self._criterion.exact(here[: self.stats.scored], self._scored)
             split = ScoredSplit(number, rank, codes[place].item(), here, score)
             if self.best is None or split.key > self.best.key:
                 self.best = split
@@ -95,7 +95,7 @@ class SplitScorer:
         cells = int(np.count_nonzero(counts[:, : self.stats.classes]))
         levels = make_levels(len(counts), max(len(counts), cells), self.stats.classes or 1)
         places = np.empty(len(counts), np.uint32)
-        order_counted(counts, self._judged, self.stats.regression, min_level, levels, places)
+        order_counted(counts, self._scored, self.stats.regression, min_level, levels, places)
         return places
 
     def bounds(self, before: Counts, counts: Counts) -> NDArray[np.float64]:
@@ -105,7 +105,7 @@ class SplitScorer:
         """
         bounds = np.empty(len(counts))
         bucket_bounds(
-            self._criterion.number, before, counts, self._judged, self._criterion.table, self._scratch, bounds
+            self._criterion.number, before, counts, self._scored, self._criterion.table, self._scratch, bounds
         )
         return bounds
 

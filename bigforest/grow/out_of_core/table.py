@@ -26,7 +26,7 @@ from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.probes import CollectedRows
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse
 from bigforest.grow.out_of_core.row_file import writing_rows
-from bigforest.grow.out_of_core.row_nodes import Stood, row_nodes
+from bigforest.grow.out_of_core.row_nodes import NodeItems, row_nodes
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.kernels.out_of_core.blocks import Steps, collect_rows, count_rows, route_rows, sum_rows
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
@@ -63,18 +63,18 @@ class TableView(ABC):
         """The runs of blocks, for this many tasks."""
         return block_ranges(self.store, tasks)
 
-    def own(
+    def tree_data(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
     ) -> Sequence[Any]:
-        """The own data of each tree; totals int64 [trees, parts], statistics of their bags."""
+        """The data of each tree; totals int64 [trees, parts], statistics of their bags."""
         return [None] * len(trees)
 
-    def constant(self, own: Any) -> NDArray[np.bool_]:
+    def constant(self, tree_data: Any) -> NDArray[np.bool_]:
         """The columns known to be constant in a tree, bool [columns]."""
-        return np.zeros(len(self.place(own)), np.bool_)
+        return np.zeros(len(self.place(tree_data)), np.bool_)
 
     @abstractmethod
-    def search(self, own: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> NodeSearch:
+    def search(self, tree_data: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> NodeSearch:
         """The search for the split of a node; constant: bool [columns], known to be constant in it."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class TableView(ABC):
         """Features that are read for these columns."""
         return columns
 
-    def view(self, own: Any, cells: Any, rows: int, columns: Collection[int] | None) -> Any:
+    def view(self, tree_data: Any, cells: Any, rows: int, columns: Collection[int] | None) -> Any:
         """The columns of a block of this many rows as a tree sees them; these, or all if whole rows are needed."""
         return cells
 
@@ -94,12 +94,12 @@ class TableView(ABC):
         return
 
     @abstractmethod
-    def place(self, own: Any) -> NDArray[np.uint32]:
+    def place(self, tree_data: Any) -> NDArray[np.uint32]:
         """Where the columns that a tree grows on are in its cells, uint32 [columns, 2]: bytes of a cell, and row of the
         matrix of these."""
 
     @abstractmethod
-    def grow_below(self, own: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         """The subtree below a small node; cells: the matrices of its rows, in the order of their columns."""
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
@@ -139,12 +139,12 @@ class TableView(ABC):
             sinks: list[Any] = []
             for asked, response in zip(requests, responses, strict=True):
                 if asked.splits.node.size if asked.small is None else asked.small:
-                    name = f"{'standing' if asked.small is None else 'rows'}-{asked.tree}-{blocks.start}"
+                    name = f"{'nodes' if asked.small is None else 'rows'}-{asked.tree}-{blocks.start}"
                     response.row_nodes[blocks.start] = path = folder / f"{name}-{secrets.token_hex(8)}.bin"
                 sinks.append(stack.enter_context(writing_rows(path, asked.small)) if asked.small else None)
-            for at, cells, stood, value in self.route(requests, blocks, responses):
+            for at, cells, node_items, value in self.route(requests, blocks, responses):
                 asked, response, sink = requests[at], responses[at], sinks[at]
-                rows = (cells, asked.asked, *stood, value)
+                rows = (cells, asked.asked, *node_items, value)
                 counted = (response.counts, response.low, response.high, response.mark)
                 count_rows(*rows, asked.counts, np.uint64(stats.parts), stats.weighted, read, *counted)
                 if asked.collects.node.size:
@@ -152,14 +152,15 @@ class TableView(ABC):
                     collect_rows(*rows, asked.collects, asked.wanted, read, *found[:2], numbers, ends)
                     response.found.append(found.copied(ends))
                 if asked.sums.node.size:
-                    sum_rows(cells, *stood, asked.sums, self.steps, response.sums)
+                    sum_rows(cells, *node_items, asked.sums, self.steps, response.sums)
                 if sink is not None:
-                    sink([*([] if value is None else [value[np.newaxis]]), *self._columns(asked.own, cells)], stood)
+                    targets = [] if value is None else [value[np.newaxis]]
+                    sink([*targets, *self._columns(asked.tree_data, cells)], node_items)
         return responses
 
     def route(
         self, requests: Sequence[SplitRequest], blocks: range, responses: Sequence[SplitResponse]
-    ) -> Iterator[tuple[int, Any, Stood, NDArray[np.int64] | None]]:
+    ) -> Iterator[tuple[int, Any, NodeItems, NDArray[np.int64] | None]]:
         """For every block and request, the request's number, the block's cells as its tree sees them, its rows sorted
         by the nodes they fall into, and their regression targets; None for classes.
 
@@ -188,17 +189,17 @@ class TableView(ABC):
                 target = store.labels(start, min(start + store.block_rows, store.rows))
                 for at, (asked, response) in enumerate(zip(requests, responses, strict=True)):
                     take, keep = rows[at]
-                    stood = take(block, target.size, None if regression else target, asked.nodes, items)
-                    here, begin, end = stood
-                    seen = self.view(asked.own, cells, target.size, columns[at])
+                    node_items = take(block, target.size, None if regression else target, asked.nodes, items)
+                    here, begin, end = node_items
+                    seen = self.view(asked.tree_data, cells, target.size, columns[at])
                     ends = (begin, end, response.below, response.above)
                     route_rows(seen, asked.ways, here, spare, read, asked.splits, *ends)
-                    keep(*stood)
-                    yield at, seen, stood, target if regression else None
+                    keep(*node_items)
+                    yield at, seen, node_items, target if regression else None
 
-    def _columns(self, own: Any, cells: Any) -> Iterator[NDArray[Any]]:
+    def _columns(self, tree_data: Any, cells: Any) -> Iterator[NDArray[Any]]:
         """Of each of the matrices of a block the columns that a tree grows on."""
-        place = self.place(own)
+        place = self.place(tree_data)
         for matrix in cells[:3]:
             slots = place[place[:, 0] == matrix.itemsize, 1]
             own_columns = matrix if slots.size == len(matrix) else matrix[slots]

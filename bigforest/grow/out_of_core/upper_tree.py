@@ -66,7 +66,7 @@ StartSearch = Callable[[Any, np.uint64, Counts, NDArray[np.bool_]], NodeSearch]
 class UpperTree:
     """The upper part of tree number `tree`.
 
-    own       the own data of the tree, see table.py TableView.
+    tree_data  the data of the tree, see table.py TableView.tree_data.
     nodes     parents before their children, the root first.
     newest    entries of the newest splits, through which no rows were routed yet.
     row_nodes  the nodes of its rows, without the newest splits: a file (row_nodes.py) by the first block of each run of
@@ -82,14 +82,14 @@ class UpperTree:
         total: Counts,
         context: GrowContext,
         start: StartSearch,
-        own: Any,
+        tree_data: Any,
         constant: NDArray[np.bool_],
     ) -> None:
         """constant: bool [columns], known to be constant in the whole tree."""
         self.tree = tree
         self.context = context
         self.stats = context.stats
-        self.own = own
+        self.tree_data = tree_data
         self.nodes: list[UpperNode] = []
         self.row_nodes: dict[int, Path] = {}
         self.past: dict[int, Path] = {}
@@ -184,7 +184,7 @@ class UpperTree:
         if _may_split(self.stats, total, depth, self.context.rules):
             node.small = bool(self.stats.rows(total) <= self.context.limits.rows)
             if not node.small:
-                search = start(self.own, key, total, constant)
+                search = start(self.tree_data, key, total, constant)
                 node.search = search if search.pending else None
         self.nodes.append(node)
         return len(self.nodes) - 1

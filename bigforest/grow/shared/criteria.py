@@ -54,7 +54,7 @@ class Criterion(ABC):
 
     @abstractmethod
     def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> Fraction | int:
-        """Score of the split that leaves `left` of `total`, int64 [judged] (out_of_core/context.py), on the left.
+        """Score of the split that leaves `left` of `total`, int64 [scored] (out_of_core/context.py), on the left.
 
         Larger is a larger decrease; scores of one node compare without rounding.
         """

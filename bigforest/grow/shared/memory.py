@@ -54,13 +54,13 @@ class PassMemory(NamedTuple):
     spilled of a row of a subtree on disk: its columns
     node    of a node of a finished subtree, besides
     kept    for all trees that grow together
-    judged  of a row that is collected, while its node is scored
+    scored  of a row that is collected, while its node is scored
     asks    counts that a node requests at once, if that is fixed
 
     And how often the table is read: `level` times for a level of the trees, `before` times before the first. A level
-    that trains perceptrons reads it once more where the rows of a node, `learnt` bytes each, can be held, else `epochs`
-    times and once. Where values are written to scratch first, `decoded` bytes for a row, codes are read `sweeps` times
-    for each range of a dictionary that is held.
+    that trains perceptrons reads it once more where the rows of a node, `trained` bytes each, fit into memory, else
+    `epochs` times and once. Where values are written to scratch first, `decoded` bytes for a row, codes are read
+    `sweeps` times for each range of a dictionary that is in memory at a time.
     """
 
     drawn: int
@@ -70,11 +70,11 @@ class PassMemory(NamedTuple):
     spilled: int
     node: int = 0
     kept: int = 0
-    judged: int = 96
+    scored: int = 96
     asks: int = 0
     level: int = 2
     before: int = 0
-    learnt: int = 0
+    trained: int = 0
     epochs: int = 0
     decoded: int = 0
     sweeps: int = 0

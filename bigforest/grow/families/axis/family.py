@@ -77,7 +77,7 @@ class AxisFamily(Family):
             picked=picked,
             row=2 * shape.row_bytes + target + own,  # codes by columns and by rows
             spilled=shape.row_bytes,
-            judged=64 if shape.extras.regression else 48,
+            scored=64 if shape.extras.regression else 48,
         )
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> FeatureInputs:

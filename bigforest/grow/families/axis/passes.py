@@ -31,7 +31,7 @@ from bigforest.store.blocks import BlockReader
 class FeatureTable(TableView):
     """See TableView."""
 
-    def search(self, own: None, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> FeatureSearch:
+    def search(self, tree_data: None, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> FeatureSearch:
         """See TableView."""
         search = FeatureSearch if self.context.values is None else RandomSearch
         return search(self.context, SplitScorer(self.context, total), constant.copy(), key)
@@ -42,11 +42,11 @@ class FeatureTable(TableView):
         store.fetch(features, blocks)
         return BlockReader(store.folder, store.spec, store.block_rows, store.place, again)
 
-    def place(self, own: None) -> NDArray[np.uint32]:
+    def place(self, tree_data: None) -> NDArray[np.uint32]:
         """See TableView."""
         return self.store.place
 
-    def grow_below(self, own: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         """See TableView."""
         features, roots = self.context.features, subtree.roots
         mixed = features.mixed(roots.max_rows, subtree.target.number)

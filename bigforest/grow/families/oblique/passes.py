@@ -32,7 +32,7 @@ from bigforest.kernels.out_of_core.blocks import Steps
 
 @dataclass(frozen=True)
 class ProjectionTable(TableView):
-    """See TableView; its cells are values. `own` is specific to a tree: class means, axes, or a subspace."""
+    """See TableView; its cells are values. `tree_data` is specific to a tree: class means, axes, or a subspace."""
 
     decoded: DecodedTable
 
@@ -44,7 +44,7 @@ class ProjectionTable(TableView):
         """See TableView."""
         return ValueReader(self.store, self.decoded, blocks)
 
-    def place(self, own: Any) -> NDArray[np.uint32]:
+    def place(self, tree_data: Any) -> NDArray[np.uint32]:
         """See TableView: those of the table."""
         return self.decoded.place
 

@@ -34,7 +34,7 @@ from bigforest.schema.config import TrainConfig
 
 
 class TreeAxes(NamedTuple):
-    """The own data of a tree.
+    """The data of a tree.
 
     weight  float64 [axes, features], in units of the table
     spans   of the projections on them
@@ -77,7 +77,7 @@ class RotationTable(ProjectionTable):
         """How many axes there are."""
         return self.sampler.config.axis_count(self.scale.size)
 
-    def own(
+    def tree_data(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
     ) -> list[TreeAxes]:
         """See TableView; an axis is lost if not all projections of the bag on it are finite."""
@@ -87,13 +87,13 @@ class RotationTable(ProjectionTable):
         axes = [self._axes(*each) for each in zip(trees, sums, strict=True)]
         nowhere = Spans(np.zeros(self.columns), np.zeros(self.columns))
         probes = [Histogram.on(column, feature_direction(column), nowhere, 2) for column in range(self.columns)]
-        requests = [root_request(tree, own, *probes) for tree, own in zip(trees, axes, strict=True)]
+        requests = [root_request(tree, data, *probes) for tree, data in zip(trees, axes, strict=True)]
         lost = [response.mark != 0 for response in self.answer_roots(requests, ranges, folder, executor)]
-        return [own._replace(lost=here) for own, here in zip(axes, lost, strict=True)]
+        return [data._replace(lost=here) for data, here in zip(axes, lost, strict=True)]
 
-    def constant(self, own: TreeAxes) -> NDArray[np.bool_]:
+    def constant(self, tree_data: TreeAxes) -> NDArray[np.bool_]:
         """See TableView."""
-        return own.lost
+        return tree_data.lost
 
     def sum_moments(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
         """Task: the moments of each subset of features over some blocks for each of the trees, [trees, ...]."""
@@ -127,32 +127,32 @@ class RotationTable(ProjectionTable):
         spans = self.decoded.spans
         return Grid(spans.low[self.rotated], spans.high[self.rotated])
 
-    def search(self, own: TreeAxes, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> AxisSearch:
+    def search(self, tree_data: TreeAxes, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> AxisSearch:
         """See TableView."""
-        return AxisSearch(self.context, SplitScorer(self.context, total), constant.copy(), key, own.spans)
+        return AxisSearch(self.context, SplitScorer(self.context, total), constant.copy(), key, tree_data.spans)
 
     def needed(self, columns: Collection[int]) -> list[int]:
         """See TableView."""
         found: list[int] = np.flatnonzero(self.scale).tolist()
         return found
 
-    def view(self, own: TreeAxes, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
+    def view(self, tree_data: TreeAxes, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
         """See TableView."""
         axes = np.arange(self.columns) if columns is None else np.array(sorted(columns), np.int64)
-        projections = project_rows_on(own.weight[axes], rows, lambda feature: column_of(cells, feature)[:rows])
+        projections = project_rows_on(tree_data.weight[axes], rows, lambda feature: column_of(cells, feature)[:rows])
         place = np.zeros((self.columns, 2), np.uint32)
         place[axes] = places(8, axes.size)
         none = np.empty((0, rows))
         return BlockValues(none.astype(np.float32), projections, none.astype(np.uint8), place)
 
-    def place(self, own: TreeAxes) -> NDArray[np.uint32]:
+    def place(self, tree_data: TreeAxes) -> NDArray[np.uint32]:
         """See TableView: of the axes."""
         return places(8, self.columns)
 
-    def grow_below(self, own: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(self, tree_data: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         """See TableView."""
-        columns = tree_columns(cells, self.place(own))
-        fit = (np.zeros_like(column) if own.lost[axis] else column for axis, column in enumerate(columns))
+        columns = tree_columns(cells, self.place(tree_data))
+        fit = (np.zeros_like(column) if tree_data.lost[axis] else column for axis, column in enumerate(columns))
         codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
         nodes, _ = grow(codes, by_rows(codes), *subtree)
         size = np.zeros(nodes.feature.size, np.uint32)
@@ -161,4 +161,4 @@ class RotationTable(ProjectionTable):
 
     def pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
         """See TableView."""
-        return (in_terms(nodes, top.own.weight) for nodes in super().pieces(top, folder))
+        return (in_terms(nodes, top.tree_data.weight) for nodes in super().pieces(top, folder))

@@ -114,12 +114,12 @@ class DirectionSearch(HistogramSearch):
 
 @dataclass(frozen=True)
 class SparseObliqueTable(ProjectionTable):
-    """See ProjectionTable. The own data of a tree are the sums of steps of its bag, int64 [features, classes], and its
+    """See ProjectionTable. The data of a tree are the sums of steps of its bag, int64 [features, classes], and its
     class weights, if class means are those of the tree."""
 
     draws: SparseDraws
 
-    def own(
+    def tree_data(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
     ) -> list[Any]:
         """See TableView."""
@@ -130,7 +130,7 @@ class SparseObliqueTable(ProjectionTable):
         responses = zip(self.answer_roots(asked, ranges, folder, executor), totals, strict=True)
         return [(response.sums, total[: self.context.stats.classes]) for response, total in responses]
 
-    def search(self, own: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> DirectionSearch:
+    def search(self, tree_data: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> DirectionSearch:
         """See TableView."""
         draws, columns, classes = self.draws, self.draws.sparse.columns, total[: self.context.stats.classes]
         present = int(np.count_nonzero(classes)) if draws.by_node else classes.size
@@ -138,8 +138,8 @@ class SparseObliqueTable(ProjectionTable):
         offered_differences(key, columns, np.uint64(draws.unit.size), differences)
         offered = [int(columns) + int(number) for number in np.flatnonzero(differences)]
         directions = drawn_directions(draws.sparse, key)
-        if own is not None:
-            directions |= mean_differences(draws, offered, own[1], own[0])
+        if tree_data is not None:
+            directions |= mean_differences(draws, offered, tree_data[1], tree_data[0])
         draw = make_feature_draw(draws.unit.size)
         draw_order(key, self.context.rules, draw)
         return DirectionSearch(
@@ -158,7 +158,7 @@ class SparseObliqueTable(ProjectionTable):
         store = self.store
         return values if store.max_bins == "exact" else store.high(column)[store.low(column).searchsorted(values)]
 
-    def grow_below(self, own: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         """See TableView."""
         items, columns = subtree.items, tree_columns(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
@@ -168,12 +168,14 @@ class SparseObliqueTable(ProjectionTable):
         step = self.draws.steps_of(dictionaries, self.decoded.spans.low.tolist())
         means = self.draws.means(step, subtree.target.number, items.size)
         oblique = make_oblique(self.draws.sparse, means, codes, values, items.size)
-        if own is not None:
-            means.sums[:] = own[0]
-            find_differences(means, self.draws.sparse.scale, own[1].copy())  # not read-only, as it may be when received
+        if tree_data is not None:
+            means.sums[:] = tree_data[0]
+            find_differences(
+                means, self.draws.sparse.scale, tree_data[1].copy()
+            )  # not read-only, as it may be when received
             project_differences(codes, by_row, values, items, means, oblique.value[0])
         nodes, pool = grow(codes, by_row, *subtree, oblique)
-        high = [self.largest_equivalent(feature, own) for feature, own in enumerate(dictionaries)]
+        high = [self.largest_equivalent(feature, values) for feature, values in enumerate(dictionaries)]
         return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
 
 

@@ -8,7 +8,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
 from bigforest.grow.families.oblique.family import ProjectionFamily, decoded_bytes
 from bigforest.grow.families.subspace.passes import SubspaceTable
-from bigforest.grow.families.subspace.perceptron import HELD_ROW
+from bigforest.grow.families.subspace.perceptron import TRAINED_ROW
 from bigforest.grow.families.subspace.trees import SubspaceTrees, columns_of, is_shared, seen_as_bits, subspace_trees
 from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
@@ -87,7 +87,7 @@ class SubspaceFamily(ProjectionFamily):
             # Sums for means, then the stops.
             asks=max(2 * seen * shape.classes, config.steps * (shape.classes + 1)),
             level=1 if self.learns else 2,
-            learnt=space + HELD_ROW,
+            trained=space + TRAINED_ROW,
             epochs=self.epochs(config),
             decoded=value * shape.features,
             sweeps=1,

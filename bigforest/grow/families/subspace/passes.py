@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.grow.families.oblique.passes import ProjectionTable
-from bigforest.grow.families.subspace.perceptron import Learnt, RowPiece, Trial, pieces_of, train_by_passes, trials_of
+from bigforest.grow.families.subspace.perceptron import (
+    PerceptronRequest,
+    RowPiece,
+    TrainedPerceptron,
+    perceptron_requests,
+    row_pieces,
+    train_by_passes,
+)
 from bigforest.grow.families.subspace.trees import (
     SubspaceTrees,
     empty_space,
@@ -38,7 +45,7 @@ from bigforest.kernels.tree.grow import grow
 
 
 class TreeSpace(NamedTuple):
-    """The own data of a tree.
+    """The data of a tree.
 
     feature  int64, ascending, the features of its subspace
     drawn    how many of them each node draws
@@ -111,9 +118,9 @@ class SubspaceSearch:
             if not found:  # all means are equal
                 continue
             if epochs:
-                learnt = yield Trial(space, far, total, epochs)
-                if is_split(learnt.left, total, total.sum(), min_leaf):
-                    return NodeSplit(0, learnt.cut, learnt.left, direction=_line(space.feature, learnt.weight))
+                trained = yield PerceptronRequest(space, far, total, epochs)
+                if is_split(trained.left, total, total.sum(), min_leaf):
+                    return NodeSplit(0, trained.cut, trained.left, direction=_line(space.feature, trained.weight))
             if not (begin < end and end - begin <= LARGEST):  # the means have the same projection
                 continue
             edge = np.nextafter(stop[:-1], np.inf)  # the rows above a stop and up to the next are in one bucket
@@ -145,60 +152,66 @@ class SubspaceTable(ProjectionTable):
 
     trees: SubspaceTrees
 
-    def own(
+    def tree_data(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
     ) -> list[TreeSpace]:
         """See TableView."""
         config, columns = self.sampler.config, self.trees.columns.unit.size
         return [TreeSpace(tree_subspace(config, columns, tree), config.subspace_size(columns, tree)) for tree in trees]
 
-    def search(self, own: TreeSpace, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> SubspaceSearch:
+    def search(
+        self, tree_data: TreeSpace, key: np.uint64, total: Counts, constant: NDArray[np.bool_]
+    ) -> SubspaceSearch:
         """See TableView."""
-        space = empty_space(self.trees.columns, own.feature)
-        scratch = partial(self.trees.of, space, own.drawn, total.size, 0)
+        space = empty_space(self.trees.columns, tree_data.feature)
+        scratch = partial(self.trees.of, space, tree_data.drawn, total.size, 0)
         return SubspaceSearch(scratch, key, total, self.context.rules.min_leaf, constant)
 
-    def place(self, own: TreeSpace) -> NDArray[np.uint32]:
+    def place(self, tree_data: TreeSpace) -> NDArray[np.uint32]:
         """See TableView."""
-        return self.decoded.place[own.feature]
+        return self.decoded.place[tree_data.feature]
 
-    def grow_below(self, own: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         """See TableView."""
         rows = subtree.items.size
-        space = with_cells(empty_space(self.trees.columns, own.feature), tree_columns(cells, self.place(own)), rows)
-        subspace = self.trees.of(space, own.drawn, subtree.target.number, rows)
-        return grow(_no_codes(own.feature.size), NO_ROWS, *subtree, subspace)
+        space = with_cells(
+            empty_space(self.trees.columns, tree_data.feature), tree_columns(cells, self.place(tree_data)), rows
+        )
+        subspace = self.trees.of(space, tree_data.drawn, subtree.target.number, rows)
+        return grow(_no_codes(tree_data.feature.size), NO_ROWS, *subtree, subspace)
 
     def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
         """See TableView: by perceptrons, a task for each tree, or several where there are few."""
-        wanted = [(top, trials) for top in tops if (trials := trials_of(top))]
+        wanted = [(top, requests) for top in tops if (requests := perceptron_requests(top))]
         shares = max(1, executor.size // max(len(wanted), 1))
         tasks = [
-            (request(top, {}, []), dict(own))
-            for top, trials in wanted
+            (request(top, {}, []), dict(some))
+            for top, requests in wanted
             for share in range(shares)
-            if (own := trials[share::shares])
+            if (some := requests[share::shares])
         ]
-        learnt: dict[tuple[int, int], Learnt] = {}
-        executor.run(learn, tasks, lambda _, found: learnt.update(found), (self,))
+        trained: dict[tuple[int, int], TrainedPerceptron] = {}
+        executor.run(train_perceptrons, tasks, lambda _, found: trained.update(found), (self,))
         waiting = [(top, *own) for top, _ in wanted for own in top.searching()]
         for top, entry, search in waiting:
-            if (top.tree, entry) in learnt:
-                search.receive([learnt[top.tree, entry]])
+            if (top.tree, entry) in trained:
+                search.receive([trained[top.tree, entry]])
                 top.settle(entry, search, self.search)
 
 
-def learn(table: SubspaceTable, asked: SplitRequest, trials: dict[int, Trial]) -> dict[tuple[int, int], Learnt]:
+def train_perceptrons(
+    table: SubspaceTable, asked: SplitRequest, wanted: dict[int, PerceptronRequest]
+) -> dict[tuple[int, int], TrainedPerceptron]:
     """Task: train the perceptrons of nodes of a tree; returns them by tree and node. asked: without probes."""
 
     def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
-        own = {entry: trials[entry] for entry in entries}
+        chosen = {entry: wanted[entry] for entry in entries}
         for blocks in table.decoded.runs:
-            for _, cells, stood, _ in table.route([asked], blocks, [asked.no_response(table.context)]):
-                yield from pieces_of(cells, stood, own)
+            for _, cells, node_items, _ in table.route([asked], blocks, [asked.no_response(table.context)]):
+                yield from row_pieces(cells, node_items, chosen)
 
-    learnt = train_by_passes(trials, rows, table.context.limits.held)
-    return {(asked.tree, entry): own for entry, own in learnt.items()}
+    trained = train_by_passes(wanted, rows, table.context.limits.training)
+    return {(asked.tree, entry): own for entry, own in trained.items()}
 
 
 def _no_codes(columns: int) -> Codes:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bigforest.grow.families.subspace.trees import with_cells
 from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.decoded_table import column_of
-from bigforest.grow.out_of_core.row_nodes import Stood, numbered
+from bigforest.grow.out_of_core.row_nodes import NodeItems, numbered
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.kernels.common.node_scan import BITS32, SHIFT32
 from bigforest.kernels.out_of_core.blocks import BlockValues
@@ -25,10 +25,10 @@ from bigforest.kernels.subspace.columns import SubspaceColumns, make_subspace
 # Rows of a block that are trained on at a time.
 _ROWS = 4096
 # Bytes of a row in memory, besides its columns.
-HELD_ROW = 8
+TRAINED_ROW = 8
 
 
-class Trial(NamedTuple):
+class PerceptronRequest(NamedTuple):
     """The request of a node for a perceptron, see probes.py Probe.
 
     space   the columns of the node, of no rows
@@ -50,11 +50,11 @@ class Trial(NamedTuple):
     def bytes(self) -> int:
         """Bytes of all rows in memory."""
         space = self.space
-        return int(self.total.sum()) * (8 * (space.bits.shape[1] or space.feature.size) + HELD_ROW)
+        return int(self.total.sum()) * (8 * (space.bits.shape[1] or space.feature.size) + TRAINED_ROW)
 
 
-class Learnt(NamedTuple):
-    """The best perceptron of a Trial.
+class TrainedPerceptron(NamedTuple):
+    """The best perceptron of a PerceptronRequest.
 
     weight  float64 [columns of the node]
     cut     rows with a projection of at most this go left; `left`, int64 [classes], are their class weights
@@ -69,21 +69,23 @@ class Learnt(NamedTuple):
 RowPiece = tuple[SubspaceColumns, NDArray[np.uint64]]
 
 
-class Learner:
+class PerceptronTrainer:
     """A perceptron in training: call `see` for all rows and `end` for the pass, until `end` says that `best` is
     final."""
 
-    best: Learnt
+    best: TrainedPerceptron
 
-    def __init__(self, trial: Trial) -> None:
-        self._trial = trial
-        columns, classes = trial.space.feature.size, trial.total.size
-        self._now, self._before = (make_subspace(trial.space, columns, 1, trial.epochs, classes, 0) for _ in range(2))
-        self._now.far[:] = trial.far
+    def __init__(self, request: PerceptronRequest) -> None:
+        self._request = request
+        columns, classes = request.space.feature.size, request.total.size
+        self._now, self._before = (
+            make_subspace(request.space, columns, 1, request.epochs, classes, 0) for _ in range(2)
+        )
+        self._now.far[:] = request.far
         self._cut = self._cut_before = 0.0
         self._left = np.zeros(classes, np.int64)
         self._passes = 0
-        self._least = int(trial.total.sum()) + 1
+        self._least = int(request.total.sum()) + 1
 
     def see(self, piece: RowPiece) -> None:
         """Train on the next rows of a pass."""
@@ -93,15 +95,15 @@ class Learner:
 
     def end(self) -> bool:
         """End a pass; returns whether training is over. Same rules as perceptron.train_perceptron."""
-        trial, before = self._trial, self._before
+        request, before = self._request, self._before
         over = False
         if self._passes:
-            errors = int(np.where(trial.far, self._left, trial.total - self._left).sum())
+            errors = int(np.where(request.far, self._left, request.total - self._left).sum())
             if errors < self._least:
                 self._least = errors
-                weights = (before.whole if before.whole.size else before.weight)[: trial.space.feature.size]
-                self.best = Learnt(weights.astype(np.float64), self._cut_before, self._left.copy())
-            over = errors == 0 or self._passes == trial.epochs
+                weights = (before.whole if before.whole.size else before.weight)[: request.space.feature.size]
+                self.best = TrainedPerceptron(weights.astype(np.float64), self._cut_before, self._left.copy())
+            over = errors == 0 or self._passes == request.epochs
         before.weight[:], before.whole[:] = self._now.weight, self._now.whole
         self._cut_before = self._cut
         self._left[:] = 0
@@ -110,50 +112,52 @@ class Learner:
 
 
 def train_by_passes(
-    trials: dict[int, Trial], rows: Callable[[Sequence[int]], Iterator[tuple[int, RowPiece]]], most: int
-) -> dict[int, Learnt]:
+    wanted: dict[int, PerceptronRequest], rows: Callable[[Sequence[int]], Iterator[tuple[int, RowPiece]]], most: int
+) -> dict[int, TrainedPerceptron]:
     """Train the requested perceptrons of some nodes.
 
     rows  gives the rows of some nodes, in order
     most  bytes of rows that may be held
     """
-    learners = {entry: Learner(trial) for entry, trial in trials.items()}
-    waiting = list(trials)
+    trainers = {entry: PerceptronTrainer(request) for entry, request in wanted.items()}
+    waiting = list(wanted)
     while waiting:
         held: dict[int, list[RowPiece]] = {}
         room = most
         for entry in waiting:
-            if trials[entry].bytes <= room:
-                room -= trials[entry].bytes
+            if wanted[entry].bytes <= room:
+                room -= wanted[entry].bytes
                 held[entry] = []
-        streamed = [entry for entry in waiting if trials[entry].bytes > most]
+        streamed = [entry for entry in waiting if wanted[entry].bytes > most]
         for entry, piece in rows([*held, *streamed]):
-            take = held[entry].append if entry in held else learners[entry].see
+            take = held[entry].append if entry in held else trainers[entry].see
             take(piece)
-        over = {entry for entry in streamed if learners[entry].end()} | set(held)
+        over = {entry for entry in streamed if trainers[entry].end()} | set(held)
         while held:
             entry, pieces = held.popitem()
             ended = False
             while not ended:
                 for piece in pieces:
-                    learners[entry].see(piece)
-                ended = learners[entry].end()
+                    trainers[entry].see(piece)
+                ended = trainers[entry].end()
         waiting = [entry for entry in waiting if entry not in over]
-    return {entry: learner.best for entry, learner in learners.items()}
+    return {entry: trainer.best for entry, trainer in trainers.items()}
 
 
-def pieces_of(cells: BlockValues, stood: Stood, trials: dict[int, Trial]) -> Iterator[tuple[int, RowPiece]]:
+def row_pieces(
+    cells: BlockValues, node_items: NodeItems, wanted: dict[int, PerceptronRequest]
+) -> Iterator[tuple[int, RowPiece]]:
     """The rows of a block that are in these nodes; cells: as the tree sees them."""
-    items, begin, end = stood
-    for entry, trial in trials.items():
+    items, begin, end = node_items
+    for entry, request in wanted.items():
         for first in range(int(begin[entry]), int(end[entry]), _ROWS):
             here = items[first : min(first + _ROWS, int(end[entry]))]
             row = (here >> SHIFT32).astype(np.int64)
-            columns = [column_of(cells, feature)[row] for feature in trial.space.feature.tolist()]
-            yield entry, (with_cells(trial.space, columns, row.size), numbered(here & BITS32))
+            columns = [column_of(cells, feature)[row] for feature in request.space.feature.tolist()]
+            yield entry, (with_cells(request.space, columns, row.size), numbered(here & BITS32))
 
 
-def trials_of(top: UpperTree) -> list[tuple[int, Trial]]:
+def perceptron_requests(top: UpperTree) -> list[tuple[int, PerceptronRequest]]:
     """The requested perceptrons of the nodes of a tree, by entry."""
     asked = ((entry, probe) for entry, search in top.searching() for probe in search.pending)
-    return [(entry, probe) for entry, probe in asked if isinstance(probe, Trial)]
+    return [(entry, probe) for entry, probe in asked if isinstance(probe, PerceptronRequest)]
