@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from unittest.mock import patch
 
 import numba
@@ -35,6 +35,7 @@ from bigforest.kernels.compiler.jit import helper
 from bigforest.sampling.bags import Sampler
 from bigforest.schema import registered
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.options import Family as FamilyName
 from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
 from tests.grown import check_tree, frame_of, store_of, table_of
 from tests.naive import split as naive_split
@@ -46,6 +47,10 @@ from tests.strategies import Data, configs, tables
 from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
+
+
+def test_families__are_those_of_the_options() -> None:
+    assert sorted(family.name for family in registry._of_package()) == sorted(get_args(FamilyName))
 
 
 # A criterion of classes: the kernel's two functions, and the same for the oracle.

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigforest.grow.families.rotation.components import Grid, _eigenvectors, moments
-from bigforest.grow.families.rotation.family import ROTATION
+from bigforest.grow.families.rotation.family import RotationFamily
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.in_memory import grow_tree
 from bigforest.kernels.common.rng import stream_key
@@ -46,7 +46,7 @@ def check_rotation(data: Data, config: TrainConfig, tree: int = 0, some: Collect
         store = store_of(frame_of(data), Path(folder), config.max_bins)
         found = grow_tree(store, config, tree)
         table = table_of(store, data)
-        axes = ROTATION.tree_axes(Sampler.of(store, config), tree, feature_scale(store, "zscore")).tolist()
+        axes = RotationFamily().tree_axes(Sampler.of(store, config), tree, feature_scale(store, "zscore")).tolist()
     if config.rotation == "random":
         scale = scales(table, "zscore")
         drawn = random_axes(config.seed, tree, config.axes or len(some), len(some), config.orthogonal)
@@ -110,7 +110,7 @@ def test_tree_axes__are_components_of_the_sampled_rows(size: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
         scale = feature_scale(store, "zscore")
-        axes = ROTATION.tree_axes(Sampler.of(store, config), 1, scale) / scale
+        axes = RotationFamily().tree_axes(Sampler.of(store, config), 1, scale) / scale
         table = table_of(store, data)
     weights = bag_of(data.target.tolist(), 1, config)
     for subset in range(8 // size):
@@ -140,7 +140,7 @@ def test_tree_axes__rows_out_of_bag_do_not_count() -> None:
             with tempfile.TemporaryDirectory() as folder:
                 store = store_of(frame_of(Data(one, target)), Path(folder))
                 sampler = Sampler.of(store, replace(config, rotation=kind))
-                found[name, kind] = ROTATION.tree_axes(sampler, 0, np.ones(4)).tolist()
+                found[name, kind] = RotationFamily().tree_axes(sampler, 0, np.ones(4)).tolist()
     assert found["as they are", "pca-classes"] == found["changed", "pca-classes"]
     assert found["as they are", "pca"] != found["changed", "pca"]
 
@@ -187,7 +187,7 @@ def test_tree_axes__principal_ones_turn_disjoint_subsets() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
         scale = feature_scale(store, "zscore")
-        first, second = (ROTATION.tree_axes(Sampler.of(store, config), tree, scale) for tree in (0, 1))
+        first, second = (RotationFamily().tree_axes(Sampler.of(store, config), tree, scale) for tree in (0, 1))
     assert not np.array_equal(first != 0, second != 0)
     axes = first / scale
     assert np.allclose(axes @ axes.T, np.eye(8))

@@ -1,7 +1,7 @@
 """A family of trees: how its trees grow, in memory and by passes, the memory for that, and its oracle.
 
-One object per family, in its own folder; registry.py has them by name. All that depends on the family, except for its
-options (schema/), is a method or an attribute here.
+One object per family, in FAMILIES of its folder's family.py; registry.py has them by name. All that depends on the
+family, except for its options (schema/), is a method or an attribute here.
 """
 
 from __future__ import annotations

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import iter_modules
+
 from bigforest.common.errors import ConfigError
-from bigforest.grow.families.axis.family import AXIS, TREE
+from bigforest.grow import families
 from bigforest.grow.families.family import Family
-from bigforest.grow.families.rotation.family import ROTATION
-from bigforest.grow.families.sparse_oblique.family import SPARSE_OBLIQUE
-from bigforest.grow.families.subspace.family import SUBSPACE_CAP, SUBSPACE_PERCEPTRON
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.registered import name_family
 
-_FAMILIES: dict[str, Family] = {
-    family.name: family for family in (AXIS, TREE, SPARSE_OBLIQUE, ROTATION, SUBSPACE_CAP, SUBSPACE_PERCEPTRON)
-}
+
+def _of_package() -> Iterator[Family]:
+    """The FAMILIES of family.py in each folder beside this file."""
+    for folder in iter_modules(families.__path__):
+        if folder.ispkg:
+            yield from getattr(import_module(f"{families.__name__}.{folder.name}.family"), "FAMILIES", ())
+
+
+_FAMILIES: dict[str, Family] = {family.name: family for family in _of_package()}
 
 
 def register_family(family: Family, options_of: str) -> None:

@@ -102,5 +102,4 @@ class AxisFamily(Family):
         return FeatureTable(store, Sampler.of(store, config), context)
 
 
-AXIS = AxisFamily("axis")
-TREE = AxisFamily("tree")
+FAMILIES = (AxisFamily("axis"), AxisFamily("tree"))

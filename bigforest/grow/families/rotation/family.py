@@ -126,4 +126,4 @@ def _sampled_bytes(shape: Shape, config: TrainConfig) -> int:
     return min(shape.rows, BLOCK_ROWS) * (16 * min(config.subset_features, shape.features) + 48)
 
 
-ROTATION = RotationFamily()
+FAMILIES = (RotationFamily(),)

@@ -103,4 +103,4 @@ def _max_pairs(shape: Shape, config: TrainConfig) -> int:
     return 0 if config.mean_difference == "none" else pairs
 
 
-SPARSE_OBLIQUE = SparseObliqueFamily()
+FAMILIES = (SparseObliqueFamily(),)

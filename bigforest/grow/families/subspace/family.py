@@ -117,5 +117,4 @@ class SubspaceFamily(ProjectionFamily):
         return -(-seen // WORD) * WORD // 8 if bits else 8 * seen
 
 
-SUBSPACE_CAP = SubspaceFamily("subspace-cap", learns=False)
-SUBSPACE_PERCEPTRON = SubspaceFamily("subspace-perceptron", learns=True)
+FAMILIES = (SubspaceFamily("subspace-cap", learns=False), SubspaceFamily("subspace-perceptron", learns=True))
