@@ -8,6 +8,7 @@ the two classes at each distinct score, exactly.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import Any
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 # together is made that.
 _STEPS = 2.0**40
 _WHOLE = 2.0**16
-_CELLS = 1 << 18
+# Probabilities whose losses are found together: few enough for a cache.
+_CELLS = 1 << 15
 _EPSILON = np.finfo(np.float64).eps
 
 # Distinct scores held, and anonymous memory for each while they are merged.
@@ -180,7 +182,7 @@ class Scores:
     def __init__(self, most: int, above: float = -np.inf) -> None:
         self.limit: float | None = None
         self.values = np.empty(0)
-        self.counts = np.empty((2, 0), np.int64)
+        self.counts: Sequence[NDArray[np.int64]] = [np.empty(0, np.int64)] * 2
         self._most = most
         self._above = above
         self._waiting: list[tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64] | None]] = []
@@ -201,19 +203,27 @@ class Scores:
     def merge(self) -> None:
         """Sort what has been added since the last time into the rest."""
         waiting, self._waiting, self._size = self._waiting, [], 0
-        scores = np.concatenate([np.empty(0), *(part for part, _, _ in waiting)])
+        if not waiting:
+            return
+        scores = np.concatenate([part for part, _, _ in waiting])
         # Scores are 0 or more, so their bits are in their order; the sign makes room for the class.
-        keys = scores.view(np.uint64) << np.uint64(1)
-        keys |= np.concatenate([np.empty(0, np.bool_), *(part for _, part, _ in waiting)])
-        own = np.ones(keys.size, np.int64)
-        if any(weight is not None for _, _, weight in waiting):
+        keys = scores.view(np.uint64)
+        keys <<= np.uint64(1)
+        keys |= np.concatenate([part for _, part, _ in waiting])
+        if all(weight is None for _, _, weight in waiting):
+            keys.sort()  # several times faster than with an order
+            first = _first_of_each(keys >> np.uint64(1))
+            both = np.diff(first, append=keys.size)
+            second = np.add.reduceat(keys & np.uint64(1), first).astype(np.int64) if keys.size else both
+        else:
             weights = [np.ones(part.size, np.int64) if weight is None else weight for part, _, weight in waiting]
             order = np.argsort(keys)
             keys, own = keys[order], np.concatenate(weights)[order]
-        else:  # sorting without an order is several times faster
-            keys.sort()
-        counts = np.where(np.arange(2)[:, None] == keys & np.uint64(1), own, 0)
-        self._take((keys >> np.uint64(1)).view(np.float64), counts)
+            first = _first_of_each(keys >> np.uint64(1))
+            both = np.add.reduceat(own, first) if keys.size else own
+            own[keys & np.uint64(1) == 0] = 0
+            second = np.add.reduceat(own, first) if keys.size else own
+        self._take((keys[first] >> np.uint64(1)).view(np.float64), [both - second, second])
 
     def join(self, other: Scores) -> None:
         """Add the rows of the other, which began above the same score."""
@@ -223,22 +233,33 @@ class Scores:
             self.limit = other.limit if self.limit is None else min(self.limit, other.limit)
         self._take(other.values, other.counts)
 
-    def _take(self, values: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-        """Add counts of ascending scores, which may be repeated, and drop scores beyond the limit."""
-        if self.values.size:
-            values, counts = np.concatenate([self.values, values]), np.concatenate([self.counts, counts], axis=1)
+    def _take(self, values: NDArray[np.float64], counts: Sequence[NDArray[np.int64]]) -> None:
+        """Add counts of ascending scores, and drop scores beyond the limit."""
+        if self.values.size and values.size:
+            values = np.concatenate([self.values, values])
             order = np.argsort(values, kind="stable")  # merges sorted runs
-            values, counts = values[order], counts[:, order]
-        first = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if values.size else np.empty(0, np.int64)
-        if first.size < values.size:
-            values, counts = values[first], np.add.reduceat(counts, first, axis=1)
+            values, counts = (
+                values[order],
+                [np.concatenate(own)[order] for own in zip(self.counts, counts, strict=True)],
+            )
+            first = _first_of_each(values)
+            if first.size < values.size:
+                values, counts = values[first], [np.add.reduceat(own, first) for own in counts]
+        elif not values.size:
+            values, counts = self.values, self.counts
         kept = values.size if self.limit is None else int(np.searchsorted(values, self.limit))
         if kept > self._most:
             kept = self._most // 2
             self.limit = float(values[kept])
         if kept < values.size:
-            values, counts = values[:kept].copy(), counts[:, :kept].copy()
+            values, counts = values[:kept].copy(), [own[:kept].copy() for own in counts]
         self.values, self.counts = values, counts
+
+
+def _first_of_each(ascending: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each of the different numbers begins."""
+    first: NDArray[np.int64] = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: ascending.size])
+    return first
 
 
 class Area:

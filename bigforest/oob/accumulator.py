@@ -22,8 +22,8 @@ _TALLY_TYPES = {"votes": "<f8", "voters": "<u4", "prediction": "<u2", "spread": 
 class OobAccumulator(NamedTuple):
     """Votes so far; entry i is row i of the range. See kernels/predict/tally.py OobVotes.
 
-    votes       float64 [rows, lambdas * classes], or [rows, lambdas] of numbers.
-    prediction  uint16 [rows, lambdas]. None for regression: it is votes / voters.
+    votes       float64 [rows, classes], or [rows, 1] of numbers.
+    prediction  uint16 [rows]; none for regression: it is votes / voters.
     spread      float64 [rows, 2], sums of the unshrunk predictions, minus the offset of the target, and of their
                 squares; none for classes.
     """
@@ -37,15 +37,23 @@ class OobAccumulator(NamedTuple):
         """Entries `start` to before `stop`."""
         return OobAccumulator._make(array[start:stop] for array in self)
 
-    def by(self, place: int, lambdas: int) -> OobAccumulator:
-        """The votes by the lambda at `place` of this many."""
-        width = self.votes.shape[1] // lambdas
-        votes, prediction = self.votes[:, place * width : (place + 1) * width], self.prediction[:, place : place + 1]
-        return OobAccumulator(votes, self.voters, prediction, self.spread)
-
     def put(self, other: OobAccumulator) -> None:
         """Copy another one, of the same number of rows, into this one."""
         self.votes[:], self.voters[:], self.prediction[:], self.spread[:] = other
+
+
+class LambdaAccumulator(NamedTuple):
+    """Votes so far for what rows are, by each lambda. See kernels/predict/tally.py LambdaVotes.
+
+    votes  float64 [rows, lambdas].
+    """
+
+    votes: NDArray[np.float64]
+    voters: NDArray[np.uint32]
+
+    def part(self, start: int, stop: int) -> LambdaAccumulator:
+        """Entries `start` to before `stop`."""
+        return LambdaAccumulator(self.votes[start:stop], self.voters[start:stop])
 
 
 class RangeTally(NamedTuple):
@@ -56,11 +64,11 @@ class RangeTally(NamedTuple):
     tally: OobAccumulator | Path
 
 
-def no_votes(rows: int, spec: DataSpec, lambdas: int = 1) -> OobAccumulator:
-    """An accumulator of rows without votes, for this many lambdas."""
+def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
+    """An accumulator of rows without votes."""
     class_rows = rows if spec.target.classes else 0
-    votes, voters = np.zeros((rows, lambdas * answer_width(spec))), np.zeros(rows, np.uint32)
-    return OobAccumulator(votes, voters, np.zeros((class_rows, lambdas), np.uint16), np.zeros((rows - class_rows, 2)))
+    votes, voters = np.zeros((rows, answer_width(spec))), np.zeros(rows, np.uint32)
+    return OobAccumulator(votes, voters, np.zeros(class_rows, np.uint16), np.zeros((rows - class_rows, 2)))
 
 
 def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
@@ -99,12 +107,12 @@ def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:
     return path
 
 
-def read_tally(path: Path, rows: int, spec: DataSpec, lambdas: int = 1) -> OobAccumulator:
+def read_tally(path: Path, rows: int, spec: DataSpec) -> OobAccumulator:
     """Inverse of `write_tally`. Raises FormatError when the file is damaged."""
     with downloads([path]) as [here]:
         arrays = read_arrays(here, _TALLY_TYPES)
     class_rows = rows if spec.target.classes else 0
-    like: list[NDArray[Any]] = list(no_votes(0, spec, lambdas))
+    like: list[NDArray[Any]] = list(no_votes(0, spec))
     sizes = zip((rows, rows, class_rows, rows - class_rows), like, strict=True)
     if [array.shape for array in arrays] != [(size, *array.shape[1:]) for size, array in sizes]:
         raise damaged(path)

@@ -23,7 +23,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import header_of
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.groups import Trees, outline, survey
-from bigforest.forest.load.leaf_shrinking import lambdas_to_try
+from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.load.load_plan import cut
 from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.load.vote_rule import answer_width
@@ -33,8 +33,8 @@ from bigforest.forest.votes.leaf_files import FOLDER, LeafFile
 from bigforest.oob.accumulator import RangeTally, error_unit
 from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, max_scores, range_rows
 from bigforest.oob.report import ReportPlan, write_report
-from bigforest.oob.shrinkage import LambdaLosses, choose_shrinkage
-from bigforest.oob.tally import TallyInputs, tally_range
+from bigforest.oob.shrinkage import choose_shrinkage, no_losses
+from bigforest.oob.tally import KeptLeaves, TallyInputs, judge_lambdas, tally_range
 from bigforest.oob.vote import known_leaves, runs_of, write_leaf_files
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
@@ -55,8 +55,7 @@ def write_oob(
 
     lambdas  the lambdas by which its leaves may be shrunk; None for those of the configuration (lambdas_to_try).
 
-    Returns the shrinkage, which the report uses. If lambda is to be chosen, rows have votes by each lambda, which wait
-    in memory or, if ranges of rows are processed one after the other, in scratch.
+    Returns the shrinkage, which the report uses. If lambda is to be chosen, the leaves of rows are read twice.
 
     The files do not depend on the resources. Memory: what `oob_estimate` says for the nodes of the forest. The files of
     leaves are removed. Raises ConfigError without bootstrap or when the memory of `resources` is too little,
@@ -71,7 +70,7 @@ def write_oob(
     plan = choose_oob(store.shape, config, sizes, resources, len(tried))
     plan.need.check(resources.memory)
     ranges = cut_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
-    steps = config.trees * len(ranges) + sum(map(len, missing))
+    steps = config.trees * len(ranges) * (2 if len(tried) > 1 else 1) + sum(map(len, missing))
     with (
         stage("oob", steps, "trees", listener) as progress,
         TemporaryFolder(resources.scratch) as folder,
@@ -82,27 +81,30 @@ def write_oob(
         in_files = executor.remote or len(ranges) > 1
         groups, tally_folder = cut_groups(files, len(tried), store, plan), folder if in_files else None
         votes = read_tree_votes(directory, header_of(store.spec, config))
-        work = TallyInputs(groups, tried, resources.workers, tally_folder, error_unit(store), votes)
-        advance = None if executor.remote else progress.advance
-        judged_ranges = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
+        kept = KeptLeaves(plan.kept_bytes) if len(tried) > 1 and not executor.remote else None
+        work = TallyInputs(groups, tried, resources.workers, tally_folder, error_unit(store), votes, kept)
+        tasks = [(*rows, None if executor.remote else progress.advance) for rows in ranges]
+        shrinkage = Shrinkage(tried[0] if tried else 0.0)
+        if len(tried) > 1:
+            losses = no_losses(len(tried))
+            for of_range in executor.map(judge_lambdas, tasks, (store, config, work)):
+                losses = losses.plus(of_range)
+                if executor.remote:
+                    progress.advance(config.trees)
+            shrinkage = choose_shrinkage(tried, losses, store, work.unit)
+            work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
         tallies: list[RangeTally] = []
-        changes = np.zeros((work.lambdas + 2, config.trees), np.int64)
-        losses: LambdaLosses | None = None
-        for judged in judged_ranges:
+        changes = np.zeros((3, config.trees), np.int64)
+        for judged in executor.map(tally_range, tasks, (store, config, work)):
             tallies += judged.tallies
             changes += judged.changes
-            if judged.losses is not None:
-                losses = judged.losses if losses is None else losses.plus(judged.losses)
             if executor.remote:
                 progress.advance(config.trees)
-        shrinkage = Shrinkage(tried[0] if tried else 0.0)
-        if losses is not None:
-            shrinkage = choose_shrinkage(tried, losses, store, work.unit)
-        place = tried.index(shrinkage.amount) if losses is not None else 0
+        del work, kept
         scores = max_scores(store.rows, limited=resources.memory is not None)
-        report_plan = ReportPlan(directory, folder, place, work.lambdas, scores)
+        report_plan = ReportPlan(directory, folder, scores)
         writers = executor if resources.memory is not None else resources.executor(resources.workers)
-        write_report(store, config, report_plan, tallies, changes[[place, -2, -1]], writers)
+        write_report(store, config, report_plan, tallies, changes, writers)
         if config.keep_votes:
             remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
             shared = (directory, store, config)

@@ -48,12 +48,14 @@ class OobPlan(NamedTuple):
     group_bytes  of trees or ballots that are loaded together.
     group_trees  most trees that are loaded together.
     rows         of a range, whose votes are kept.
+    kept_bytes   of leaves that are read twice, kept for the second time.
     need         its estimate.
     """
 
     group_bytes: int
     group_trees: int
     rows: int
+    kept_bytes: int
     need: MemoryEstimate
 
 
@@ -86,14 +88,13 @@ def oob_estimate(
 
 def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
     """With the leaves that wait in scratch, their ballots (bytes), and the votes: while trees are added (monitor.py),
-    twice while they are replaced; those of all ranges of rows, until lambda is chosen by all of them; and scores."""
-    tried = len(lambdas_to_try(config, shape.rows, shape.classes))
+    twice while they are replaced; those of all ranges of rows, until the report is written; and scores."""
     inside = 0.8 * distinct_rows(shape.rows, config, shape.classes) * (1.0 - (config.calibration or 0.0))
     left_out = shape.rows - round(inside)
     scratch = VOTE_BYTES * config.trees * left_out
-    votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
+    votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes)
     if plan.rows < shape.rows:
-        votes = max(votes, shape.rows * votes_bytes(shape.classes, max(1, tried)))
+        votes = max(votes, shape.rows * votes_bytes(shape.classes))
     scores = ROW_BYTES * shape.rows if shape.classes == 2 else 0
     return replace(plan.need, scratch=scratch + ballots + votes + scores)
 
@@ -129,9 +130,8 @@ def choose_oob(
     """The plan of the report of trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
 
     sizes    int64 [trees], see groups.py Trees.
-    lambdas  by how many the leaves are shrunk: rows have votes by each.
+    lambdas  by how many the leaves are shrunk.
     """
-    votes = max(1, lambdas)
     step = min(step_rows(shape.classes), shape.rows)
     together = min(_GROUP_TREES, kept_trees(shape, config))
     nodes = int(sizes.sum()) // NODE_BYTES
@@ -141,31 +141,33 @@ def choose_oob(
     loading = loading_bytes(nodes, shape.classes)
     turning = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
     writing = 4 * step * (8 * shape.classes + 32)
-    losing = _LOSS_BYTES * votes * min(LOSS_ROWS, shape.rows) if votes > 1 else 0
+    losing = _LOSS_BYTES * lambdas * min(LOSS_ROWS, shape.rows) if lambdas > 1 else 0
     fixed = BASE_BYTES + turning + writing + resources.workers * (max(finding, loading) + losing)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     few, many = (SCORE_BYTES * max_scores(shape.rows, limited=limited) for limited in (True, False))
     fixed += few if shape.classes == 2 else 0
-    row_bytes = votes_bytes(shape.classes, votes)
+    row_bytes = max(votes_bytes(shape.classes), 8 * lambdas + 6 if lambdas > 1 else 0)
     largest = int(sizes.max()) + min(int(sizes.sum()), FILE_BYTES)
     smallest = fixed + largest + step * row_bytes
     limits = resources.limits
+    kept = max(limits.group_bytes, limits.group_row_bytes * shape.rows) if lambdas > 1 else 0
     if resources.memory is None:
         most = min(int(sizes.sum()), max(largest, limits.group_bytes, limits.group_row_bytes * shape.rows))
         scores = resources.workers * many - few if shape.classes == 2 else 0
-        memory = fixed + most + shape.rows * row_bytes + (resources.workers - 1) * writing + scores
-        return OobPlan(most, together, shape.rows, MemoryEstimate("oob", memory, smallest))
+        memory = fixed + most + kept + shape.rows * row_bytes + (resources.workers - 1) * writing + scores
+        return OobPlan(most, together, shape.rows, kept, MemoryEstimate("oob", memory, smallest))
     room = max(resources.memory, smallest) - fixed
     fitting = (room - largest) // row_bytes
     rows = shape.rows if fitting >= shape.rows else max(step, fitting // step * step)
     most = min(int(sizes.sum()), room - rows * row_bytes)
-    return OobPlan(most, together, rows, MemoryEstimate("oob", fixed + most + rows * row_bytes, smallest))
+    kept = min(kept, room - rows * row_bytes - most)
+    return OobPlan(most, together, rows, kept, MemoryEstimate("oob", fixed + most + kept + rows * row_bytes, smallest))
 
 
-def votes_bytes(classes: int, lambdas: int) -> int:
-    """Bytes of the votes on a row, by this many lambdas, and of the sums that the spread of numbers follows from."""
-    return (8 * classes + 2) * lambdas + 4 + (16 if classes == 1 else 0)
+def votes_bytes(classes: int) -> int:
+    """Bytes of the votes on a row, what it is, and the sums that the spread of numbers follows from."""
+    return 8 * classes + 6 + (24 if classes == 1 else 2)
 
 
 def range_rows(shape: Shape, most: int, executor: Executor) -> int:

@@ -58,14 +58,11 @@ class ReportPlan(NamedTuple):
 
     directory  of the forest.
     scratch    for the scores of rows, if there are more rows than `scores`.
-    place      of the lambda whose votes are reported, among `lambdas`.
     scores     different scores held at a time.
     """
 
     directory: Path
     scratch: Path
-    place: int
-    lambdas: int
     scores: int
 
 
@@ -142,7 +139,7 @@ def write_report_rows(
     schema = oob_rows(stored_labels(spec.target).type, judged.shares)
 
     def tables() -> Iterator[pa.Table]:
-        for first, piece in _pieces(store, plan, tallies):
+        for first, piece in _pieces(store, tallies):
             columns = _numbered(store, piece, first, *judged.add(store, piece, first))
             yield pa.Table.from_arrays(columns, schema=schema)
 
@@ -158,15 +155,14 @@ def join_sums(one: RowSums, two: RowSums) -> RowSums:
     return found
 
 
-def _pieces(store: Store, plan: ReportPlan, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, OobAccumulator]]:
+def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, OobAccumulator]]:
     """First row and tally of each row group of a file. Tallies end where row groups do."""
     step = step_rows(answer_width(store.spec))
     for start, stop, tally in tallies:
         if isinstance(tally, Path):
-            tally = read_tally(tally, stop - start, store.spec, plan.lambdas)
-        tally = tally.by(plan.place, plan.lambdas)
+            tally = read_tally(tally, stop - start, store.spec)
         for first in range(0, stop - start, step):
-            yield start + first, OobAccumulator._make(array.copy() for array in tally.part(first, first + step))
+            yield start + first, tally.part(first, first + step)
 
 
 def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -250,7 +246,7 @@ class _Classes:
         shares = self._shares(accumulator, used)
         weight = row_weights(store, first, first + used.size)
         weight = None if weight is None else weight[used]
-        prediction = accumulator.prediction[:, 0]
+        prediction = accumulator.prediction
         self._pairs.add(truth[used], prediction[used], weight)
         self._metrics.add(truth[used], prediction[used], shares[used], weight)
         if self._add_scores is not None:

@@ -40,8 +40,9 @@ def writing_scores(folder: Path, number: int) -> Iterator[AddScores]:
         ) -> NDArray[np.int64]:
             piece = Scores(scores.size)
             piece.add(scores, second, weight)
-            entry, kind = np.nonzero(piece.counts.T)
-            score, given = piece.values[entry], piece.counts[kind, entry]
+            counts = np.array(piece.counts)
+            entry, kind = np.nonzero(counts.T)
+            score, given = piece.values[entry], counts[kind, entry]
             ends = np.searchsorted(score, _EDGES)
             cuts = [0, *ends.tolist(), score.size]
             for first, stop in pairwise(cuts):

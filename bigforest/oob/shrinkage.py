@@ -1,6 +1,7 @@
 """Choosing lambda, by which the values of leaves are shrunk, by the rows that are out of bag.
 
-Each of a few lambdas has votes of its own while the report is made (accumulator.py), so the trees are gone down once.
+Losses need the votes for what a row is, by each of a few lambdas (tally.py, judge_lambdas). All votes, which the report
+needs, are added up afterwards, by the lambda chosen.
 The lambda with the least log loss, or mean squared error of numbers, is taken if it lowers the loss of the leaves as
 grown by more than the standard error of the difference, paired by row; else leaves stay as grown. The report is that of
 its votes. As the same rows choose lambda and are judged by it, its loss is also given cross-fitted: each half of the
@@ -19,13 +20,15 @@ from numpy.typing import NDArray
 from bigforest.execution.executor import run_on_threads
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.metrics.classes import log_losses
-from bigforest.oob.accumulator import OobAccumulator, row_weights, true_values, weight_share
+from bigforest.oob.accumulator import LambdaAccumulator, row_weights, true_values, weight_share
 from bigforest.store.store import Store
 
 # All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.
 _STEPS = 2.0**56
 # Rows whose losses are found together.
-LOSS_ROWS = 1 << 14
+LOSS_ROWS = 1 << 13
+# What the sums of kernels/predict/losses.py stand for.
+SQUARES = np.array([[2 ** (32 + bits), 2**bits] for bits in (62, 32, 0)], object)
 # The golden ratio as a fraction of 2**64: its multiples fall into the halves of this range without a period.
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
@@ -47,26 +50,30 @@ class LambdaLosses(NamedTuple):
         return LambdaLosses(self.losses + other.losses, self.squares + other.squares, self.weights + other.weights)
 
 
+def no_losses(lambdas: int) -> LambdaLosses:
+    """The losses of no rows by this many lambdas."""
+    none = np.zeros((2, lambdas), np.int64)
+    return LambdaLosses(none, none.astype(object), none[:, 0])
+
+
 def losses_of(
     store: Store,
     first: int,
-    accumulator: OobAccumulator,
-    lambdas: int,
+    votes: LambdaAccumulator,
     unit: float,
-    held: NDArray[np.bool_] | None = None,
-    workers: int = 1,
+    held: NDArray[np.bool_] | None,
+    workers: int,
 ) -> LambdaLosses:
     """The losses of rows from `first` on with these votes, found by this many threads.
 
     unit  factor of regression errors before they are squared (error_unit).
     held  which of the rows are held out of all bags, and do not count; None for none.
     """
-    none = np.zeros((2, lambdas), np.int64)
-    found = LambdaLosses(none, none.astype(object), none[:, 0])
+    found = no_losses(votes.votes.shape[1])
     tasks = []
-    for start in range(0, accumulator.voters.size, LOSS_ROWS):
+    for start in range(0, votes.voters.size, LOSS_ROWS):
         own = None if held is None else held[start : start + LOSS_ROWS]
-        tasks.append((store, first + start, accumulator.part(start, start + LOSS_ROWS), lambdas, unit, own))
+        tasks.append((store, first + start, votes.part(start, start + LOSS_ROWS), unit, own))
 
     def add(_: int, losses: LambdaLosses) -> None:
         nonlocal found
@@ -79,41 +86,27 @@ def losses_of(
 def _losses(
     store: Store,
     first: int,
-    accumulator: OobAccumulator,
-    lambdas: int,
+    votes: LambdaAccumulator,
     unit: float,
     held: NDArray[np.bool_] | None,
 ) -> LambdaLosses:
-    used = np.flatnonzero(accumulator.voters if held is None else (accumulator.voters > 0) & ~held)
-    last = first + accumulator.voters.size
-    votes = accumulator.votes.reshape(accumulator.voters.size, lambdas, -1)
+    from bigforest.kernels.predict.losses import sum_losses
+
+    used = np.flatnonzero(votes.voters if held is None else (votes.voters > 0) & ~held)
+    last = first + votes.voters.size
+    means = votes.votes[used] / votes.voters[used, None]
     weight = row_weights(store, first, last)
     own = np.ones(used.size, np.int64) if weight is None else weight[used]
     if store.spec.target.is_regression:
-        means = votes[used, :, 0] / accumulator.voters[used, None]
         errors = (means - true_values(store, first, last)[used, None]) * unit
-        losses = errors * errors * (own * weight_share(store))[:, None]
+        losses, factor = errors * errors, own * weight_share(store)
     else:
-        truth = store.target[first:last][used].astype(np.int64)
-        means = votes[used, :, truth] / accumulator.voters[used, None]
-        losses = log_losses(means) * (own * (_STEPS / _total(store)))[:, None]
-    whole = np.rint(losses).astype(np.int64)
+        losses, factor = log_losses(means), own * (_STEPS / _total(store))
     second = in_second_half(np.arange(first, last, dtype=np.uint64)[used])
-    halves = whole[~second], whole[second]
-    return LambdaLosses(
-        np.stack([half.sum(axis=0) for half in halves]),
-        np.array([[_sum_of_squares(column) for column in (half - half[:, :1]).T] for half in halves], object),
-        np.array([own[~second].sum(), own[second].sum()], np.int64),
-    )
-
-
-def _sum_of_squares(numbers: NDArray[np.int64]) -> int:
-    """The sum of the squares of numbers of at most 62 bits, exactly."""
-    high, low = numbers >> 31, numbers & (2**31 - 1)
-    products = (high * high, 62), (high * low, 32), (low * low, 0)
-    return sum(
-        (int((each >> 32).sum()) << 32 + bits) + (int((each & (2**32 - 1)).sum()) << bits) for each, bits in products
-    )
+    sums, squares = np.zeros((2, means.shape[1]), np.int64), np.zeros((2, means.shape[1], 3, 2), np.int64)
+    sum_losses(losses, factor, second, sums, squares)
+    weights = np.array([own[~second].sum(), own[second].sum()], np.int64)
+    return LambdaLosses(sums, (squares.astype(object) * SQUARES).sum(axis=(2, 3)), weights)
 
 
 def _total(store: Store) -> int:

@@ -2,15 +2,18 @@
 
 Rows are processed a range at a time, each range by the trees in their order: so the sums, and the error after each
 tree, do not depend on how or in which order the trees were grown, nor on the ranges. If leaves are shrunk, their
-ballots by each lambda follow from the statistics of all leaves; the leaves of rows do not depend on lambda.
+ballots follow from the statistics of all leaves; the leaves of rows do not depend on lambda. Where lambda is to be
+chosen, the votes for what each row is are added up first, by each lambda, then all votes by the one chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from io import FileIO
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +24,15 @@ from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.oob_report import ROWS_OF_FILE
-from bigforest.forest.votes.ballots import leaf_values
+from bigforest.forest.votes.ballots import NodeValues, grown_values, leaf_values
 from bigforest.forest.votes.leaf_files import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
-from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.oob.accumulator import (
+    LambdaAccumulator,
     OobAccumulator,
     RangeTally,
     no_votes,
     read_tally,
     row_weights,
-    true_values,
     weight_share,
     write_tally,
 )
@@ -39,6 +41,32 @@ from bigforest.oob.shrinkage import LambdaLosses, losses_of
 from bigforest.sampling.bags import held_out_of
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
+
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.tally import FoundLeaves
+
+
+class KeptLeaves:
+    """What was read of files of leaves while lambda is chosen, for the votes by it; as much as takes this many bytes.
+
+    nodes   values of the nodes of a file, by its first tree.
+    chunks  by the first tree and the number of the chunk.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.nodes: dict[int, NodeValues] = {}
+        self.chunks: dict[tuple[int, int], LeafChunk] = {}
+        self._room = room
+        self._lock = Lock()
+
+    def takes(self, arrays: Iterable[NDArray[Any]]) -> bool:
+        """Whether there is room for these arrays, which is then taken."""
+        size = sum(array.nbytes for array in arrays)
+        with self._lock:
+            if size > self._room:
+                return False
+            self._room -= size
+            return True
 
 
 class TallyInputs(NamedTuple):
@@ -50,6 +78,7 @@ class TallyInputs(NamedTuple):
     folder   for tallies, where they do not stay in the process.
     unit     factor of regression errors before they are squared.
     votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight.
+    kept     what is read twice; None where tasks run in other processes.
     """
 
     groups: list[list[LeafFile]]
@@ -58,26 +87,19 @@ class TallyInputs(NamedTuple):
     folder: Path | None
     unit: float
     votes: NDArray[np.float64] | None = None
-
-    @property
-    def lambdas(self) -> int:
-        """The number of lambdas that each row has votes by."""
-        return max(1, len(self.amounts))
+    kept: KeptLeaves | None = None
 
 
 class JudgedRange(NamedTuple):
     """The result of the votes on a range of rows.
 
     tallies  of these rows, in files one for each file of rows.
-    changes  int64 [lambdas + 2, trees], by how much each tree changed the weight of the rows that are wrong, or the sum
-             of squared errors by weight (error_unit), by each lambda; then the number of rows that have a vote, and
-             their weight.
-    losses   of the lambdas, where there are several; else None.
+    changes  int64 [3, trees], by how much each tree changed the weight of the rows that are wrong, or the sum of
+             squared errors by weight (error_unit); the number of rows that have a vote; and their weight.
     """
 
     tallies: list[RangeTally]
     changes: NDArray[np.int64]
-    losses: LambdaLosses | None
 
 
 class _Grown(NamedTuple):
@@ -97,6 +119,99 @@ class _Cast(NamedTuple):
     grown: _Grown | None
 
 
+class _Piece(Protocol):
+    """Some rows of a range, whose votes one thread adds up."""
+
+    def add(self, cast: _Cast, found: LeafChunk, rows: slice, trees: int) -> bool:
+        """Add the votes of the first `trees` trees of a file on the rows of a chunk, which are those `rows` of the
+        piece. False where leaves and ballots do not match."""
+
+
+class _LambdaPiece(NamedTuple):
+    """Votes for what rows are by each lambda; truth: uint16 [rows], 0 for regression."""
+
+    votes: LambdaAccumulator
+    truth: NDArray[np.uint16]
+
+    @classmethod
+    def of(cls, store: Store, votes: LambdaAccumulator, start: int, stop: int) -> _LambdaPiece:
+        """Of the rows `start` to before `stop`, with these votes."""
+        if store.spec.target.classes:
+            return cls(votes, store.labels(start, stop))
+        truth = np.zeros(stop - start, np.uint16)
+        truth.flags.writeable = False  # as labels: with other flags kernels would be compiled again
+        return cls(votes, truth)
+
+    def add(self, cast: _Cast, found: LeafChunk, rows: slice, trees: int) -> bool:
+        """See _Piece."""
+        from bigforest.kernels.predict.tally import LambdaVotes, add_by_lambda
+
+        votes = LambdaVotes(cast.mixed, self.truth[rows], *self.votes.part(rows.start, rows.stop))
+        sound: bool = add_by_lambda(_leaves(cast, found, trees), votes)
+        return sound
+
+
+class _TallyPiece(NamedTuple):
+    """Votes of rows, as in OobAccumulator.
+
+    first    the number of the first row.
+    truth    uint16, or float64 of numbers [rows].
+    unit     see TallyInputs.
+    changes  see JudgedRange.
+    """
+
+    store: Store
+    tally: OobAccumulator
+    first: int
+    truth: NDArray[Any]
+    unit: float
+    changes: NDArray[np.int64]
+
+    def add(self, cast: _Cast, found: LeafChunk, rows: slice, trees: int) -> bool:
+        """See _Piece."""
+        from bigforest.kernels.predict.accumulate import Votes
+        from bigforest.kernels.predict.tally import (
+            ClassVotes,
+            NumberVotes,
+            OobVotes,
+            add_classes,
+            add_numbers,
+            add_spread,
+        )
+
+        store, tally = self.store, self.tally.part(rows.start, rows.stop)
+        first, last = self.first + rows.start, self.first + rows.stop
+        change, reached, heard = self.changes[:, cast.file.trees.start : cast.file.trees.start + trees]
+        weight, leaves = row_weights(store, first, last), _leaves(cast, found, trees)
+        votes = OobVotes(Votes(cast.mixed, tally.votes), tally.voters, reached, heard, weight)
+        if cast.grown is None:
+            sound: bool = add_classes(leaves, ClassVotes(votes, self.truth[rows], tally.prediction, change))
+            return sound
+        numbers = NumberVotes(votes, self.truth[rows], self.unit, weight_share(store), change)
+        as_grown = leaves._replace(ballot=cast.grown.ballot)
+        sound = add_numbers(leaves, numbers)
+        return sound and add_spread(as_grown, cast.grown.value, tally.spread)
+
+
+def judge_lambdas(
+    store: Store,
+    config: TrainConfig,
+    work: TallyInputs,
+    begin: int,
+    end: int,
+    advance: Callable[[int], None] | None,
+) -> LambdaLosses:
+    """Task: the losses of rows `begin` to before `end` by each lambda; `advance` is told of finished trees."""
+    rows = end - begin
+    votes = LambdaAccumulator(np.zeros((rows, len(work.amounts))), np.zeros(rows, np.uint32))
+    cuts = _cut(store, work, begin, end)
+    pieces = [
+        _LambdaPiece.of(store, votes.part(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
+    ]
+    _add_up(store, config, work, cuts, pieces, advance)
+    return losses_of(store, begin, votes, work.unit, held_out_of(store, config, begin, end), work.workers)
+
+
 def tally_range(
     store: Store,
     config: TrainConfig,
@@ -106,18 +221,14 @@ def tally_range(
     advance: Callable[[int], None] | None,
 ) -> JudgedRange:
     """Task: the votes on rows `begin` to before `end`; `advance` is told of finished trees."""
-    accumulator = no_votes(end - begin, store.spec, work.lambdas)
-    changes = _add_up(store, config, work, begin, end, accumulator, advance)
-    losses = None
-    if work.lambdas > 1:
-        held = held_out_of(store, config, begin, end)
-        losses = losses_of(store, begin, accumulator, work.lambdas, work.unit, held, work.workers)
+    accumulator = no_votes(end - begin, store.spec)
+    changes = _tally(store, config, work, begin, end, accumulator, advance)
     if work.folder is None:
-        return JudgedRange([RangeTally(begin, end, accumulator)], changes, losses)
+        return JudgedRange([RangeTally(begin, end, accumulator)], changes)
     cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
     parts = ((start, stop, accumulator.part(start - begin, stop - begin)) for start, stop in pairwise(cuts))
     tallies = [RangeTally(start, stop, write_tally(part, work.folder)) for start, stop, part in parts]
-    return JudgedRange(tallies, changes, losses)
+    return JudgedRange(tallies, changes)
 
 
 def tally_further(
@@ -126,21 +237,19 @@ def tally_further(
     """Task: the files of the tally of these rows, one for every `step_rows`, and the changes, as in JudgedRange.
 
     before  the same files for the trees before these, which stay; none where there are no such trees.
-
-    There is at most one lambda.
     """
-    assert work.folder is not None and work.lambdas == 1
+    assert work.folder is not None
     step = step_rows(answer_width(store.spec))
     accumulator = no_votes(end - begin, store.spec)
     for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
         piece = accumulator.part(start, start + step)
         piece.put(read_tally(path, piece.voters.size, store.spec))
-    changes = _add_up(store, config, work, begin, end, accumulator, None)
+    changes = _tally(store, config, work, begin, end, accumulator, None)
     starts = range(0, end - begin, step)
     return [write_tally(accumulator.part(start, start + step), work.folder) for start in starts], changes
 
 
-def _add_up(
+def _tally(
     store: Store,
     config: TrainConfig,
     work: TallyInputs,
@@ -150,25 +259,83 @@ def _add_up(
     advance: Callable[[int], None] | None,
 ) -> NDArray[np.int64]:
     """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes: see JudgedRange."""
-    changes = np.zeros((work.lambdas + 2, config.trees), np.int64)
-    chunk = leaf_chunk_rows(answer_width(store.spec))
-    chunks = range(begin // chunk, -(-end // chunk))
-    step = -(-len(chunks) // (PIECES * work.workers))
-    pieces = [chunks[at : at + step] for at in range(0, len(chunks), step)]
+    cuts = _cut(store, work, begin, end)
+    changes = np.zeros((len(cuts) - 1, 3, config.trees), np.int64)
+    truth_of = store.labels if store.spec.target.classes else store.numbers
+    pieces = [
+        _TallyPiece(store, accumulator.part(start - begin, stop - begin), start, truth_of(start, stop), work.unit, own)
+        for (start, stop), own in zip(pairwise(cuts), changes, strict=True)
+    ]
+    _add_up(store, config, work, cuts, pieces, advance)
+    found: NDArray[np.int64] = changes.sum(axis=0)
+    return found
 
-    def collect(_: int, change: NDArray[np.int64]) -> None:
-        nonlocal changes
-        changes += change
 
+def _cut(store: Store, work: TallyInputs, begin: int, end: int) -> list[int]:
+    """Where the pieces of a range begin, of whole chunks, and where the last one ends."""
+    rows = leaf_chunk_rows(answer_width(store.spec))
+    step = -(-(end - begin) // (PIECES * work.workers * rows)) * rows
+    return [*range(begin, end, step), end]
+
+
+def _add_up(
+    store: Store,
+    config: TrainConfig,
+    work: TallyInputs,
+    cuts: Sequence[int],
+    pieces: Sequence[_Piece],
+    advance: Callable[[int], None] | None,
+) -> None:
+    """Add the votes of the trees, in their order, on the rows of these pieces."""
     for group in work.groups:
-        casts = _casts(group, work, store, config)
-        parts = [accumulator.part(piece.start * chunk - begin, piece.stop * chunk - begin) for piece in pieces]
-        tasks = [(store, config, work, casts, part, piece) for part, piece in zip(parts, pieces, strict=True)]
-        run_on_threads(_add_chunks, tasks, workers=work.workers, on_result=collect)
-        if advance is not None:
-            advance(sum(len(cast.file.trees) for cast in casts))
-        del casts, tasks, parts
-    return changes
+        # Few files at a time: the values of their leaves are still in the cache when they are added up.
+        for at in range(0, len(group), work.workers):
+            casts = _casts(group[at : at + work.workers], work, store, config)
+            tasks = [(store, config, work.kept, casts, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
+            run_on_threads(_add_piece, tasks, workers=work.workers, on_result=lambda *_: None)
+            if advance is not None:
+                advance(sum(len(cast.file.trees) for cast in casts))
+            del casts, tasks
+
+
+def _add_piece(
+    store: Store,
+    config: TrainConfig,
+    kept: KeptLeaves | None,
+    casts: Sequence[_Cast],
+    rows: tuple[int, int],
+    piece: _Piece,
+) -> None:
+    """Add the votes of some files on the rows of a piece."""
+    step = leaf_chunk_rows(answer_width(store.spec))
+    start, stop = rows
+    for cast in casts:
+        trees = min(len(cast.file.trees), config.trees - cast.file.trees.start)
+        with cast.file.reading() as file:
+            for first in range(start, stop, step):
+                found = _chunk(cast.file, file, first // step, kept)
+                if not piece.add(cast, found, slice(first - start, min(first + step, stop) - start), trees):
+                    raise _torn(cast.file)
+
+
+def _chunk(file: LeafFile, opened: FileIO, number: int, kept: KeptLeaves | None) -> LeafChunk:
+    """A chunk of an open file."""
+    if kept is None:
+        return file.chunk(opened, number)
+    found = kept.chunks.get((file.trees.start, number))
+    if found is None:
+        found = file.chunk(opened, number)
+        if kept.takes(found):
+            kept.chunks[file.trees.start, number] = found
+    return found
+
+
+def _leaves(cast: _Cast, found: LeafChunk, trees: int) -> FoundLeaves:
+    """The leaves of the first `trees` trees of a file in a chunk."""
+    from bigforest.kernels.predict.tally import FoundLeaves
+
+    ends = np.cumsum(found.counts, dtype=np.int64)[:trees]
+    return FoundLeaves(found.rows, found.leaves, ends, cast.first, cast.ballot)
 
 
 def _casts(files: Sequence[LeafFile], work: TallyInputs, store: Store, config: TrainConfig) -> list[_Cast]:
@@ -180,82 +347,24 @@ def _casts(files: Sequence[LeafFile], work: TallyInputs, store: Store, config: T
 
 
 def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) -> _Cast:
-    ballots = file.ballots(store.spec)
     target, grown = store.spec.target, None
-    if target.is_regression:
+    nodes = None if work.kept is None else work.kept.nodes.get(file.trees.start)
+    ballots = file.ballots(store.spec) if nodes is None else nodes.ballots
+    if target.is_regression and len(work.amounts) < 2:
         grown = _Grown(ballots.ballot, ballots.mixed[:, 0] - target.offset)
     if not work.amounts:
         return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, config.vote), grown)
-    values = leaf_values(ballots, np.array(work.amounts) / weight_unit(store.spec))
-    if values is None:
-        raise _torn(file)
-    cast = cast_by(values, config.vote)
-    own = ballots.ballot != NO_BALLOT
+    if nodes is None:
+        nodes = grown_values(ballots)
+        if nodes is None:
+            raise _torn(file)
+        if work.kept is not None and work.kept.takes((*ballots, nodes.value, nodes.total, nodes.number)):
+            work.kept.nodes[file.trees.start] = nodes
+    cast = cast_by(leaf_values(nodes, np.array(work.amounts) / weight_unit(store.spec)), config.vote)
     if work.votes is not None:
-        leaves = np.add.reduceat(own, ballots.first[:-1], dtype=np.int64)
-        cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], leaves)[:, None]
-    number = np.cumsum(own, dtype=np.uint32) + np.uint32(values.shape[1] - 1)
-    ballot = np.where(own, number, NO_BALLOT)
-    ballot.flags.writeable = False  # as those of files: with other flags kernels would be compiled again
-    return _Cast(file, ballots.first, ballot, cast, grown)
+        cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(nodes.leaves))[:, None]
+    return _Cast(file, ballots.first, nodes.number, cast, grown)
 
 
 def _torn(file: LeafFile) -> FormatError:
     return FormatError(f"{file.path}: leaves and ballots do not match; remove both and resume the run")
-
-
-def _add_chunks(
-    store: Store,
-    config: TrainConfig,
-    work: TallyInputs,
-    casts: Sequence[_Cast],
-    accumulator: OobAccumulator,
-    chunks: range,
-) -> NDArray[np.int64]:
-    """Add the votes on the rows of some chunks, whose tally this is; the changes as in JudgedRange."""
-    rows = leaf_chunk_rows(answer_width(store.spec))
-    changes = np.zeros((work.lambdas + 2, config.trees), np.int64)
-    for cast in casts:
-        trees = range(cast.file.trees.start, min(cast.file.trees.stop, config.trees))
-        with cast.file.reading() as file:
-            for chunk in chunks:
-                found, begin = cast.file.chunk(file, chunk), (chunk - chunks.start) * rows
-                piece = accumulator.part(begin, begin + rows)
-                change = _add_chunk(store, work, cast, found, piece, chunk * rows, len(trees))
-                changes[:, trees.start : trees.stop] += change
-    return changes
-
-
-def _add_chunk(
-    store: Store, work: TallyInputs, cast: _Cast, found: LeafChunk, tally: OobAccumulator, first: int, trees: int
-) -> NDArray[np.int64]:
-    """Add the votes of the first `trees` trees of a file on the rows of a chunk, which begin with row `first`.
-
-    Returns by how much each tree changed what JudgedRange says.
-    """
-    from bigforest.kernels.predict.accumulate import Votes
-    from bigforest.kernels.predict.tally import (
-        ClassVotes,
-        FoundLeaves,
-        NumberVotes,
-        OobVotes,
-        add_classes,
-        add_numbers,
-        add_spread,
-    )
-
-    ends = np.cumsum(found.counts, dtype=np.int64)[:trees]
-    leaves = FoundLeaves(found.rows, found.leaves, ends, cast.first, cast.ballot)
-    change = np.zeros((work.lambdas + 2, trees), np.int64)
-    last = first + tally.voters.size
-    weight = row_weights(store, first, last)
-    votes = OobVotes(Votes(cast.mixed, tally.votes), tally.voters, change[-2], change[-1], weight)
-    if cast.grown is None:
-        sound = add_classes(leaves, ClassVotes(votes, store.labels(first, last), tally.prediction, change[:-2]))
-    else:
-        numbers = NumberVotes(votes, true_values(store, first, last), work.unit, weight_share(store), change[:-2])
-        as_grown = leaves._replace(ballot=cast.grown.ballot)
-        sound = add_numbers(leaves, numbers) and add_spread(as_grown, cast.grown.value, tally.spread)
-    if not sound:
-        raise _torn(cast.file)
-    return change

@@ -17,6 +17,7 @@ from bigforest.forest.votes.ballots import (
     ballots_of,
     ballots_of_pieces,
     file_bytes,
+    grown_values,
     join_ballots,
     leaf_values,
 )
@@ -39,10 +40,11 @@ def test_leaf_values__are_those_of_the_nodes_to_the_last_bit(
 ) -> None:
     width = max(1, grown[0].counts.shape[1])
     joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
-    found = leaf_values(joined, np.array(amounts))
+    nodes = grown_values(joined)
+    assert nodes is not None
+    found = leaf_values(nodes, np.array(amounts))
     shrinking = LeafShrinking(np.array(amounts))
     rows = [shrinking.values(tree.feature, tree.weight, tree.counts, tree.value) for tree in grown]
-    assert found is not None
     np.testing.assert_array_equal(found, np.concatenate(rows))
     check_formula(found, grown, amounts)
 
@@ -119,4 +121,4 @@ def test_leaf_values__of_what_are_no_trees_are_refused(grown: list[TreeArrays], 
         broken = whole._replace(ballot=ballot)
     elif kind == "no node":
         broken = whole._replace(ballot=np.full(whole.ballot.size, NO_BALLOT))
-    assert (leaf_values(broken, np.array([1.0])) is None) == (broken is not whole)
+    assert (grown_values(broken) is None) == (broken is not whole)

@@ -56,7 +56,11 @@ def leaves(tree: TreeArrays) -> list[int]:
 def check_formula(found: np.ndarray, grown: list[TreeArrays], amounts: list[float]) -> None:
     """The values of all leaves by each lambda are those of the formula, but for rounding."""
     expected = [
-        [float(entry) for amount in amounts for entry in shrunk(tree, leaf, amount)]
+        [
+            float(entry)
+            for entries in zip(*(shrunk(tree, leaf, amount) for amount in amounts), strict=True)
+            for entry in entries
+        ]
         for tree in grown
         for leaf in leaves(tree)
     ]
@@ -82,7 +86,7 @@ def test_leaf_shrinking__is_the_formula_for_pieces_of_any_size(
     found = np.concatenate(rows)
     check_formula(found, grown, amounts)
     for place, amount in enumerate(amounts):
-        own = found.reshape(len(found), len(amounts), -1)[:, place]
+        own = found[:, place :: len(amounts)]
         if grown[0].value is None:
             assert (own >= 0).all() and (own <= 1 + 1e-12).all()
             np.testing.assert_allclose(own.sum(axis=1), 1.0, rtol=0, atol=1e-12)

@@ -219,9 +219,9 @@ def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: py
     alive: list[weakref.ref[Any]] = []
     fresh = tally.no_votes
 
-    def watched(rows: int, spec: DataSpec, lambdas: int) -> OobAccumulator:
+    def watched(rows: int, spec: DataSpec) -> OobAccumulator:
         assert not [old for old in alive if old() is not None]
-        made = fresh(rows, spec, lambdas)
+        made = fresh(rows, spec)
         alive.extend(weakref.ref(array) for array in made)
         return made
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,10 +29,11 @@ from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load import groups
 from bigforest.forest.load.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.votes import leaf_files
+from bigforest.kernels.predict.losses import sum_losses
 from bigforest.oob import plan
 from bigforest.oob.pipeline import entry_bytes, write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate
-from bigforest.oob.shrinkage import in_second_half
+from bigforest.oob.shrinkage import SQUARES, in_second_half
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -119,6 +121,55 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
         for file in FILES if kind == "classes" else ("rows", "curve", "metrics"):
             found, expected = (Path(name) / own / "oob" / f"{file}.parquet" for own in ("small", "whole"))
             assert found.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+@pytest.mark.parametrize("room", [0, 9000])
+def test_write_oob__the_choice_does_not_depend_on_what_is_kept(
+    kind: str, room: int, stores: dict[str, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leaves are read once where there is room, else some or all of them again."""
+    monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
+    store, grown, reads = stores[kind], grown_for(kind, 9), Counter[tuple[int, int]]()
+    chunk = leaf_files.LeafFile.chunk
+
+    def counted(file: leaf_files.LeafFile, opened: Any, number: int) -> leaf_files.LeafChunk:
+        reads[file.trees.start, number] += 1
+        return chunk(file, opened, number)
+
+    monkeypatch.setattr(leaf_files.LeafFile, "chunk", counted)
+    found, times = [], []
+    for name, limits in (("whole", Limits()), ("some", Limits(group_bytes=room, group_row_bytes=0))):
+        reads.clear()
+        config = forest_in(tmp_path / name, store, grown, [3, 4], shrink="auto", **options_of(kind))
+        found.append(
+            write_oob(store, config, tmp_path / name, resources=Resources(threads=2, limits=limits), listener=silent)
+        )
+        times.append(set(reads.values()))
+    assert times == [{1}, {1, 2} if room else {2}]
+    assert found[0] == found[1]
+    for file in FILES if kind == "classes" else ("rows", "curve", "metrics"):
+        one, other = ((tmp_path / own / "oob" / f"{file}.parquet").read_bytes() for own in ("whole", "some"))
+        assert one == other
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.lists(st.floats(0, 36), min_size=3, max_size=3), st.integers(1, 2**56), st.booleans()), max_size=9
+    )
+)
+def test_sum_losses__are_exact(rows: list[tuple[list[float], int, bool]]) -> None:
+    losses_of_rows = np.array([row for row, _, _ in rows]).reshape(len(rows), 3)
+    factor, second = np.array([own for _, own, _ in rows], np.float64), np.array([own for *_, own in rows], np.bool_)
+    sums, squares = np.zeros((2, 3), np.int64), np.zeros((2, 3, 3, 2), np.int64)
+    factor /= max(len(rows), 1)
+    sum_losses(losses_of_rows, factor, second, sums, squares)
+    whole = [[round(loss * own) for loss in row] for row, own in zip(losses_of_rows.tolist(), factor, strict=True)]
+    for part in (0, 1):
+        own = [row for row, one in zip(whole, second, strict=True) if one == part]
+        assert sums[part].tolist() == [sum(row[k] for row in own) for k in range(3)]
+        expected = [sum((row[k] - row[0]) ** 2 for row in own) for k in range(3)]
+        assert (squares[part].astype(object) * SQUARES).sum(axis=(1, 2)).tolist() == expected
 
 
 @pytest.mark.parametrize(

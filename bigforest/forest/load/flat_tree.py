@@ -25,7 +25,7 @@ class FlatTrees(NamedTuple):
     used    int64 [used features], positions in the dataspec, ascending; never empty
     counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than
             one class; for regression, or if values are shrunk, the values of all leaves, float64 [leaves,
-            lambdas * classes, or lambdas]
+            classes * lambdas, or lambdas]
     """
 
     wide: NodeLayout | None
@@ -75,7 +75,7 @@ class FlatTrees(NamedTuple):
         width = self.counts.shape[1] // lambdas
         leaf = np.isnan(self.wide.thresholds[::2])
         self.wide.links[::2][leaf] -= np.uint64(self.counts.shape[1] - width)
-        return self._replace(counts=self.counts[:, place * width : (place + 1) * width].copy())
+        return self._replace(counts=self.counts[:, place::lambdas].copy())
 
     def layout(self, narrow: bool) -> NodeLayout:
         """The layout for values that are all float32 (`narrow`), or for any."""

@@ -18,8 +18,8 @@ from bigforest.schema.dataspec import DataSpec
 # In rows. Losses are flat around the best, so few will do. 0 leaves the leaves as they are; 0.1 changes little but that
 # no share is 0.
 LAMBDAS = (0.0, 0.1, 1.0, 3.0, 10.0, 50.0)
-# Of larger tables, and of more classes, nothing is tried: each row has as many votes, and each leaf as many values, as
-# lambdas times classes. Rows times classes, at most: 200 MB of votes.
+# Of larger tables, and of more classes, nothing is tried: each leaf has as many values as lambdas times classes. Rows
+# times classes, at most.
 MOST_CELLS = 1 << 22
 MOST_CLASSES = 64
 
@@ -71,8 +71,8 @@ class LeafShrinking:
         counts: NDArray[Any],
         number: NDArray[np.float64] | None,
     ) -> NDArray[np.float64]:
-        """The shrunk values of the leaves in the next piece: float64 [leaves, lambdas * classes], or [leaves, lambdas]
-        of numbers; those by the first lambda come first.
+        """The shrunk values of the leaves in the next piece: float64 [leaves, classes * lambdas], or [leaves, lambdas]
+        of numbers; those of the first class come first.
 
         feature, weight, counts  of the nodes of the piece, see forest/format/checks.py Nodes; number: their values.
         """
@@ -81,7 +81,7 @@ class LeafShrinking:
         value = counts / weight[:, None] if number is None else number[:, None]
         leaf = feature == LEAF
         self._make_room(1 + int(most_open(leaf, self._state)), value.shape[1])
-        found = np.empty((int(np.count_nonzero(leaf)), self._lambdas.size * value.shape[1]))
+        found = np.empty((int(np.count_nonzero(leaf)), value.shape[1] * self._lambdas.size))
         own = weight.astype(np.float64)
         shrink_leaves(leaf, own, value, self._lambdas, self._state, self._above, self._kept, self._share, found)
         return found

@@ -42,7 +42,7 @@ def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: in
     if not lambdas:
         return loaded
     times = 1 if lambdas > 1 else 2  # by one alone votes may be hard, or of trees that have weights
-    return loaded + 8 * nodes + 8 * classes * nodes + 8 * times * classes * lambdas * leaves
+    return loaded + 12 * nodes + 8 * classes * nodes + 8 * times * classes * lambdas * leaves
 
 
 def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, wide: bool) -> NDArray[np.int64]:
@@ -120,33 +120,65 @@ def shifted(ballot: NDArray[np.uint32], classes: int, mixed: int) -> NDArray[np.
     return np.where((ballot >= classes) & (ballot != NO_BALLOT), ballot + np.uint32(mixed), ballot)
 
 
-def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """The values of all leaves, shrunk by each lambda, float64 [leaves, lambdas * classes], or [leaves, lambdas] of
-    numbers; those by the first lambda come first. None where the ballots are not those of trees.
+class NodeValues(NamedTuple):
+    """The values of all nodes of some trees as grown.
+
+    ballots  of the trees
+    value    float64 [nodes, classes], shares of the classes; for regression [nodes, 1]
+    total    float64 [nodes], what the rows of the bag in each node weigh
+    number   uint32 [nodes], ballot of each leaf where all leaves have values of their own: numbers in an answer + the
+             leaf, NO_BALLOT in inner nodes
+    leaves   int64 [trees + 1], where the leaves of each tree begin, and where those of the last end
+    room     for each tree, of `shrink_leaves`
+    """
+
+    ballots: Ballots
+    value: NDArray[np.float64]
+    total: NDArray[np.float64]
+    number: NDArray[np.uint32]
+    leaves: NDArray[np.int64]
+    room: list[int]
+
+
+def grown_values(ballots: Ballots) -> NodeValues | None:
+    """The values of all nodes, which follow from the leaves; None where the ballots are not those of trees."""
+    from bigforest.kernels.predict.ballots import value_nodes
+
+    first, ballot, weight, mixed = ballots
+    numbers, width = mixed.dtype == np.float64, mixed.shape[1]
+    leaves = np.append(0, np.cumsum(np.diff(first) // 2 + 1))  # of binary trees
+    if leaves[-1] != weight.size or (numbers and len(mixed) != ballot.size):
+        return None
+    value = mixed.copy() if numbers else np.empty((ballot.size, width))
+    total, number, room = np.empty(ballot.size), np.empty(ballot.size, np.uint32), []
+    for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
+        own, here = weight[leaf_begin:leaf_end], slice(begin, end)
+        waiting, held = np.empty(own.size, np.int64), np.empty((own.size, 1 if numbers else 1 + width), np.uint64)
+        counts, before = None if numbers else mixed, np.uint64(width + leaf_begin)
+        room.append(
+            value_nodes(ballot[here], own, counts, before, waiting, held, value[here], total[here], number[here])
+        )
+        if not room[-1]:
+            return None
+    number.flags.writeable = False  # as ballots of files: with other flags kernels would be compiled again
+    return NodeValues(ballots, value, total, number, leaves, room)
+
+
+def leaf_values(nodes: NodeValues, lambdas: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values of all leaves, shrunk by each lambda, float64 [leaves, classes * lambdas], or [leaves, lambdas] of
+    numbers; those of the first class come first.
 
     lambdas  in the unit of the weights.
 
     The same bits as for trees that are read (forest/load/leaf_shrinking.py).
     """
-    from bigforest.kernels.predict.ballots import value_nodes
     from bigforest.kernels.predict.shrink import shrink_leaves
 
-    first, ballot, weight, mixed = ballots
-    numbers = mixed.dtype == np.float64
-    width = mixed.shape[1]
-    is_leaf = ballot != NO_BALLOT
-    leaves = np.append(0, np.cumsum(np.diff(first) // 2 + 1))  # of binary trees
-    if leaves[-1] != weight.size or (numbers and len(mixed) != ballot.size):
-        return None
-    found = np.empty((weight.size, lambdas.size * width))
-    share = np.empty(lambdas.size)
-    for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
-        own, total = weight[leaf_begin:leaf_end], np.empty(end - begin)
-        value = mixed[begin:end].copy() if numbers else np.empty((end - begin, width))
-        waiting, held = np.empty(own.size, np.int64), np.empty((own.size, 1 if numbers else 1 + width), np.uint64)
-        room = value_nodes(ballot[begin:end], own, None if numbers else mixed, waiting, held, value, total)
-        if not room:
-            return None
+    width, first, leaves = nodes.value.shape[1], nodes.ballots.first, nodes.leaves
+    found = np.empty((leaves[-1], width * lambdas.size))
+    share, is_leaf = np.empty(lambdas.size), nodes.number != NO_BALLOT
+    for tree, room in enumerate(nodes.room):
+        here, own = slice(first[tree], first[tree + 1]), found[leaves[tree] : leaves[tree + 1]]
         above, kept, state = np.empty((room, width, lambdas.size)), np.empty(room), np.zeros(2, np.int64)
-        shrink_leaves(is_leaf[begin:end], total, value, lambdas, state, above, kept, share, found[leaf_begin:leaf_end])
+        shrink_leaves(is_leaf[here], nodes.total[here], nodes.value[here], lambdas, state, above, kept, share, own)
     return found

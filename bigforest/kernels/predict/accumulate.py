@@ -21,8 +21,6 @@ class Votes(NamedTuple):
 
     mixed  float64 [ballots, classes], those for more than one class (flat_tree.py)
     votes  float64 [rows, classes], added to; for regression [rows, 1], sums of the trees' predictions
-
-    Where leaves are shrunk by several lambdas, both have that many columns for each lambda, one lambda after the other.
     """
 
     mixed: NDArray[np.float64]

@@ -22,6 +22,8 @@ _ONE = np.uint64(1)
 # The state of `shrink_leaves` between calls, by place: nodes whose right child has not come yet, role of the next node.
 OPEN = 0
 SIDE = 1
+# Lambdas that are tried as a rule: with their number known, loops over them become vectors.
+USUAL = np.uint64(6)
 # Values of the last.
 ROOT = 0
 LEFT_CHILD = 1
@@ -41,9 +43,9 @@ def most_open(leaf, state):
 
 
 @inlined
-def _share(leaf, own, of_parent, side, lambdas, share):
+def _share(leaf, own, of_parent, side, lambdas, tried, share):
     """What the value of a node counts for in the leaves below it, or in itself, by each of the lambdas."""
-    for k in range(np.uint64(lambdas.size)):
+    for k in range(tried):
         j = np.uint64(k)
         amount = lambdas[j]
         if side == ROOT:
@@ -53,6 +55,42 @@ def _share(leaf, own, of_parent, side, lambdas, share):
         else:
             # The difference of the shares a of parent and node, of factors that neither cancel nor overflow.
             share[j] = amount / (of_parent + amount) * ((of_parent - own) / (own + amount))
+
+
+@inlined
+def _shrink(leaf, weight, value, lambdas, tried, state, above, kept, share, leaves):
+    """`shrink_leaves`; tried: the number of lambdas."""
+    width = np.uint64(value.shape[1])
+    for c in range(width):
+        for k in range(tried):
+            above[0, np.uint64(c), np.uint64(k)] = 0.0
+    found = np.uint64(0)
+    waiting, side = np.uint64(state[OPEN]), state[SIDE]
+    for i in range(np.uint64(leaf.size)):
+        node = np.uint64(i)
+        # The node's parent in `above`. A right child takes the place of its parent, which no longer waits.
+        parent = waiting
+        own = parent if side == RIGHT_CHILD else parent + _ONE
+        _share(leaf[node], weight[node], kept[parent], side, lambdas, tried, share)
+        if leaf[node]:
+            for c in range(width):
+                mine = value[node, np.uint64(c)]
+                for k in range(tried):
+                    j = np.uint64(k)
+                    leaves[found, np.uint64(c) * tried + j] = above[parent, np.uint64(c), j] + share[j] * mine
+            found += _ONE
+            waiting = own - _ONE
+            side = RIGHT_CHILD if waiting > np.uint64(0) else ROOT
+        else:
+            for c in range(width):
+                mine = value[node, np.uint64(c)]
+                for k in range(tried):
+                    j = np.uint64(k)
+                    above[own, np.uint64(c), j] = above[parent, np.uint64(c), j] + share[j] * mine
+            kept[own] = weight[node]
+            waiting = own
+            side = LEFT_CHILD
+    state[OPEN], state[SIDE] = np.int64(waiting), side
 
 
 @kernel
@@ -68,39 +106,14 @@ def shrink_leaves(leaf, weight, value, lambdas, state, above, kept, share, leave
              without its last term; room as `most_open` says
     kept     float64 [1 + room]: their weight
     share    float64 [lambdas], scratch
-    leaves   float64 [leaves, lambdas * width], out: all values by the first of `lambdas`, then by the next
+    leaves   float64 [leaves, width * lambdas], out: the first of the values by all lambdas, then the next
 
     Lambda 0 gives the values of the leaves to the last bit. Cost: nodes * lambdas * width steps of about 1 ns.
     Oracle: tests/naive/shrinkage.py.
     """
-    width, tried = np.uint64(value.shape[1]), np.uint64(lambdas.size)
-    for c in range(width):
-        for k in range(tried):
-            above[0, np.uint64(c), np.uint64(k)] = 0.0
-    found = np.uint64(0)
-    waiting, side = np.uint64(state[OPEN]), state[SIDE]
-    for i in range(np.uint64(leaf.size)):
-        node = np.uint64(i)
-        # The node's parent in `above`. A right child takes the place of its parent, which no longer waits.
-        parent = waiting
-        own = parent if side == RIGHT_CHILD else parent + _ONE
-        _share(leaf[node], weight[node], kept[parent], side, lambdas, share)
-        if leaf[node]:
-            for c in range(width):
-                mine = value[node, np.uint64(c)]
-                for k in range(tried):
-                    j = np.uint64(k)
-                    leaves[found, j * width + np.uint64(c)] = above[parent, np.uint64(c), j] + share[j] * mine
-            found += _ONE
-            waiting = own - _ONE
-            side = RIGHT_CHILD if waiting > np.uint64(0) else ROOT
-        else:
-            for c in range(width):
-                mine = value[node, np.uint64(c)]
-                for k in range(tried):
-                    j = np.uint64(k)
-                    above[own, np.uint64(c), j] = above[parent, np.uint64(c), j] + share[j] * mine
-            kept[own] = weight[node]
-            waiting = own
-            side = LEFT_CHILD
-    state[OPEN], state[SIDE] = np.int64(waiting), side
+    if np.uint64(lambdas.size) == USUAL:
+        _shrink(leaf, weight, value, lambdas, USUAL, state, above, kept, share, leaves)
+    elif np.uint64(lambdas.size) == _ONE:
+        _shrink(leaf, weight, value, lambdas, _ONE, state, above, kept, share, leaves)
+    else:
+        _shrink(leaf, weight, value, lambdas, np.uint64(lambdas.size), state, above, kept, share, leaves)

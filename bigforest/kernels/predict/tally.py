@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.predict.accumulate import Votes, add_ballot
+from bigforest.kernels.predict.shrink import USUAL
 
 _ONE = np.uint64(1)
-# Numbers in a cache line, and how many rows ahead their data is prefetched.
+# Numbers in a cache line, and how many rows ahead what leaves cast is prefetched; their ballots twice as many.
 _LINE = np.uint64(8)
-_AHEAD = np.uint64(8)
+_AHEAD = np.uint64(32)
 
 
 class FoundLeaves(NamedTuple):
@@ -58,9 +59,8 @@ class ClassVotes(NamedTuple):
     """For classification.
 
     truth       uint16 [rows]
-    prediction  uint16 [rows, lambdas], the class with most votes (the lowest among ties) where voters > 0, updated
-    wrong       int64 [lambdas, trees], added to: by how much this tree changed the weight of the rows whose prediction
-                is wrong
+    prediction  uint16 [rows], the class with most votes (the lowest among ties) where voters > 0, updated
+    wrong       int64 [trees], added to: by how much this tree changed the weight of the rows whose prediction is wrong
     """
 
     bag: OobVotes
@@ -75,7 +75,7 @@ class NumberVotes(NamedTuple):
     truth    float64 [rows]
     unit     factor of errors before they are squared
     share    factor of squares, besides the weight, before they are rounded to a whole number
-    squared  int64 [lambdas, trees], added to: by how much this tree changed the sum of these squares
+    squared  int64 [trees], added to: by how much this tree changed the sum of these squares
     """
 
     bag: OobVotes
@@ -83,6 +83,22 @@ class NumberVotes(NamedTuple):
     unit: float
     share: float
     squared: NDArray[np.int64]
+
+
+class LambdaVotes(NamedTuple):
+    """What the trees cast for what rows are, by each lambda.
+
+    mixed   float64 [leaves, classes * lambdas], what each leaf, whose ballot is the number of classes + its place here,
+            casts for the first class by all lambdas, and so on
+    truth   uint16 [rows], class of each; 0 for regression
+    votes   float64 [rows, lambdas], added to
+    voters  uint32 [rows], trees that voted so far, added to
+    """
+
+    mixed: NDArray[np.float64]
+    truth: NDArray[np.uint16]
+    votes: NDArray[np.float64]
+    voters: NDArray[np.uint32]
 
 
 @inlined
@@ -104,53 +120,48 @@ def _judge_class(state, tree, row, ballot):
     bag = state.bag
     add_ballot(bag.cast, row, ballot)
     votes = bag.cast.votes
-    lambdas = np.uint64(state.prediction.shape[1])
-    classes = np.uint64(votes.shape[1]) // lambdas
     heard = np.int64(bag.voters[row] > np.uint32(0))
     if heard == 0:
         _hear(bag, tree, row)
     truth, weight = np.uint64(state.truth[row]), _weight_of(bag.weight, row)
-    for i in range(lambdas):  # without branches: the leading class changes often while trees are few
-        own = np.uint64(i)
-        first = own * classes
-        best, most = np.uint64(0), votes[row, first]
-        for k in range(_ONE, classes):
-            vote = votes[row, first + np.uint64(k)]
-            best = np.uint64(k) if vote > most else best
-            most = max(most, vote)
-        before = heard & np.int64(np.uint64(state.prediction[row, own]) != truth)
-        state.wrong[own, tree] += weight * (np.int64(best != truth) - before)
-        state.prediction[row, own] = np.uint16(best)
+    best, most = np.uint64(0), votes[row, 0]
+    # Without branches: the leading class changes often while trees are few.
+    for k in range(_ONE, np.uint64(votes.shape[1])):
+        vote = votes[row, np.uint64(k)]
+        best = np.uint64(k) if vote > most else best
+        most = max(most, vote)
+    before = heard & np.int64(np.uint64(state.prediction[row]) != truth)
+    state.wrong[tree] += weight * (np.int64(best != truth) - before)
+    state.prediction[row] = np.uint16(best)
     bag.voters[row] += np.uint32(1)
 
 
 @inlined
-def _square(state, row, own):
-    """The squared error of a row, by its weight, as a whole number; own: which of the lambdas."""
+def _square(state, row):
+    """The squared error of a row, by its weight, as a whole number."""
     bag = state.bag
-    error = (bag.cast.votes[row, own] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
+    error = (bag.cast.votes[row, 0] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
     return np.int64(np.rint(error * error * (np.float64(_weight_of(bag.weight, row)) * state.share)))
 
 
 @inlined
 def _judge_number(state, tree, row, ballot):
     bag = state.bag
-    lambdas = np.uint64(bag.cast.votes.shape[1])
     if bag.voters[row] == 0:
         _hear(bag, tree, row)
     else:
-        for i in range(lambdas):
-            state.squared[np.uint64(i), tree] -= _square(state, row, np.uint64(i))
+        state.squared[tree] -= _square(state, row)
     add_ballot(bag.cast, row, ballot)
     bag.voters[row] += np.uint32(1)
-    for i in range(lambdas):
-        state.squared[np.uint64(i), tree] += _square(state, row, np.uint64(i))
+    state.squared[tree] += _square(state, row)
 
 
 @inlined
-def _ask(found, cast, first, nodes, i):
-    """Prefetch the mixed leaf of a later row, and its votes."""
-    row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
+def _ask(found, cast, first, nodes, i, end):
+    """Prefetch the mixed leaf of a row after row `i`, and its votes."""
+    prefetch(found.ballot, first + np.uint64(found.leaves[min(i + _AHEAD + _AHEAD, end - _ONE)]))
+    later = min(i + _AHEAD, end - _ONE)
+    row, leaf = np.uint64(found.rows[later]), np.uint64(found.leaves[later])
     width = np.uint64(cast.votes.shape[1])
     ballot = np.uint64(found.ballot[first + leaf]) if leaf < nodes else np.uint64(0)
     if ballot >= width:
@@ -170,10 +181,10 @@ def _add_up(found, judge, state):
     begin = np.uint64(0)
     for t in range(np.uint64(found.end.size)):
         tree = np.uint64(t)
-        first = np.uint64(found.first[tree])
+        first, end = np.uint64(found.first[tree]), np.uint64(found.end[tree])
         nodes = np.uint64(found.first[tree + _ONE]) - first
-        for i in range(begin, np.uint64(found.end[tree])):
-            _ask(found, cast, first, nodes, min(i + _AHEAD, np.uint64(found.end[tree]) - _ONE))
+        for i in range(begin, end):
+            _ask(found, cast, first, nodes, np.uint64(i), end)
             row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
             if row >= rows or leaf >= nodes:
                 return False
@@ -181,7 +192,7 @@ def _add_up(found, judge, state):
             if ballot >= most:
                 return False
             judge(state, tree, row, ballot)
-        begin = np.uint64(found.end[tree])
+        begin = end
     return True
 
 
@@ -227,3 +238,47 @@ def add_spread(found, value, spread):
             spread[row, 1] += value[place] * value[place]
         begin = np.uint64(found.end[tree])
     return True
+
+
+@inlined
+def _add_by_lambda(found, lambdas, tried):
+    """`add_by_lambda`; tried: the number of lambdas."""
+    mixed, truth, votes, voters = lambdas.mixed, lambdas.truth, lambdas.votes, lambdas.voters
+    rows, most, width = np.uint64(votes.shape[0]), np.uint64(mixed.shape[0]), np.uint64(mixed.shape[1])
+    classes = width // tried
+    begin = np.uint64(0)
+    for t in range(np.uint64(found.end.size)):
+        tree = np.uint64(t)
+        first, end = np.uint64(found.first[tree]), np.uint64(found.end[tree])
+        nodes = np.uint64(found.first[tree + _ONE]) - first
+        for i in range(begin, end):
+            prefetch(found.ballot, first + np.uint64(found.leaves[min(np.uint64(i) + _AHEAD + _AHEAD, end - _ONE)]))
+            later = min(np.uint64(i) + _AHEAD, end - _ONE)
+            row, leaf = np.uint64(found.rows[later]), np.uint64(found.leaves[later])
+            if row < rows and leaf < nodes:
+                own = (np.uint64(found.ballot[first + leaf]) - classes) * width + np.uint64(truth[row]) * tried
+                prefetch(mixed, own)
+                prefetch(mixed, own + tried - _ONE)
+            row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
+            if row >= rows or leaf >= nodes:
+                return False
+            place = np.uint64(found.ballot[first + leaf]) - classes
+            own = np.uint64(truth[row]) * tried
+            if place >= most:
+                return False
+            for k in range(tried):
+                votes[row, np.uint64(k)] += mixed[place, own + np.uint64(k)]
+            voters[row] += np.uint32(1)
+        begin = end
+    return True
+
+
+@kernel
+def add_by_lambda(found, lambdas):
+    """Add what trees cast for what their rows are to LambdaVotes; False as `add_classes`. All leaves are mixed.
+
+    Cost: some ns for each row of each tree. Oracle: tests/naive/shrinkage.py.
+    """
+    if np.uint64(lambdas.votes.shape[1]) == USUAL:
+        return _add_by_lambda(found, lambdas, USUAL)
+    return _add_by_lambda(found, lambdas, np.uint64(lambdas.votes.shape[1]))
