@@ -147,7 +147,8 @@ def choose_oob(
     fixed += 8 * shape.codes if config.ranks else 0
     few, many = (SCORE_BYTES * max_scores(shape.rows, limited=limited) for limited in (True, False))
     fixed += few if shape.classes == 2 else 0
-    row_bytes = max(votes_bytes(shape.classes), 8 * lambdas + 6 if lambdas > 1 else 0)
+    truth = 8 if shape.classes == 1 else 2
+    row_bytes = truth + max(votes_bytes(shape.classes), 8 * lambdas + 4 if lambdas > 1 else 0)
     largest = int(sizes.max()) + min(int(sizes.sum()), FILE_BYTES)
     smallest = fixed + largest + step * row_bytes
     limits = resources.limits
@@ -166,8 +167,8 @@ def choose_oob(
 
 
 def votes_bytes(classes: int) -> int:
-    """Bytes of the votes on a row, what it is, and the sums that the spread of numbers follows from."""
-    return 8 * classes + 6 + (24 if classes == 1 else 2)
+    """Bytes of the votes on a row, and of the sums that the spread of numbers follows from."""
+    return 8 * classes + 6 + (16 if classes == 1 else 0)
 
 
 def range_rows(shape: Shape, most: int, executor: Executor) -> int:

@@ -277,10 +277,11 @@ def test_lambdas_to_try__none_of_tables_too_large() -> None:
 def test_need__counts_the_votes_by_each_lambda() -> None:
     shape, resources = Shape(1_000_000, (4,) * 9, 10**6, 2), Resources(threads=2, memory=10**9)
     off, auto = (oob_estimate(shape, TrainConfig(trees=4, shrink=how), Resources()) for how in ("off", "auto"))
-    assert auto.memory - off.memory > 1_000_000 * (len(LAMBDAS) - 1) * 18
+    votes = 8 * 2 + 2 + 4
+    assert auto.memory - off.memory > 1_000_000 * (8 * len(LAMBDAS) + 4 - votes) + Limits().group_bytes
     assert oob_estimate(shape, replace(AUTO, trees=4), resources).memory <= 10**9
     small = oob_estimate(shape, replace(AUTO, trees=4), Resources(threads=2, memory=3 * 10**8))
-    assert small.scratch - off.scratch == 1_000_000 * (18 * len(LAMBDAS) + 4)
+    assert small.scratch - off.scratch == 1_000_000 * votes
 
 
 def test_halves__are_halves_of_any_table() -> None:
