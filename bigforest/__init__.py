@@ -133,7 +133,7 @@ _HOMES = {
 def __getattr__(name: str) -> _Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'bigforest' has no attribute {name!r}")
-    from bigforest.common.collection import uncollected
+    from bigforest.kernels.compiler.collection import uncollected
 
     with uncollected():
         value = getattr(_importlib.import_module(_HOMES[name]), name)

@@ -85,7 +85,7 @@ def check_mixed_kernel(
     mixed = make_categorical_missing(kind, most, call[2].size, max(data.classes, 1))
     with np.errstate(over="ignore"):
         found, subsets = grow(*call, mixed, dictionary_of(dictionaries, config))
-    assert (mixed.levels.tally == 0).all()
+    assert (mixed.levels.totals == 0).all()
     assert found.feature.size == len(expected) == subsets.size.size
     ends = np.cumsum(subsets.size)
     for number, node in enumerate(expected):

@@ -21,7 +21,7 @@ from bigforest.grow.out_of_core.memory import (
     listed_bytes,
     small_chunks,
 )
-from bigforest.grow.out_of_core.node_search import buckets_for
+from bigforest.grow.out_of_core.node_search import histogram_buckets
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
 from bigforest.grow.out_of_core.row_nodes import ROW_NODE_BYTES
 from bigforest.grow.shared.memory import (
@@ -107,7 +107,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
         limits = limits_for(shape, config, takes, workers, budget)
         if limits is not None:
             parts = NodeStats.of(shape).parts
-            buckets = takes.drawn * buckets_for(shape.rows, parts, limits.cells)
+            buckets = takes.drawn * histogram_buckets(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)
             group = max(1, min(_together(shape, config, resources), 2 * limits.room // root, lists))

@@ -143,7 +143,7 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
         weighed = Weighed(weight, store.labels(start, stop), held)
 
         def weigh(way: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
-            kernel(way, root, Weighed(whole.weight[here], whole.target[here], whole.held), scratch)
+            kernel(way, root, Weighed(whole.weight[here], whole.target[here], whole.sums), scratch)
 
         send_rows(store, group, start, stop, weigh)
 

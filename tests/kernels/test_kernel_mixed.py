@@ -146,4 +146,4 @@ def test_order_levels__of_thousands(classes: int) -> None:
     assert groups == found == len(expected)
     assert levels.first[levels.order[: len(expected)]].tolist() == expected
     assert np.array_equal(np.array(expected)[places], codes)
-    assert not levels.tally.any()
+    assert not levels.totals.any()

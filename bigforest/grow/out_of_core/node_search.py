@@ -142,7 +142,7 @@ class HistogramSearch(ABC):
 
     def _most(self, rows: int) -> int:
         """Buckets for a histogram of this many rows."""
-        return buckets_for(rows, self.scorer.stats.parts, self.context.limits.cells)
+        return histogram_buckets(rows, self.scorer.stats.parts, self.context.limits.cells)
 
     def _offer_edges(self, probe: Histogram, answer: HistogramCounts) -> None:
         left = probe.left
@@ -233,7 +233,7 @@ class HistogramSearch(ABC):
             passed, last = upto[-1], int(number[-1])
 
 
-def buckets_for(rows: int, parts: int, max_cells: int) -> int:
+def histogram_buckets(rows: int, parts: int, max_cells: int) -> int:
     """Buckets of the histogram of a feature in a node of this many rows, each of this many counts; at least 2."""
     wanted = min(max(int(rows**0.75 / ROWS_PER_BUCKET), LEAST_BUCKETS), MOST_BUCKETS)
     return max(min(wanted, max_cells // parts), 2)

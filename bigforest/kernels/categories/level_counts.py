@@ -42,29 +42,29 @@ def put_level(found, code, both, levels):
 @inlined
 def count_close(codes, low, span, items, levels, sums):
     """take_slots where all codes are in low..low + span (uint64), span at most CLOSE. Slots ascend by code."""
-    held = levels.held
+    close = levels.close
     for entry in range(span << TWO):
-        held[entry] = ZERO_I64
+        close[entry] = ZERO_I64
     for i in range(np.uint64(items.size)):
         # Rows that follow each other are counted apart: an addition waits for the one before to the same place.
         if sums is None:
-            held[np.uint64(codes[i] - low) + (i & _TABLES) * span] += level_weights(items[i])
+            close[np.uint64(codes[i] - low) + (i & _TABLES) * span] += level_weights(items[i])
         else:
             at = np.uint64(codes[i] - low) + (i & ONE) * span
-            held[at + at] += sums.rows[i, ZERO]
-            held[at + at + ONE] += sums.rows[i, ONE]
+            close[at + at] += sums.rows[i, ZERO]
+            close[at + at + ONE] += sums.rows[i, ONE]
     found = ZERO
     for at in range(span):
         if sums is None:
             other = at + span + span
-            both = held[at] + held[at + span] + held[other] + held[other + span]
+            both = close[at] + close[at + span] + close[other] + close[other + span]
             found += np.uint64(put_level(found, low + np.uint32(at), both, levels) != ZERO_I64)
         else:
             other = at + span
-            weight = held[at + at] + held[other + other]
+            weight = close[at + at] + close[other + other]
             levels.code[found] = low + np.uint32(at)
             levels.weight[found] = weight
-            levels.sum[found] = held[at + at + ONE] + held[other + other + ONE]
+            levels.sum[found] = close[at + at + ONE] + close[other + other + ONE]
             found += np.uint64(weight != ZERO_I64)
     return found
 
@@ -79,26 +79,26 @@ def take_slots(codes, low, high, items, levels, sums):
     span = np.uint64(high - low) + ONE
     if span <= np.uint64(CLOSE) and span <= np.uint64(items.size) << TWO:
         return count_close(codes, low, span, items, levels, sums)
-    tally = levels.tally
+    totals = levels.totals
     for i in range(np.uint64(items.size)):
         at = np.uint64(codes[i])
         if sums is None:
-            tally[at] += level_weights(items[i])
+            totals[at] += level_weights(items[i])
         else:
-            tally[at + at] += sums.rows[i, ZERO]
-            tally[at + at + ONE] += sums.rows[i, ONE]
+            totals[at + at] += sums.rows[i, ZERO]
+            totals[at + at + ONE] += sums.rows[i, ONE]
     found = ZERO
     for i in range(np.uint64(items.size)):  # the first row of a level takes its sums, so later rows find zeros
         at = np.uint64(codes[i])
         if sums is None:
-            found_weight = put_level(found, codes[i], tally[at], levels)
-            tally[at] = ZERO_I64
+            found_weight = put_level(found, codes[i], totals[at], levels)
+            totals[at] = ZERO_I64
         else:
-            found_weight = tally[at + at]
+            found_weight = totals[at + at]
             levels.code[found] = codes[i]
             levels.weight[found] = found_weight
-            levels.sum[found] = tally[at + at + ONE]
-            tally[at + at] = ZERO_I64
-            tally[at + at + ONE] = ZERO_I64
+            levels.sum[found] = totals[at + at + ONE]
+            totals[at + at] = ZERO_I64
+            totals[at + at + ONE] = ZERO_I64
         found += np.uint64(found_weight != ZERO_I64)
     return found

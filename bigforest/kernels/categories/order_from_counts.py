@@ -31,7 +31,7 @@ def order_counted(counts, total, numbers, least, levels, places):
     """Put levels in order: places uint32 [levels], out: the place of each level; grouped levels share one.
 
     counts   int64 [levels, parts], statistics of the rows of each (grow/out_of_core/context.py); no weight is 0
-    total    int64 [judged], what all hold together
+    total    int64 [scored], what all hold together
     numbers  whether the target is a regression
     least    Rules.min_level
     levels   LevelOrder with room for all of these, and for as many cells as there are weights above 0 in counts

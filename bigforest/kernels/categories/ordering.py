@@ -40,9 +40,9 @@ class LevelOrder(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
     slot       uint32 [codes of the largest category], group or place of each level of the node
-    tally      int64 [codes], statistics of each level, for classes as in `held`; for regression [2 * codes], weight
+    totals     int64 [codes], statistics of each level, for classes as in `close`; for regression [2 * codes], weight
                and sum alternating. 0 between nodes
-    held       int64 [4 * CLOSE], of the rows of close codes: two tables of weight and sum alternating, for classes
+    close      int64 [4 * CLOSE], of the rows of close codes: two tables of weight and sum alternating, for classes
                four tables with both in one number
     code       uint32 [most + 1], the level in each slot; the last is scratch
     group      uint32 [most], the group of each slot: a single level, or all light levels
@@ -62,8 +62,8 @@ class LevelOrder(NamedTuple):
     """
 
     slot: NDArray[np.uint32]
-    tally: NDArray[np.int64]
-    held: NDArray[np.int64]
+    totals: NDArray[np.int64]
+    close: NDArray[np.int64]
     code: NDArray[np.uint32]
     group: NDArray[np.uint32]
     first: NDArray[np.uint32]

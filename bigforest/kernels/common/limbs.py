@@ -16,33 +16,33 @@ _HALF = np.int64(32)
 
 
 @inlined
-def add_product(held, row, weight, number):
-    """Add weight * number to the sum in held[row], int64 [rows, PARTS]; 0 <= weight < 2**63, |number| < 2**53.
+def add_product(sums, row, weight, number):
+    """Add weight * number to the sum in sums[row], int64 [rows, PARTS]; 0 <= weight < 2**63, |number| < 2**53.
 
     Limbs 1 and 2 stay below 2**32; the third holds any sum of weights below 2**63 in all.
     """
     weight_0, weight_1 = weight & _MASK, weight >> _HALF
     number_0, number_1 = number & _MASK, number >> _HALF
     lowest = np.uint64(weight_0) * np.uint64(number_0)
-    one = held[row, 1] + np.int64(lowest & np.uint64(_MASK))
+    one = sums[row, 1] + np.int64(lowest & np.uint64(_MASK))
     lower, upper = weight_0 * number_1, weight_1 * number_0
-    two = held[row, 2] + np.int64(lowest >> np.uint64(32)) + (lower & _MASK) + (upper & _MASK) + (one >> _HALF)
-    held[row, 1] = one & _MASK
-    held[row, 2] = two & _MASK
-    held[row, 3] += weight_1 * number_1 + (lower >> _HALF) + (upper >> _HALF) + (two >> _HALF)
+    two = sums[row, 2] + np.int64(lowest >> np.uint64(32)) + (lower & _MASK) + (upper & _MASK) + (one >> _HALF)
+    sums[row, 1] = one & _MASK
+    sums[row, 2] = two & _MASK
+    sums[row, 3] += weight_1 * number_1 + (lower >> _HALF) + (upper >> _HALF) + (two >> _HALF)
 
 
 @inlined
-def carry(held, row):
+def carry(sums, row):
     """Carry limbs 1 and 2, which are sums of numbers below 2**32, so that they are below 2**32."""
-    held[row, 2] += held[row, 1] >> _HALF
-    held[row, 1] &= _MASK
-    held[row, 3] += held[row, 2] >> _HALF
-    held[row, 2] &= _MASK
+    sums[row, 2] += sums[row, 1] >> _HALF
+    sums[row, 1] &= _MASK
+    sums[row, 3] += sums[row, 2] >> _HALF
+    sums[row, 2] &= _MASK
 
 
 @inlined
-def as_float(held, row):
-    """The sum in held[row] after `carry`; relative error at most 2**-51."""
-    upper = np.float64(held[row, 3]) * 2.0**64 + np.float64(held[row, 2]) * 2.0**32
-    return upper + np.float64(held[row, 1])
+def as_float(sums, row):
+    """The sum in sums[row] after `carry`; relative error at most 2**-51."""
+    upper = np.float64(sums[row, 3]) * 2.0**64 + np.float64(sums[row, 2]) * 2.0**32
+    return upper + np.float64(sums[row, 1])

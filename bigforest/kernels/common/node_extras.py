@@ -22,9 +22,9 @@ def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
 
 
 def trimmed(pool: Entries, nodes: int) -> Entries:
-    """The pool without unused room."""
+    """The pool without unused room, which was never written and takes no memory."""
     sizes = {name: nodes if name in _OF_NODES else int(pool.used[0]) for name in pool._fields if name != "used"}
-    return pool._replace(**{name: first(getattr(pool, name), size) for name, size in sizes.items()})  # type: ignore[no-any-return]
+    return pool._replace(**{name: getattr(pool, name)[:size] for name, size in sizes.items()})  # type: ignore[no-any-return]
 
 
 def twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
@@ -32,8 +32,3 @@ def twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
     longer = np.empty((2 * len(array), *array.shape[1:]), array.dtype)
     longer[: len(array)] = array  # pages that are not written take no memory
     return longer
-
-
-def first(array: NDArray[Any], count: int) -> NDArray[Any]:
-    """Its first entries. The rest of a large array was never written and takes no memory."""
-    return array[:count]

@@ -156,28 +156,7 @@ def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
 @inlined
 def with_codes(work, codes):
     """The scratch with another array for codes."""
-    return ScanScratch(
-        codes,
-        work.add,
-        work.keys,
-        work.places,
-        work.selected,
-        work.packed,
-        work.sums,
-        work.hist,
-        work.edge,
-        work.bound,
-        work.left,
-        work.inner,
-        work.above_code,
-        work.above_item,
-        work.pair_key,
-        work.pair_code,
-        work.pair_add,
-        work.pair_sum,
-        work.pair_one,
-        work.pair_score,
-    )
+    return ScanScratch(codes, *work[1:])
 
 
 @inlined
@@ -201,6 +180,24 @@ def shift_for(span, most):
     return shift
 
 
+@inlined
+def buckets_for(n, least, most, rows):
+    """The most buckets that pay for n rows (uint64), about one for `rows` of them: a power of two from `least` to
+    `most`."""
+    buckets = np.uint64(least)
+    while buckets < np.uint64(most) and buckets * np.uint64(rows) < n:
+        buckets *= TWO
+    return buckets
+
+
+@inlined
+def take_split(split, feature, code, sq_l, w_l, sq_r, w_r):
+    """Write the entries of BestSplit.split."""
+    split[FEATURE], split[CODE] = feature, code
+    split[SQ_L], split[W_L] = sq_l, w_l
+    split[SQ_R], split[W_R] = sq_r, w_r
+
+
 @helper
 def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
     """Make this split the best if it is better, or as good with a lower code of the same feature. True if taken.
@@ -218,12 +215,7 @@ def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
         later = feature != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return False
-    split[FEATURE] = feature
-    split[CODE] = code
-    split[SQ_L] = sq_l
-    split[W_L] = w_l
-    split[SQ_R] = sq_r
-    split[W_R] = w_r
+    take_split(split, feature, code, sq_l, w_l, sq_r, w_r)
     return True
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.common.node_scan import BITS16, ONE, ZERO, class_of
+from bigforest.kernels.common.node_scan import BITS16, ZERO, class_of
 from bigforest.kernels.compiler.jit import inlined
 
 
@@ -27,56 +27,66 @@ def sum_classes(items, total):
 
 
 @inlined
-def partition(here, limit, items, spare):
-    """Reorder items stably: those whose code here[i] is up to `limit` first. No branch depends on the data.
+def partition_by(goes_left, arguments, rows, spare):
+    """Reorder rows stably: those that go left first. Returns their number, uint64. No branch depends on the data.
 
-    here uint32 [>= n]; items uint64 [n], mutated; spare uint64 [>= n], scratch. Returns the number of rows on the left
-    (uint64), the largest code there and the smallest on the right (uint32), undefined where a side has no rows.
+    goes_left(i, row, *arguments)  an inlined function: 1 if rows[i], which is `row`, goes left, else 0, as uint64
+    rows   [n], items or row numbers, mutated
+    spare  [>= n] of the same type, scratch
+
+    Oracle: a stable numpy.argsort of what goes_left returns.
+    """
+    size_l = ZERO
+    for i in range(np.uint64(rows.size)):
+        row = rows[i]
+        rows[size_l] = row
+        spare[i - size_l] = row
+        size_l += goes_left(i, row, *arguments)
+    for i in range(np.uint64(rows.size) - size_l):
+        rows[size_l + i] = spare[i]
+    return size_l
+
+
+@inlined
+def is_up_to(i, row, values, limit):
+    """Whether values[i] is at most `limit`, as uint64."""
+    return np.uint64(values[i] <= limit)
+
+
+@inlined
+def partition_rows(values, limit, rows, spare):
+    """`partition_by` values: rows with values[i] <= limit go left. values [>= n], codes or projections."""
+    return partition_by(is_up_to, (values, limit), rows, spare)
+
+
+@inlined
+def partition_codes(codes, limit, items, spare):
+    """`partition_rows` by codes, uint32 [>= n].
+
+    Returns the number of rows on the left (uint64), the largest code there and the smallest on the right (uint32),
+    undefined where a side has no rows.
     """
     after = np.uint32(limit + np.uint32(1))
     below = np.uint32(0)
     above = np.uint32(0xFFFFFFFF)
     for i in range(np.uint64(items.size)):  # a loop of its own, which the compiler vectorises
-        distance = np.uint32(here[i] - after)  # wraps on the left, so that the largest codes there have the largest
+        distance = np.uint32(codes[i] - after)  # wraps on the left, so that the largest codes there have the largest
         below = max(below, distance)
         above = min(above, distance)
-    at_l = ZERO
-    for i in range(np.uint64(items.size)):
-        item = items[i]
-        items[at_l] = item
-        spare[i - at_l] = item
-        at_l += np.uint64(here[i] <= limit)
-    for i in range(np.uint64(items.size) - at_l):
-        items[at_l + i] = spare[i]
-    return at_l, np.uint32(below + after), np.uint32(above + after)
+    size_l = partition_rows(codes, limit, items, spare)
+    return size_l, np.uint32(below + after), np.uint32(above + after)
 
 
 @inlined
-def partition_rows(value, cut, rows, spare):
-    """Reorder rows stably: those with value[i] <= cut first. Returns their number, uint64.
+def partition_projections(values, limit, items, spare):
+    """`partition_rows` by projections, float64 [>= n].
 
-    value float64 [>= n]; rows [n], mutated; spare of their type [>= n], scratch.
+    Returns the number of rows on the left, the largest projection there, or -inf, and the smallest on the right, or
+    inf.
     """
-    at_l = ZERO
-    at_r = ZERO
-    for i in range(np.uint64(rows.size)):
-        row = rows[i]
-        goes_left = np.uint64(value[i] <= cut)
-        rows[at_l] = row
-        spare[at_r] = row
-        at_l += goes_left
-        at_r += ONE - goes_left
-    for i in range(at_r):
-        rows[at_l + i] = spare[i]
-    return at_l
-
-
-@inlined
-def partition_values(value, cut, rows, spare):
-    """partition_rows; also the largest value on the left, or -inf, and the smallest on the right, or inf."""
     largest, smallest = -np.inf, np.inf
-    for i in range(np.uint64(rows.size)):
-        each = value[i]
-        largest = each if each <= cut and each > largest else largest
-        smallest = each if each > cut and each < smallest else smallest
-    return partition_rows(value, cut, rows, spare), largest, smallest
+    for i in range(np.uint64(items.size)):
+        value = values[i]
+        largest = value if value <= limit and value > largest else largest
+        smallest = value if value > limit and value < smallest else smallest
+    return partition_rows(values, limit, items, spare), largest, smallest

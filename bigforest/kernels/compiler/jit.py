@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,6 +11,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import overload
 
 from bigforest.kernels.compiler.cache import KernelCache
+from bigforest.kernels.compiler.collection import uncollected
 from bigforest.kernels.compiler.parts import KernelCompiler, PartCompiler, PartDispatcher, is_tested
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -40,22 +39,8 @@ class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
             arguments, _ = sigutils.normalize_signature(sig)
             if tuple(arguments) in self.overloads:
                 return super().compile(sig)
-            with self._cache.turn(sig, self.targetctx), _uncollected():
+            with self._cache.turn(sig, self.targetctx), uncollected():
                 return super().compile(sig)
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without garbage collection: the compiler makes millions of objects, which would be scanned again and again for
-    nothing."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def kernel(function: Function) -> Function:

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
+    count_terms,
     feature_of,
     is_term,
     link_of,
@@ -76,12 +77,7 @@ def path_contributions(trees, begin, answer, values, first, votes, out):
 
     Cost: a visit per level. Oracle: tests/naive/explain.py path_contributions.
     """
-    _along_paths(trees, trees.directions, trees.sets, begin, answer, values, first, votes, out)
-
-
-@inlined
-def _along_paths(trees, directions, sets, begin, answer, values, first, votes, out):
-    layout = trees.layout
+    layout, directions, sets = trees.layout, trees.directions, trees.sets
     classes = np.uint64(answer.shape[1])
     for i in range(np.uint64(out.shape[0])):
         row = np.uint64(i)
@@ -89,10 +85,8 @@ def _along_paths(trees, directions, sets, begin, answer, values, first, votes, o
         while link_of(layout, node) != _ZERO:
             left = row_goes_left(own_value, values, first + row, _ZERO, _NONE, trees, directions, sets, node)
             child = node + _ONE if left else right_of(layout, node)
-            terms, shares = node_terms(layout, directions, sets, node), 0.0
-            for t in range(terms):
-                shares += 1.0 if is_term(layout, directions, sets, node, np.uint64(t)) else 0.0
-            for t in range(terms):
+            shares = count_terms(layout, directions, sets, node)
+            for t in range(node_terms(layout, directions, sets, node)):
                 if is_term(layout, directions, sets, node, np.uint64(t)):
                     place = feature_of(layout, directions, sets, node, np.uint64(t))
                     for k in range(classes):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.common.rng import GOLDEN, below, mix
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
+    count_terms,
     feature_of,
     is_term,
     leaf_from,
@@ -131,15 +132,13 @@ def _shuffle(drawn, column, key):
         last = size - _ONE - np.uint64(i)
         state += GOLDEN
         other = below(mix(state), last + _ONE)
-        held = drawn[column, last]
-        drawn[column, last] = drawn[column, other]
-        drawn[column, other] = held
+        drawn[column, last], drawn[column, other] = drawn[column, other], drawn[column, last]
 
 
 @inlined
-def _permute(trees, directions, sets, replaced, rows, judged, lose, of, parted, sums):
+def _permute(trees, replaced, rows, judged, lose, of, parted, sums):
     """See the kernels. lose(judged, row, leaf) and of(judged, row, at), the column of the sums, are compiled in."""
-    values, layout = replaced.values, trees.layout
+    layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
     for i in range(np.uint64(rows.size)):
         at = np.uint64(i)
         row = np.uint64(rows[at])
@@ -182,45 +181,41 @@ def permute_classes(trees, replaced, rows, judged, parted, sums):
     Cost: two visits per row and level, and one walk from the node of separation per row and feature that separates.
     Oracle: tests/naive/explain.py permuted_change.
     """
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, _class_of, parted, sums)
+    _permute(trees, replaced, rows, judged, _class_loss, _class_of, parted, sums)
 
 
 @kernel
 def permute_numbers(trees, replaced, rows, judged, parted, sums):
     """`permute_classes` for regression and squared errors, all in one column."""
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, _class_of, parted, sums)
+    _permute(trees, replaced, rows, judged, _squared_loss, _class_of, parted, sums)
 
 
 @kernel
 def permute_class_rows(trees, replaced, rows, judged, parted, sums):
     """`permute_classes` of each row by itself."""
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, _row_itself, parted, sums)
+    _permute(trees, replaced, rows, judged, _class_loss, _row_itself, parted, sums)
 
 
 @kernel
 def permute_number_rows(trees, replaced, rows, judged, parted, sums):
     """`permute_numbers` of each row by itself."""
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, _row_itself, parted, sums)
+    _permute(trees, replaced, rows, judged, _squared_loss, _row_itself, parted, sums)
 
 
 @kernel
-def decreases(trees, begin, end, answer, held, out):
+def decreases(trees, begin, end, answer, labels, out):
     """Decrease of impurity by the labels of other rows: MDI-oob (Li, Wang, Basu, Kumbier and Yu 2019).
 
     begin, end  of the tree among the nodes, uint64
     answer      float64 [nodes of the tree, classes], means of nodes over the bag; for regression [nodes, 1]
-    held        float64 [nodes of the tree, classes], the labels of the rows in each leaf, summed; inner nodes are set
+    labels      float64 [nodes of the tree, classes], the labels of the rows in each leaf, summed; inner nodes are set
     out         float64 [columns], added to: the sum over the rows in a node of label * (answer of the child they go to
                 - that of the node). A node of several features gives each the same share
 
     Of the rows of the bag itself it is the decrease of Gini impurity, or of variance. Oracle: tests/naive/explain.py
     oob_decrease.
     """
-    _decreases(trees.layout, trees.directions, trees.sets, begin, end, answer, held, out)
-
-
-@inlined
-def _decreases(layout, directions, sets, begin, end, answer, held, out):
+    layout, directions, sets = trees.layout, trees.directions, trees.sets
     classes = np.uint64(answer.shape[1])
     for back in range(np.uint64(end - begin)):
         node = np.uint64(end - begin) - _ONE - np.uint64(back)
@@ -231,30 +226,28 @@ def _decreases(layout, directions, sets, begin, end, answer, held, out):
         decrease = 0.0
         for c in range(classes):
             k = np.uint64(c)
-            held[node, k] = held[left, k] + held[right, k]
-            decrease += held[left, k] * (answer[left, k] - answer[node, k])
-            decrease += held[right, k] * (answer[right, k] - answer[node, k])
-        terms, shares = node_terms(layout, directions, sets, at), 0.0
-        for t in range(terms):
-            shares += 1.0 if is_term(layout, directions, sets, at, np.uint64(t)) else 0.0
-        for t in range(terms):
+            labels[node, k] = labels[left, k] + labels[right, k]
+            decrease += labels[left, k] * (answer[left, k] - answer[node, k])
+            decrease += labels[right, k] * (answer[right, k] - answer[node, k])
+        shares = count_terms(layout, directions, sets, at)
+        for t in range(node_terms(layout, directions, sets, at)):
             if is_term(layout, directions, sets, at, np.uint64(t)):
                 out[feature_of(layout, directions, sets, at, np.uint64(t))] += decrease / shares
 
 
 @kernel
-def hold_classes(leaves, rows, judged, held):
-    """Add the weight of each row to its class in its leaf: held float64 [nodes of the tree, classes]."""
+def hold_classes(leaves, rows, judged, labels):
+    """Add the weight of each row to its class in its leaf: labels float64 [nodes of the tree, classes]."""
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[np.uint64(i)])
         leaf = np.uint64(leaves[np.uint64(i)]) - judged.begin
-        held[leaf, np.uint64(judged.truth[row])] += row_weight(judged.weight, row)
+        labels[leaf, np.uint64(judged.truth[row])] += row_weight(judged.weight, row)
 
 
 @kernel
-def hold_numbers(leaves, rows, judged, held):
-    """Add the number of each row, by its weight, to its leaf: held float64 [nodes of the tree, 1]."""
+def hold_numbers(leaves, rows, judged, labels):
+    """Add the number of each row, by its weight, to its leaf: labels float64 [nodes of the tree, 1]."""
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[np.uint64(i)])
         leaf = np.uint64(leaves[np.uint64(i)]) - judged.begin
-        held[leaf, _ZERO] += row_weight(judged.weight, row) * judged.truth[row]
+        labels[leaf, _ZERO] += row_weight(judged.weight, row) * judged.truth[row]

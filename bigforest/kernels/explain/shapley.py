@@ -120,8 +120,8 @@ def _some_rows(trees, sets, begin, answer, values, first, start, edges, points, 
         at = begin + node
         inner = link_of(layout, at) != _ZERO
         for k in range(classes):
-            held = 0.0 if inner else answer[node, np.uint64(k)]
-            scale(scratch.below, scratch.product, held, size, (depth * classes + np.uint64(k)) * size, depth * size)
+            value = 0.0 if inner else answer[node, np.uint64(k)]
+            scale(scratch.below, scratch.product, value, size, (depth * classes + np.uint64(k)) * size, depth * size)
         if inner:
             for r in range(_ROWS):
                 row = first + min(start + r, last)  # after the last row, that row is repeated

@@ -167,6 +167,15 @@ def is_term(layout, directions, sets, node, term):
 
 
 @inlined
+def count_terms(layout, directions, sets, node):
+    """How many features count at an inner node, float64."""
+    count = 0.0
+    for t in range(node_terms(layout, directions, sets, node)):
+        count += 1.0 if is_term(layout, directions, sets, node, np.uint64(t)) else 0.0
+    return count
+
+
+@inlined
 def leaf_from(look, state, row, other, group, trees, directions, sets, node):
     """The leaf in which a row at `node` ends."""
     while link_of(trees.layout, node) != _ZERO:

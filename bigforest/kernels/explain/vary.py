@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.kernels.common.partition import partition_by
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.explain.step import (
     feature_of,
@@ -39,11 +40,18 @@ class VaryScratch(NamedTuple):
     end: NDArray[np.uint32]
 
 
+@inlined
+def _point_goes_left(i, point, trees, directions, sets, replaced, row, drawn, node):
+    """Whether a point of a row goes left at a node, as uint64; drawn: the columns of `replaced.drawn` of the points."""
+    other = np.uint64(drawn[point])
+    return np.uint64(row_goes_left(replaced_value, replaced, row, other, _VARIED, trees, directions, sets, node))
+
+
 @kernel
-def vary(trees, begin, answer, replaced, rows, points, scratch, out):
+def vary(trees, root, answer, replaced, rows, points, scratch, out):
     """Add what a tree answers on each of some rows with the values of each of its points.
 
-    begin     uint64, position of the root; answer: float64 [nodes of the tree, classes]
+    root      uint64, position of the root; answer: float64 [nodes of the tree, classes]
     replaced  Replaced, with the group 0 for the columns that are varied: points are columns of `drawn`
     rows      uint32 [rows]
     points    uint32 [rows, points of a row]; or [1, points], the same for all rows
@@ -52,50 +60,20 @@ def vary(trees, begin, answer, replaced, rows, points, scratch, out):
     All points are routed together, and separate only at nodes that split on a varied feature. Cost: a visit per level
     and range of points. Oracle: tests/naive/predict.py find_leaf.
     """
-    _vary(trees, trees.directions, trees.sets, begin, answer, replaced, rows, points, scratch, out)
-
-
-@inlined
-def _looks_at_varied(layout, directions, sets, group, node):
-    found = False
-    for t in range(node_terms(layout, directions, sets, node)):
-        if is_term(layout, directions, sets, node, np.uint64(t)):
-            found = found or group[feature_of(layout, directions, sets, node, np.uint64(t))] == _VARIED
-    return found
-
-
-@inlined
-def _part(trees, directions, sets, replaced, row, own, scratch, begin, end, node):
-    """Reorder some points stably, those that go left at a node first; returns where the others begin."""
-    at_l, at_r = begin, _ZERO
-    for i in range(begin, end):
-        point = scratch.order[np.uint64(i)]
-        if row_goes_left(replaced_value, replaced, row, np.uint64(own[point]), _VARIED, trees, directions, sets, node):
-            scratch.order[at_l] = point
-            at_l += _ONE
-        else:
-            scratch.spare[at_r] = point
-            at_r += _ONE
-    for i in range(at_r):
-        scratch.order[at_l + np.uint64(i)] = scratch.spare[np.uint64(i)]
-    return at_l
-
-
-@inlined
-def _vary(trees, directions, sets, root, answer, replaced, rows, points, scratch, out):
-    layout, values = trees.layout, replaced.values
+    layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
     for i in range(np.uint64(rows.size)):
         at = np.uint64(i)
         row = np.uint64(rows[at])
-        own = points[at if points.shape[0] > 1 else _ZERO]
-        for p in range(np.uint64(own.size)):
+        drawn = points[at if points.shape[0] > 1 else _ZERO]
+        for p in range(np.uint64(drawn.size)):
             scratch.order[np.uint64(p)] = np.uint32(p)
-        waiting, node, begin, end = _ZERO, np.uint64(root), _ZERO, np.uint64(own.size)
+        waiting, node, begin, end = _ZERO, np.uint64(root), _ZERO, np.uint64(drawn.size)
         while True:
             if link_of(layout, node) != _ZERO:
                 cut = begin
                 if _looks_at_varied(layout, directions, sets, replaced.group, node):
-                    cut = _part(trees, directions, sets, replaced, row, own, scratch, begin, end, node)
+                    arguments = (trees, directions, sets, replaced, row, drawn, node)
+                    cut += partition_by(_point_goes_left, arguments, scratch.order[begin:end], scratch.spare)
                 elif row_goes_left(own_value, values, row, _ZERO, _NONE, trees, directions, sets, node):
                     cut = end
                 right = right_of(layout, node)
@@ -115,3 +93,12 @@ def _vary(trees, directions, sets, root, answer, replaced, rows, points, scratch
             waiting -= _ONE
             node = np.uint64(scratch.node[waiting])
             begin, end = np.uint64(scratch.begin[waiting]), np.uint64(scratch.end[waiting])
+
+
+@inlined
+def _looks_at_varied(layout, directions, sets, group, node):
+    found = False
+    for t in range(node_terms(layout, directions, sets, node)):
+        if is_term(layout, directions, sets, node, np.uint64(t)):
+            found = found or group[feature_of(layout, directions, sets, node, np.uint64(t))] == _VARIED
+    return found

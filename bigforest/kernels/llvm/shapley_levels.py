@@ -75,11 +75,11 @@ def charge(below, inverse, gain, total, size, here, above, edge, before, own):
     """
     for place in range(int(size)):
         row = place % LANES
-        held = below[here + place]
+        value = below[here + place]
         credit = gain[edge * LANES + row] * inverse[edge * size + place]
         credit -= gain[before * LANES + row] * inverse[before * size + place]
-        total[own + row] += held * credit
-        below[above + place] += held
+        total[own + row] += value * credit
+        below[above + place] += value
 
 
 @emits(charge)
@@ -90,12 +90,12 @@ def _emit_charge(lanes: Lanes, size: Any, here: Any, above: Any, edge: Any, befo
     level, last = builder.mul(edge, size), builder.mul(before, size)
     found = cgutils.alloca_once_value(builder, lanes.load("total", own))
     with lanes.blocks(size) as base:
-        held = lanes.load("below", builder.add(here, base))
+        value = lanes.load("below", builder.add(here, base))
         credit = builder.fsub(
             builder.fmul(won, lanes.load("inverse", builder.add(level, base))),
             builder.fmul(lost, lanes.load("inverse", builder.add(last, base))),
         )
-        builder.store(builder.fadd(builder.load(found), builder.fmul(held, credit)), found)
+        builder.store(builder.fadd(builder.load(found), builder.fmul(value, credit)), found)
         place = builder.add(above, base)
-        lanes.store(builder.fadd(lanes.load("below", place), held), "below", place)
+        lanes.store(builder.fadd(lanes.load("below", place), value), "below", place)
     lanes.store(builder.load(found), "total", own)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.columns.order_projections import bucket_of, keep_cut, order_bucket, slope_for
-from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, ZERO_I64
+from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, ZERO_I64, buckets_for
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.scan.impurity import GINI, walk_scores
-from bigforest.kernels.scan.multi_class import buckets_for_many, put_all_left, scan_buckets_many, walk_many
-from bigforest.kernels.scan.two_class import buckets_for_two, scan_buckets_two
+from bigforest.kernels.scan.multi_class import BUCKETS_FOR_MANY, put_all_left, scan_buckets_many, walk_many
+from bigforest.kernels.scan.two_class import BUCKETS_FOR_TWO, scan_buckets_two
 from bigforest.kernels.scan.two_class_small import by_pairs, offer_pairs_two, score_small_two, shares_codes, walk_two
 
 # Whole projections in a range below this are codes.
@@ -113,7 +113,8 @@ def by_buckets(low, high, two, node, min_leaf, number, best, work, projected):
     shift = np.uint32(0)
     while n >> np.uint64(shift) != ZERO:  # the rows of a bucket get codes of their own when it is opened
         shift += np.uint32(1)
-    buckets = min(buckets_for_two(n) if two else buckets_for_many(n), ONE << np.uint64(np.uint32(32) - shift))
+    wanted = buckets_for(n, *BUCKETS_FOR_TWO) if two else buckets_for(n, *BUCKETS_FOR_MANY)
+    buckets = min(wanted, ONE << np.uint64(np.uint32(32) - shift))
     slope = slope_for(low, high, buckets)
     last = np.float64(buckets - ONE)
     for i in range(n):

@@ -26,7 +26,7 @@ from bigforest.kernels.columns.value_cache import ValueCache, make_value_cache, 
 from bigforest.kernels.common.layout import OBLIQUE, Codes, RowMajorCodes
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn
-from bigforest.kernels.common.partition import partition_values, sum_classes
+from bigforest.kernels.common.partition import partition_projections, sum_classes
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.oblique.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
@@ -113,16 +113,7 @@ def smallest(codes: Codes, rows: int) -> Oblique:
 @inlined
 def with_value(projected, value):
     """The record with another array of projections."""
-    return ProjectionScratch(
-        value,
-        projected.row,
-        projected.ordered,
-        projected.spare_row,
-        projected.spare_ordered,
-        projected.places,
-        projected.stretch,
-        projected.cut,
-    )
+    return ProjectionScratch(value, *projected[1:])
 
 
 @inlined
@@ -161,7 +152,7 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
     best.limit[0] = -1.0
     means = oblique.means
     if not means.by_node:  # else classes are those of the pairs
-        node = with_present_classes(node, scratch.held)
+        node = with_present_classes(node, scratch.present)
     prepare(node, rules, work, None)
     drawn = oblique.drawn
     n = np.uint64(node.items.size)
@@ -249,7 +240,7 @@ def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool
         looked = CachedColumn(scratch.work.codes, np.uint32(0), np.uint32(0))
         return split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, number, None)
     cut = oblique.projected.cut[0]
-    size_l, _, least = partition_values(oblique.value[which], cut, node.items, scratch.work.keys)
+    size_l, _, least = partition_projections(oblique.value[which], cut, node.items, scratch.work.keys)
     sum_classes(node.items[:size_l], scratch.total_l)
     nodes.feature[number] = OBLIQUE
     pool.threshold[number] = midpoint(cut, least)

@@ -20,7 +20,7 @@ from bigforest.kernels.columns.gather import gather_column, on_column
 from bigforest.kernels.columns.project import LARGEST, add_values
 from bigforest.kernels.common.binary_search import last_up_to
 from bigforest.kernels.common.node_scan import BITS16, BITS32, ONE, SHIFT32, TWO, ZERO, ZERO_I64, class_of
-from bigforest.kernels.common.partition import partition, partition_values
+from bigforest.kernels.common.partition import partition_codes, partition_projections
 from bigforest.kernels.compiler.jit import compiled_as, inlined, kernel
 from bigforest.kernels.oblique.mean_difference import STEPS
 from bigforest.kernels.scan.categorical_missing import missing_last
@@ -66,7 +66,7 @@ class Splits(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """Questions about columns of nodes, one entry each. What is in no bucket is passed over.
+    """Requests about columns of nodes, one entry each. Rows outside of all buckets are not counted.
 
     node     uint32; column uint32: entries of the same node and column that follow each other read it once
     low      uint32 or float64, the first of the first bucket
@@ -167,19 +167,19 @@ def look_up_sides(fetched, n, listed, left):
 
 @inlined
 def part_codes(read, splits, k, here, spare):
-    """Sort items stably by the sides of split k to which their codes `read` send them; see partition."""
+    """Sort items stably by the sides of split k to which their codes `read` send them; see partition_codes."""
     n = np.uint64(here.size)
     if splits.way[k] == MISSING_RIGHT:
         missing_last(read, n, np.uint32(AFTER_ALL - 1))
     elif splits.way[k] != BY_CODE:
         look_up_sides(read, n, splits.listed[splits.start[k] :], splits.way[k] == LISTED_LEFT)
-    return partition(read, splits.cut[k], here, spare)
+    return partition_codes(read, splits.cut[k], here, spare)
 
 
 @inlined
 def part_projections(terms, read, splits, k, here, spare):
     """The same by projections."""
-    return partition_values(read, splits.cut[k], here, spare)
+    return partition_projections(read, splits.cut[k], here, spare)
 
 
 part_rows = of_column(part_codes, part_projections)

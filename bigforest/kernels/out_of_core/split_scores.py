@@ -94,8 +94,8 @@ def integer_score(impurity, left, total, right, table):
 def split_scores(impurity, left, total, min_leaf, table, right, scores):
     """scores[i] = score of the split with left[i] on the left; -inf where a side weighs less than min_leaf >= 1.
 
-    left int64 [n, parts], total int64 [judged] (grow/out_of_core/context.py), table: impurity.entropy_table, right
-    int64 [judged] (scratch), scores float64 [n], out. Right to 1e-15 of the score.
+    left int64 [n, parts], total int64 [scored] (grow/out_of_core/context.py), table: impurity.entropy_table, right
+    int64 [scored] (scratch), scores float64 [n], out. Right to 1e-15 of the score.
     """
     weight = _weight(impurity, total)
     for i in range(np.uint64(left.shape[0])):
@@ -140,7 +140,7 @@ def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
     """No split inside bucket b has a higher score than bounds[b].
 
     before, counts  int64 [buckets, parts]: counts before each bucket, and in it (grow/out_of_core/context.py)
-    total           int64 [judged]; scratch of that length
+    total           int64 [scored]; scratch of that length
     bounds          float64 [buckets], out
     """
     weight = np.float64(_weight(impurity, total))

@@ -71,13 +71,13 @@ class Weighed(NamedTuple):
 
     weight  int64 [rows], of each row in the bag; 0 for others
     target  [rows], classes, uint16, or numbers, int64
-    held    int64 [nodes, classes], the weight of each, added to; for regression [nodes, PARTS]: the weight, and the sum
+    sums    int64 [nodes, classes], the weight of each, added to; for regression [nodes, PARTS]: the weight, and the sum
             by weight as limbs, see `add_product`
     """
 
     weight: NDArray[np.int64]
     target: NDArray[Any]
-    held: NDArray[np.int64]
+    sums: NDArray[np.int64]
 
 
 class Places(NamedTuple):
@@ -154,13 +154,13 @@ def _count(state, layout, tree, row, node):
 
 @inlined
 def _weigh_class(state, layout, tree, row, node):
-    state.held[node, np.uint64(state.target[row])] += state.weight[row]
+    state.sums[node, np.uint64(state.target[row])] += state.weight[row]
 
 
 @inlined
 def _weigh_number(state, layout, tree, row, node):
-    state.held[node, np.uint64(0)] += state.weight[row]
-    add_product(state.held, node, state.weight[row], state.target[row])
+    state.sums[node, np.uint64(0)] += state.weight[row]
+    add_product(state.sums, node, state.weight[row], state.target[row])
 
 
 @inlined

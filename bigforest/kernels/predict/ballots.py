@@ -11,6 +11,17 @@ _ONE = np.uint64(1)
 _TWO = np.uint64(2)
 
 
+@inlined
+def present_classes(counts):
+    """How many classes of a node have rows, and the number of the last of these; counts [classes]."""
+    present, last = 0, 0
+    for k in range(np.uint64(counts.size)):
+        if counts[k] > 0:
+            present += 1
+            last = np.int64(k)
+    return present, last
+
+
 @kernel
 def number_ballots(feature, counts, classes, ballot, mixed):
     """The ballots of the leaves of some trees: ballot uint32 [nodes], NO_BALLOT in inner nodes (feature is not LEAF).
@@ -25,11 +36,8 @@ def number_ballots(feature, counts, classes, ballot, mixed):
         ballot[node] = NO_BALLOT
         if feature[node] != LEAF:
             continue
-        present = 0
-        for k in range(np.uint64(counts.shape[1])):
-            if counts[node, np.uint64(k)] > 0:
-                present += 1
-                ballot[node] = np.uint32(k)
+        present, last = present_classes(counts[node])
+        ballot[node] = np.uint32(last)
         if present == 1:
             continue
         if present == 0:

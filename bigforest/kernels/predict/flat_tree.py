@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.compiler.jit import inlined
 
 # Rows of a tile that goes level by level (route_levels.py).
@@ -137,17 +138,12 @@ def is_listed(sets, number, code):
     begin, end = sets.first[number], sets.first[number + _ONE]
     if (end - begin) << np.uint64(5) >= sets.span[number]:
         return (np.uint64(sets.words[begin + (at >> np.uint64(5))]) >> (at & np.uint64(31))) & _ONE == _ONE
-    while begin < end:
-        middle = (begin + end) >> _ONE
-        if np.uint64(sets.words[middle]) < at:
-            begin = middle + _ONE
-        else:
-            end = middle
-    return begin < sets.first[number + _ONE] and np.uint64(sets.words[begin]) == at
+    words = sets.words[begin:end]
+    return np.uint64(words[first_from(words, end - begin, at)]) == at
 
 
 @inlined
-def is_up_to(tile, layout, missing, node, row):
+def axis_goes_left(tile, layout, missing, node, row):
     """Whether a row goes left at an axis node.
 
     missing None, where no value is NaN, is compiled separately: complete tables do not pay for the check.
@@ -168,7 +164,7 @@ def goes_left(tile, layout, sets, missing, node, row):
     sets None, where no node is on a category, is a separate compilation.
     """
     if sets is None:
-        return is_up_to(tile, layout, missing, node, row)
+        return axis_goes_left(tile, layout, missing, node, row)
     else:  # noqa: RET505, only this form is dropped when sets is None
         link = np.uint64(layout.links[node + node + _ONE])
         column = link >> layout.shift

@@ -6,6 +6,7 @@ import numpy as np
 
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.predict.ballots import present_classes
 
 # What `check_nodes` found.
 SOUND = 0
@@ -134,10 +135,7 @@ def count_mixed(feature, counts):
     mixed = 0
     for node in range(feature.size):
         if feature[node] == LEAF:
-            present = 0
-            for k in range(counts.shape[1]):
-                present += counts[node, k] > 0
-            mixed += present > 1 or counts.shape[1] == 0
+            mixed += present_classes(counts[node])[0] > 1 or counts.shape[1] == 0
     return mixed
 
 
@@ -200,12 +198,7 @@ def pack_nodes(
             wide.links[2 * i + 1] = np.uint64(0)
             found += 1
             continue
-        present = 0
-        ballot = 0
-        for k in range(classes):
-            if counts[i, k] > 0:
-                present += 1
-                ballot = k
+        present, ballot = present_classes(counts[i])
         if present > 1:
             ballot = classes + first_mixed + found
             for k in range(classes):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.common.partition import partition_by
 from bigforest.kernels.compiler.jit import inlined, kernel
 
 # Kinds of features, those of kernels/scan/categorical_missing.py.
@@ -88,47 +89,27 @@ def decided(without, code, left):
 
 
 @inlined
-def part_numbers(cells, across, base, rows, spare, begin, end, low, first, below, above, threshold, without):
-    """Reorder rows[begin:end] so that those that go left come first; returns where the others begin.
+def code_goes_left(i, row, cells, across, base, bounds, low, threshold, without):
+    """Whether a row goes left at a node on a number, as uint64.
 
-    Codes up to `below` go left, those from `above` on go right, and others as their value low[first + code] does. A row
-    without a value, of code 0, goes as `without` says, see `decided`.
+    bounds  codes up to the first go left, those from the second on go right, and others as their values do: `low` of
+            the code against the threshold
+    without  where rows without a value, of code 0, go: see `decided`
     """
-    at = begin
-    spared = np.uint64(0)
+    below, above = bounds
+    code = np.uint32(cells[np.uint64(row) * across + base])
+    left = np.uint64(code <= below)
     after = np.uint32(below + np.uint32(1))
-    between = np.uint32(above - after)
-    for i in range(begin, end):
-        row = rows[i]
-        code = np.uint32(cells[np.uint64(row) * across + base])
-        left = np.uint64(code <= below)
-        if np.uint32(code - after) < between:
-            left = np.uint64(low[first + np.uint64(code)] <= threshold)
-        left = decided(without, code, left)
-        rows[at] = row
-        spare[spared] = row
-        at += left
-        spared += _ONE - left
-    for i in range(spared):
-        rows[at + np.uint64(i)] = spare[np.uint64(i)]
-    return at
+    if np.uint32(code - after) < np.uint32(above - after):
+        left = np.uint64(low[np.uint64(code)] <= threshold)
+    return decided(without, code, left)
 
 
 @inlined
-def part_levels(cells, across, base, rows, spare, begin, end, listed, others_left):
-    """`part_numbers` of a category: rows whose level is listed go to one side, the others to the other."""
-    at = begin
-    spared = np.uint64(0)
-    for i in range(begin, end):
-        row = rows[i]
-        left = listed[np.uint64(cells[np.uint64(row) * across + base])] != others_left
-        rows[at] = row
-        spare[spared] = row
-        at += np.uint64(left)
-        spared += np.uint64(not left)
-    for i in range(spared):
-        rows[at + np.uint64(i)] = spare[np.uint64(i)]
-    return at
+def level_goes_left(i, row, cells, across, base, listed, others_left):
+    """Whether a row goes left at a node on a category, as uint64: listed levels go to one side, all others to the
+    other."""
+    return np.uint64(listed[np.uint64(cells[np.uint64(row) * across + base])] != others_left)
 
 
 @inlined
@@ -139,32 +120,26 @@ def mark_levels(splits, node, listed, mark):
 
 
 @inlined
-def part_cells(cells, across, base, splits, kind, node, rows, begin, end, scratch):
+def part_cells(cells, across, base, splits, kind, node, rows, scratch):
     """Partition the rows of a node by the codes in `cells`; kind: that of `splits`."""
     feature = np.uint64(splits.feature[node])
-    first = np.uint64(splits.offsets[feature])
-    below, above = splits.left_code[node], splits.right_code[node]
-    threshold = splits.threshold[node]
+    bounds, threshold = (splits.left_code[node], splits.right_code[node]), splits.threshold[node]
+    low = splits.low[np.uint64(splits.offsets[feature]) :]
     if kind is None:
-        return part_numbers(
-            cells, across, base, rows, scratch.spare, begin, end, splits.low, first, below, above, threshold, None
-        )
+        return partition_by(code_goes_left, (cells, across, base, bounds, low, threshold, None), rows, scratch.spare)
     else:  # noqa: RET505, only this form is dropped when kind is None
         if kind[feature] == _CATEGORY:
             mark_levels(splits, node, scratch.listed, True)
-            at = part_levels(
-                cells, across, base, rows, scratch.spare, begin, end, scratch.listed, splits.default_left[node]
-            )
+            levels = (cells, across, base, scratch.listed, splits.default_left[node])
+            size_l = partition_by(level_goes_left, levels, rows, scratch.spare)
             mark_levels(splits, node, scratch.listed, False)
-            return at
+            return size_l
         without = np.uint8(2)
         if kind[feature] == _MISSING:
             without = np.uint8(splits.default_left[node])
-            if below == np.uint32(0) or above == np.uint32(0):  # all values on one side: codes do not decide
-                below, above = np.uint32(0), _ALL
-        return part_numbers(
-            cells, across, base, rows, scratch.spare, begin, end, splits.low, first, below, above, threshold, without
-        )
+            if bounds[0] == np.uint32(0) or bounds[1] == np.uint32(0):  # all values on one side: codes do not decide
+                bounds = (np.uint32(0), _ALL)
+        return partition_by(code_goes_left, (cells, across, base, bounds, low, threshold, without), rows, scratch.spare)
 
 
 @inlined
@@ -187,16 +162,16 @@ def on_cells(view, feature, size, action, arguments):
 
 
 @inlined
-def part_rows(view, splits, node, rows, begin, end, scratch):
-    """Partition the rows of a node."""
-    arguments = (splits, splits.kind, node, rows, begin, end, scratch)
-    return on_cells(view, np.uint64(splits.feature[node]), end - begin, part_cells, arguments)
+def part_rows(view, splits, node, rows, scratch):
+    """Partition the rows of a node; returns how many go left."""
+    arguments = (splits, splits.kind, node, rows, scratch)
+    return on_cells(view, np.uint64(splits.feature[node]), np.uint64(rows.size), part_cells, arguments)
 
 
 @inlined
 def descend_rows(part, view, splits, root, rows, leaf, scratch):
-    """What find_leaves does; part(view, splits, node, rows, begin, end, scratch) partitions the rows begin..end of a
-    node, and returns where those of its right child begin."""
+    """What find_leaves does; part(view, splits, node, rows, scratch) partitions the rows of a node, and returns how
+    many of them go left."""
     stack = scratch.stack
     stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
     size = _ONE
@@ -204,7 +179,7 @@ def descend_rows(part, view, splits, root, rows, leaf, scratch):
         size -= _ONE
         node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
         while splits.feature[node] != LEAF and begin < end:
-            at = part(view, splits, node, rows, begin, end, scratch)
+            at = begin + part(view, splits, node, rows[begin:end], scratch)
             if at < end:
                 right = np.uint64(root) + np.uint64(splits.right[node])
                 stack[size, 0], stack[size, 1], stack[size, 2] = right, at, end

@@ -85,11 +85,10 @@ def compared_values(view, splits, node, rows, value):
 
 
 @inlined
-def part_projected(view, splits, node, rows, begin, end, scratch):
+def part_projected(view, splits, node, rows, scratch):
     """Partition the rows of a node, see descend_rows."""
-    here = rows[begin:end]
-    compared_values(view, splits, node, here, scratch.value)
-    return begin + partition_rows(scratch.value, splits.threshold[node], here, scratch.spare)
+    compared_values(view, splits, node, rows, scratch.value)
+    return partition_rows(scratch.value, splits.threshold[node], rows, scratch.spare)
 
 
 @kernel

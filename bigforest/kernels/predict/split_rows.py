@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.common.partition import partition_rows
+from bigforest.kernels.common.partition import is_up_to
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.predict.flat_tree import MORE, TERMS, is_listed
 
@@ -84,32 +84,65 @@ def look_at(tile, layout, directions, sets, node, rows, value):
 
 
 @inlined
-def split_numbers(column, cut, default, missing, rows, spare):
-    """Reorder rows stably: those whose value in a column is up to `cut` first, and with `default` those without one.
+def split_by(goes_left, arguments, rows, spare):
+    """`partition_by`, with a counter for each side: a fifteenth faster here, measured on 28 columns of float32."""
+    size_l, size_r = _ZERO, _ZERO
+    for i in range(np.uint64(rows.size)):
+        row = rows[i]
+        rows[size_l] = row
+        spare[size_r] = row
+        left = goes_left(i, row, *arguments)
+        size_l += left
+        size_r += _ONE - left
+    for i in range(size_r):
+        rows[size_l + i] = spare[i]
+    return size_l
+
+
+@inlined
+def is_left_or_missing(i, row, column, limit):
+    """Whether the value of a row is at most `limit`, or is missing (NaN); as uint64."""
+    return np.uint64(not column[np.uint64(row)] > limit)
+
+
+@inlined
+def is_left(i, row, column, limit):
+    """Whether the value of a row is at most `limit`, as uint64."""
+    return np.uint64(column[np.uint64(row)] <= limit)
+
+
+@inlined
+def split_numbers(column, limit, default, missing, rows, spare):
+    """Reorder rows stably: those whose value in a column is up to `limit` first, and with `default` those without one.
 
     rows [n], mutated; spare of their type [>= n], scratch. Returns how many go left, uint64.
     missing None, where no value is NaN, is a separate compilation.
     """
-    at_l, at_r = _ZERO, _ZERO
     if missing is not None and default:
-        for i in range(np.uint64(rows.size)):
-            row = rows[i]
-            rows[at_l] = row
-            spare[at_r] = row
-            left = np.uint64(not column[np.uint64(row)] > cut)
-            at_l += left
-            at_r += _ONE - left
-    else:
-        for i in range(np.uint64(rows.size)):
-            row = rows[i]
-            rows[at_l] = row
-            spare[at_r] = row
-            left = np.uint64(column[np.uint64(row)] <= cut)
-            at_l += left
-            at_r += _ONE - left
-    for i in range(at_r):
-        rows[at_l + i] = spare[i]
-    return at_l
+        return split_by(is_left_or_missing, (column, limit), rows, spare)
+    return split_by(is_left, (column, limit), rows, spare)
+
+
+@inlined
+def is_in_mask(i, row, column, mask, other):
+    """Whether the bit of a row's code is set in `mask`, all of whose codes are below 64; with `other` 1 whether not."""
+    code = np.uint64(np.int64(column[np.uint64(row)]))
+    return ((mask >> (code & np.uint64(63))) & np.uint64(code < np.uint64(64))) ^ other
+
+
+@inlined
+def is_in_words(i, row, column, words, low, span, other):
+    """The same for a set of LevelSets that has a bit for each of `span` codes from `low` on, as in `is_listed`."""
+    at = np.uint64(np.int64(column[np.uint64(row)])) - low  # wraps round below it
+    within = np.uint64(at < span)
+    at &= _ZERO - within
+    return ((np.uint64(words[at >> np.uint64(5)]) >> (at & np.uint64(31))) & within) ^ other
+
+
+@inlined
+def is_in_list(i, row, column, sets, number, other):
+    """The same for any set."""
+    return np.uint64(is_listed(sets, number, np.uint64(np.int64(column[np.uint64(row)])))) ^ other
 
 
 @inlined
@@ -118,41 +151,13 @@ def split_levels(column, sets, number, default, rows, spare):
 
     rows, spare and what is returned are as for `split_numbers`.
     """
-    at_l, at_r = _ZERO, _ZERO
     mask, other = sets.mask[number], np.uint64(default)
     low, span, first = sets.low[number], sets.span[number], sets.first[number]
     if mask != _ZERO:
-        for i in range(np.uint64(rows.size)):
-            row = rows[i]
-            rows[at_l] = row
-            spare[at_r] = row
-            code = np.uint64(np.int64(column[np.uint64(row)]))
-            left = ((mask >> (code & np.uint64(63))) & np.uint64(code < np.uint64(64))) ^ other
-            at_l += left
-            at_r += _ONE - left
-    elif (sets.first[number + _ONE] - first) << np.uint64(5) >= span:  # a bit for each code, as in `is_listed`
-        words = sets.words[first:]
-        for i in range(np.uint64(rows.size)):
-            row = rows[i]
-            rows[at_l] = row
-            spare[at_r] = row
-            at = np.uint64(np.int64(column[np.uint64(row)])) - low  # wraps round below it
-            within = np.uint64(at < span)
-            at &= _ZERO - within
-            left = ((np.uint64(words[at >> np.uint64(5)]) >> (at & np.uint64(31))) & within) ^ other
-            at_l += left
-            at_r += _ONE - left
-    else:
-        for i in range(np.uint64(rows.size)):
-            row = rows[i]
-            rows[at_l] = row
-            spare[at_r] = row
-            left = np.uint64(is_listed(sets, number, np.uint64(np.int64(column[np.uint64(row)])))) ^ other
-            at_l += left
-            at_r += _ONE - left
-    for i in range(at_r):
-        rows[at_l + i] = spare[i]
-    return at_l
+        return split_by(is_in_mask, (column, mask, other), rows, spare)
+    if (sets.first[number + _ONE] - first) << np.uint64(5) >= span:
+        return split_by(is_in_words, (column, sets.words[first:], low, span, other), rows, spare)
+    return split_by(is_in_list, (column, sets, number, other), rows, spare)
 
 
 @inlined
@@ -184,4 +189,4 @@ def split_rows(tile, layout, directions, sets, missing, node, rows, spare, value
         return split_by_value(tile, layout, sets, missing, node, rows, spare)
     else:  # noqa: RET505, only this form is dropped when directions is None
         cut = look_at(tile, layout, directions, sets, node, rows, value)
-        return partition_rows(value, cut, rows, spare)
+        return split_by(is_up_to, (value, cut), rows, spare)

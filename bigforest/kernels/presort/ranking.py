@@ -152,21 +152,21 @@ def group_cells(counts, cell_shift, most, cells):
     bucket = ZERO
     first = ZERO
     last = ZERO
-    held = ZERO
+    rows = ZERO
     total = ZERO
     cells.start[0] = ZERO
     for cell in range(np.uint64(counts.size)):
         count = np.uint64(counts[cell])
         if count == ZERO:
             continue
-        if held > ZERO and held + count > most:
+        if rows > ZERO and rows + count > most:
             _end_bucket(bucket, first, last, cell_shift, total, cells)
             bucket += ONE
-            held = ZERO
-        if held == ZERO:
+            rows = ZERO
+        if rows == ZERO:
             first = cell
         cells.of_cell[cell] = bucket
-        held += count
+        rows += count
         total += count
         last = cell
     _end_bucket(bucket, first, last, cell_shift, total, cells)

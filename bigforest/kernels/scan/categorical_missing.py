@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.categories.ordering import LevelOrder, make_levels, order_levels, sort_by_number
 from bigforest.kernels.columns.gather import look_again
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO
-from bigforest.kernels.common.partition import partition
+from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.common.rng import split_state
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.scan.target import sum_left
@@ -175,7 +175,7 @@ def split_mixed(codes, by_row, node, looked, key, least, mixed, scratch, nodes, 
         if alone or np.uint64(best.split[FEATURE]) & ONE:
             missing = SEEN_RIGHT
             missing_last(here, n, high)
-    size_l, below, above = partition(here, limit, node.items, scratch.work.keys)
+    size_l, below, above = partition_codes(here, limit, node.items, scratch.work.keys)
     sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below

@@ -14,7 +14,7 @@ from bigforest.kernels.common.node_scan import (
     is_perfect,
     with_codes,
 )
-from bigforest.kernels.common.partition import partition
+from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, first_order, keep_in_room, missing_last
 from bigforest.kernels.scan.draw import draw_feature, fetch_codes, put_back, wanted_features, wants_more
@@ -108,7 +108,7 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
     if sums is None and mixed is None and dictionary is None:
-        node = with_present_classes(node, scratch.held)
+        node = with_present_classes(node, scratch.present)
         if rules.impurity == GINI and node.total.size == 2 and is_light(node):
             return find_side_by_side(codes, by_row, node, key, rules, mtry, scratch)
     prepare(node, rules, work, sums)
@@ -150,7 +150,7 @@ def split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, numbe
     """
     best, work = scratch.best, scratch.work
     look_again(codes, by_row, feature, node.items, looked)
-    size_l, below, above = partition(looked.codes, np.uint32(best.split[CODE]), node.items, work.keys)
+    size_l, below, above = partition_codes(looked.codes, np.uint32(best.split[CODE]), node.items, work.keys)
     sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = below

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 from numba.core import types
 
-from bigforest.kernels.common.node_scan import BITS16, CODE, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, W_L, W_R, class_of
+from bigforest.kernels.common.node_scan import BITS16, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, class_of, take_split
 from bigforest.kernels.common.sort import sort_few, sort_rows
 from bigforest.kernels.compiler.jit import compiled_as, helper, inlined
 from bigforest.kernels.llvm.pairwise import PAIRS
@@ -116,12 +116,7 @@ def offer_scores(best, feature, code, score_l, w_l, score_r, w_r):
     split = best.split
     gain = score_l + score_r - split[SQ_L] - split[SQ_R]
     if split[FEATURE] < 0 or gain > 0:
-        split[FEATURE] = feature
-        split[CODE] = code
-        split[SQ_L] = score_l
-        split[W_L] = w_l
-        split[SQ_R] = score_r
-        split[W_R] = w_r
+        take_split(split, feature, code, score_l, w_l, score_r, w_r)
 
 
 @inlined

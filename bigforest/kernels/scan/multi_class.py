@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.columns.order_projections import keep_cut, order_bucket
 from bigforest.kernels.common.node_scan import (
     BITS16,
     BUCKETS,
@@ -16,18 +15,21 @@ from bigforest.kernels.common.node_scan import (
     ZERO,
     ZERO_I64,
     as_key,
+    buckets_for,
     class_of,
     offer_gini,
     shift_for,
 )
-from bigforest.kernels.common.sort import sort_bucket, sort_few, sort_rows
+from bigforest.kernels.common.sort import sort_few, sort_rows
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.multi_class_edges import bound_buckets, score_edges, stride_for
+from bigforest.kernels.scan.open_buckets import open_buckets
 from bigforest.kernels.scan.packed_counts import pack_weights, sum_of_code
-from bigforest.kernels.scan.two_class import collect
 
 # Up to this many rows sorting by pairs beats counting.
 _FEW = np.uint64(80)
+# Arguments of buckets_for: the fewest and the most buckets, and rows for each.
+BUCKETS_FOR_MANY = (64, BUCKETS, 16)
 # Costs in units of a bucket and class: a bucket besides its classes, sorting a row, a histogram besides its buckets.
 # Measured on 3 to 8 classes.
 _LOOP = np.uint64(2)
@@ -158,35 +160,10 @@ def offer_edges_many(low, shift, buckets, stride, node, min_leaf, feature, best,
 
 
 @inlined
-def open_many(low, shift, buckets, stride, node, min_leaf, feature, best, work, projected):
-    """Open the buckets whose bound reaches the best score: offer every boundary inside."""
-    whole = np.float64(node.sq) / np.float64(node.weight)
-    bound_buckets(work.hist, stride, buckets, node.total, node.weight, whole, work.bound)
-    if not collect(low, shift, buckets, node.items, best.limit[0], work, projected):
-        return
-    begin = ONE
-    for b in range(buckets):
-        end = np.uint64(work.places[b])
-        if end != ZERO:
-            if work.bound[b] >= best.limit[0]:
-                if projected is None:
-                    sort_bucket(work.keys, begin, end, work)
-                else:
-                    order_bucket(projected, begin, end, b << np.uint64(shift), node.items, work)
-                w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, work)
-                walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, work)
-                if projected is not None:
-                    keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
-            begin = end
-
-
-@inlined
-def buckets_for_many(n):
-    """The most buckets that pay for n rows, a power of two."""
-    wanted = np.uint64(64)
-    while wanted < np.uint64(BUCKETS) and wanted * np.uint64(16) <= n:
-        wanted *= np.uint64(2)
-    return wanted
+def walk_bucket_many(b, begin, end, stride, node, min_leaf, feature, best, work):
+    """Offer every boundary inside bucket b, see open_buckets."""
+    w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, work)
+    walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, work)
 
 
 @helper
@@ -200,7 +177,10 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
     histogram_many(low, shift, node.items, stride, np.uint64(node.total.size), work)
     offer_edges_many(low, shift, buckets, stride, node, min_leaf, feature, best, work)
     if shift > np.uint32(0):
-        open_many(low, shift, buckets, stride, node, min_leaf, feature, best, work, projected)
+        whole = np.float64(node.sq) / np.float64(node.weight)
+        bound_buckets(work.hist, stride, buckets, node.total, node.weight, whole, work.bound)
+        arguments = (stride, node, min_leaf, feature, best, work)
+        open_buckets(walk_bucket_many, arguments, low, shift, buckets, node.items, feature, best, work, projected)
 
 
 @inlined
@@ -283,5 +263,5 @@ def scan_many(low, high, node, min_leaf, feature, best, work):
     if few and not (exact and span * (np.uint64(node.total.size) + _LOOP) + _ONCE < above * _SORT):
         sort_and_walk(low, high, above, node, min_leaf, feature, best, work)
         return
-    shift = shift_for(span, np.uint64(BUCKETS) if exact else buckets_for_many(n))
+    shift = shift_for(span, np.uint64(BUCKETS) if exact else buckets_for(n, *BUCKETS_FOR_MANY))
     scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)

@@ -19,23 +19,25 @@ from bigforest.kernels.common.node_scan import (
     SHIFT32,
     SQ_L,
     SQ_R,
-    TWO,
     W_L,
     W_R,
     ZERO,
     ZERO_I64,
+    buckets_for,
     shift_for,
+    take_split,
 )
-from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_variance
 from bigforest.kernels.llvm.pairwise import sums_up_to
 from bigforest.kernels.llvm.regression_scores import bound_sums, next_reaching, score_sums
+from bigforest.kernels.scan.open_buckets import open_buckets
 from bigforest.kernels.scan.target import BUCKETS_SUMS
-from bigforest.kernels.scan.two_class import collect
 
 # Up to this many rows, at most PAIRS, are ranked. Measured: 112 is no faster.
 _RANKED = 80
+# Arguments of buckets_for: the fewest and the most buckets, and rows for each.
+_BUCKETS_FOR = (64, BUCKETS_SUMS, 8)
 # Up to this many splits are faster one by one than in vectors.
 _FEW = np.uint64(6)
 
@@ -83,12 +85,7 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best):
         later = feature != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return
-    split[FEATURE] = feature
-    split[CODE] = code
-    split[SQ_L] = sum_l
-    split[W_L] = w_l
-    split[SQ_R] = sum_r
-    split[W_R] = w_r
+    take_split(split, feature, code, sum_l, w_l, sum_r, w_r)
     best.limit[0] = limit
 
 
@@ -218,21 +215,10 @@ def sum_up(low, shift, buckets, sums, ranked, opened):
 
 
 @inlined
-def open_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums):
-    """Offer every boundary inside the buckets whose bound reaches the best score."""
-    edges = sums.edges
-    bound_sums(edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, work.bound)
-    if not collect(low, shift, buckets, sums.place[: node.items.size], best.limit[0], work, None):
-        return
-    begin = ONE
-    for b in range(buckets):
-        end = np.uint64(work.places[b])
-        if end != ZERO:
-            if work.bound[b] >= best.limit[0]:
-                sort_bucket(work.keys, begin, end, work)
-                w_l, sum_l = np.int64(edges.w_l[b]), edges.sum_l[b]
-                walk_sums(work.keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
-            begin = end
+def walk_bucket_sums(b, begin, end, node, min_leaf, feature, best, work, sums):
+    """Offer every boundary inside bucket b, see open_buckets."""
+    w_l, sum_l = np.int64(sums.edges.w_l[b]), sums.edges.sum_l[b]
+    walk_sums(work.keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
 
 
 @helper
@@ -248,7 +234,9 @@ def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
         histogram_sums(low, shift, n, buckets, work.codes, sums, True)
         sum_up(low, shift, buckets, sums, False, True)
         offer_edges_sums(sums.edges, ONE, buckets, node, min_leaf, feature, best)
-        open_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
+        bound_sums(sums.edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, work.bound)
+        arguments, items = (node, min_leaf, feature, best, work, sums), sums.place[: node.items.size]
+        open_buckets(walk_bucket_sums, arguments, low, shift, buckets, items, feature, best, work, None)
 
 
 @inlined
@@ -266,14 +254,5 @@ def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
         sum_up(low, np.uint32(0), n, sums, True, False)
         offer_edges_sums(sums.edges, ONE, n, node, min_leaf, feature, best)
     else:
-        shift = shift_for(span, buckets_for_sums(n))
+        shift = shift_for(span, buckets_for(n, *_BUCKETS_FOR))
         scan_buckets(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, sums)
-
-
-@inlined
-def buckets_for_sums(n):
-    """The most buckets that pay for n rows, a power of two."""
-    wanted = np.uint64(64)
-    while wanted < np.uint64(BUCKETS_SUMS) and wanted * np.uint64(8) < n:
-        wanted *= TWO
-    return wanted

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.columns.order_projections import keep_cut, order_bucket
 from bigforest.kernels.common.node_scan import (
     BITS32,
     BUCKETS_TWO,
@@ -16,12 +15,11 @@ from bigforest.kernels.common.node_scan import (
     SHIFT32,
     TWO,
     ZERO,
-    as_key,
+    buckets_for,
     shift_for,
 )
-from bigforest.kernels.common.sort import sort_bucket
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.llvm.selection import select_codes
+from bigforest.kernels.scan.open_buckets import open_buckets
 from bigforest.kernels.scan.two_class_light import FEW_CODES
 from bigforest.kernels.scan.two_class_small import (
     offer_two,
@@ -30,6 +28,8 @@ from bigforest.kernels.scan.two_class_small import (
     walk_two,
 )
 
+# Arguments of buckets_for: the fewest and the most buckets, and rows for each.
+BUCKETS_FOR_TWO = (64, BUCKETS_TWO, 8)
 _HALF = np.uint32(16)
 _LOW_HALF = np.uint32(0xFFFF)
 _THREE = np.uint64(3)
@@ -94,68 +94,12 @@ def edges_two(buckets, node, min_leaf, wide, work):
 
 
 @inlined
-def collect(low, shift, buckets, items, bar, work, projected):
-    """Gather the keys of all buckets with bound >= bar and more than one row, bucket by bucket, from work.keys[1] on.
-
-    work.places[b] becomes the end of bucket b's keys, or 0 if it is not among them. False if no bucket is. Where the
-    codes stand for projections (`projected` is not None), these and their places are gathered, in the same way.
-    """
-    places, bound, codes, keys = work.places, work.bound, work.codes, work.keys
-    n = np.uint64(items.size)
-    first, last = buckets, ZERO
-    for b in range(buckets):
-        is_open = bound[b] >= bar
-        first = min(first, b if is_open else buckets)
-        last = max(last, b if is_open else ZERO)
-        places[b] = np.uint32(0)
-    if first == buckets:
-        return False
-    lowest = low + np.uint32(first << np.uint64(shift))
-    span = np.uint32(((last - first + ONE) << np.uint64(shift)) - ONE)
-    found = select_codes(codes, n, lowest, span, work.selected)
-    for k in range(found):
-        places[np.uint64((codes[work.selected[k]] - low) >> shift)] += np.uint32(1)
-    at = np.uint32(1)  # place 0 takes the rows of all other buckets
-    for b in range(first, last + ONE):
-        size = places[b]
-        places[b] = np.uint32(0)
-        if bound[b] >= bar and size > np.uint32(1):
-            places[b] = at
-            at += size
-    for k in range(found):
-        i = work.selected[k]
-        b = np.uint64((codes[i] - low) >> shift)
-        place = places[b]
-        if projected is None:
-            keys[np.uint64(place)] = as_key(codes[i], items[i])
-        else:
-            projected.row[np.uint64(place)] = np.uint32(i)
-            projected.ordered[np.uint64(place)] = projected.value[i]
-        places[b] = place + np.uint32(place != np.uint32(0))
-    return at > np.uint32(1)
-
-
-@inlined
-def open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected):
-    """Open the buckets whose bound reaches the best score: offer every boundary inside."""
-    if not collect(low, shift, buckets, node.items, best.limit[0], work, projected):
-        return
-    begin = ONE
-    for b in range(buckets):
-        end = np.uint64(work.places[b])
-        if end != ZERO:
-            if work.bound[b] >= best.limit[0]:
-                before = work.sums[b]
-                ones_l = np.int64(before >> SHIFT32)
-                w_l = np.int64(before & BITS32) + ones_l
-                if projected is None:
-                    sort_bucket(work.keys, begin, end, work)
-                else:
-                    order_bucket(projected, begin, end, b << np.uint64(shift), node.items, work)
-                walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
-                if projected is not None:
-                    keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
-            begin = end
+def walk_bucket_two(b, begin, end, node, min_leaf, feature, best, work):
+    """Offer every boundary inside bucket b, see open_buckets."""
+    before = work.sums[b]
+    ones_l = np.int64(before >> SHIFT32)
+    w_l = np.int64(before & BITS32) + ones_l
+    walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
 
 
 @inlined
@@ -176,17 +120,8 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
         if reaches_two(ones_l, w_l, node.total[ONE], node.weight, best.limit[0]):
             offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(low), ones_l, w_l, best)
         return
-    shift = np.uint32(0) if span < FEW_CODES else shift_for(span, buckets_for_two(n))
+    shift = np.uint32(0) if span < FEW_CODES else shift_for(span, buckets_for(n, *BUCKETS_FOR_TWO))
     scan_buckets_two(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
-
-
-@inlined
-def buckets_for_two(n):
-    """The most buckets that pay for n rows, a power of two."""
-    wanted = np.uint64(64)
-    while wanted < np.uint64(BUCKETS_TWO) and wanted * np.uint64(8) < n:
-        wanted *= np.uint64(2)
-    return wanted
 
 
 @inlined
@@ -209,4 +144,5 @@ def scan_buckets_two(low, shift, buckets, node, min_leaf, feature, best, work, p
             )
             bar = best.limit[0]
     if shift > np.uint32(0):
-        open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected)
+        arguments = (node, min_leaf, feature, best, work)
+        open_buckets(walk_bucket_two, arguments, low, shift, buckets, node.items, feature, best, work, projected)

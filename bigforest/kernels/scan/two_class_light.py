@@ -1,8 +1,9 @@
 """Splits of light nodes of two classes under Gini: scores in vectors first, then those that may be the best. Oracle:
 tests/naive/split.py.
 
-The drawn features of a node are scored before any is offered. So what is offered, and which buckets are opened, is held
-against the best of all, and mostly of one feature; and nothing that is hard to guess stands between the scores of two.
+The drawn features of a node are scored before any is offered. So what is offered, and which buckets are opened, is
+compared with the best of all, and mostly of one feature; and nothing that is hard to guess stands between the scores of
+two.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bigforest.kernels.common.node_scan import (
     TWO,
     ZERO,
     CachedColumn,
+    buckets_for,
     is_perfect,
     shift_for,
     with_codes,
@@ -110,10 +112,7 @@ def histogram_of_two(low, node, codes, add, hist):
 def buckets_light(low, high, n):
     """How many buckets codes from low to high have in a node of n rows, and the bits that these leave out."""
     span = np.uint64(high - low)
-    most = np.uint64(32)
-    while most < np.uint64(BUCKETS) and most * np.uint64(4) < n:
-        most *= TWO
-    shift = np.uint32(0) if span < FEW_CODES else shift_for(span, most)
+    shift = np.uint32(0) if span < FEW_CODES else shift_for(span, buckets_for(n, 32, BUCKETS, 4))
     return (span >> np.uint64(shift)) + ONE, shift
 
 
@@ -185,26 +184,26 @@ def find_side_by_side(codes, by_row, node, key, rules, mtry, scratch):
     kept, kept_low, kept_high = side.codes[ZERO], _NONE, _NONE
     more = True
     while more:
-        held = ZERO
+        scored = ZERO
         highest = -1.0
-        while more and held < np.uint64(_FEATURES):
+        while more and scored < np.uint64(_FEATURES):
             feature, state = draw_feature(draw, drawn, state)
             drawn += ONE
-            low, high = fetch_codes(codes, by_row, node, np.uint64(feature), constant, side.codes[held])
+            low, high = fetch_codes(codes, by_row, node, np.uint64(feature), constant, side.codes[scored])
             if low < high:
-                side.feature[held] = feature
-                side.low[held] = low
-                side.high[held] = high
-                held += ONE
+                side.feature[scored] = feature
+                side.low[scored] = low
+                side.high[scored] = high
+                scored += ONE
                 usable += ONE
             more = wants_more(rules, mtry, features, drawn, usable)
-        for k in range(held):
+        for k in range(scored):
             feature_codes, left, score = side.codes[k], side.left[k], side.score[k]
             here = score_light(side.low[k], side.high[k], node, min_leaf, feature_codes, work.pair_add, left, score)
             side.highest[k] = here
             highest = max(highest, here)
         best.limit[0] = max(best.limit[0], highest * (1.0 - SCORE_ERROR))
-        for k in range(held):
+        for k in range(scored):
             number = side.feature[k] + side.feature[k]
             low, high, here = side.low[k], side.high[k], side.highest[k]
             own = with_codes(work, side.codes[k])

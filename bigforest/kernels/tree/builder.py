@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.common.layout import LEAF
-from bigforest.kernels.common.node_extras import first, trimmed, twice_as_long, with_room
+from bigforest.kernels.common.node_extras import trimmed, twice_as_long, with_room
 from bigforest.kernels.compiler.jit import inlined
 
 # Initial capacity: trees rarely have more nodes than rows, and untouched memory is free; but class counts are limited,
@@ -149,7 +149,7 @@ def with_more_room(growing: TreeBuilder, entries: int) -> TreeBuilder:
 def finished(growing: TreeBuilder) -> tuple[CodeTree, Any]:
     """The tree and its pool, without unused room."""
     count = int(growing.size[0])
-    nodes = CodeTree._make(array if array is None else first(array, count) for array in growing.nodes)
+    nodes = CodeTree._make(array if array is None else array[:count] for array in growing.nodes)
     return nodes, growing.pool and trimmed(growing.pool, count)
 
 

@@ -125,54 +125,54 @@ def finalize_nodes(
 
 
 @kernel
-def describe_classes(starts, leaf, right, held, impurity, weight, value, gain):
+def describe_classes(starts, leaf, right, totals, impurity, weight, value, gain):
     """Weight, impurity and decrease of the nodes of trees, from wide class weights.
 
     starts  int64 [trees + 1], where trees begin among the nodes, and the end of the last
     leaf    bool [nodes]; right uint32 [nodes], number of the right child within the tree
-    held    int64 [nodes, classes], weights by class
+    totals  int64 [nodes, classes], weights by class
     weight  uint64 [nodes], value and gain float64 [nodes], out; gain is nan in a leaf
     """
     for tree in range(starts.size - 1):
         for back in range(starts[tree + 1] - starts[tree]):
             node = starts[tree + 1] - 1 - back  # children before their parent
             total = np.uint64(0)
-            for k in range(held.shape[1]):
-                total += np.uint64(held[node, k])
+            for k in range(totals.shape[1]):
+                total += np.uint64(totals[node, k])
             weight[node] = total
-            value[node] = impurity_of(impurity, held[node], np.float64(total))
+            value[node] = impurity_of(impurity, totals[node], np.float64(total))
             gain[node] = np.nan
             if not leaf[node]:
                 gain[node] = decrease_of(node, node + 1, starts[tree] + np.int64(right[node]), weight, value, None)
 
 
 @inlined
-def mean_above(held, node, centre, spare):
+def mean_above(sums, node, centre, spare):
     """The mean of a node less `centre`, an int64; spare int64 [1, PARTS]. No digits cancel."""
     for part in range(1, 4):
-        spare[0, part] = held[node, part]
-    add_product(spare, 0, held[node, 0], -centre)
-    return as_float(spare, 0) / np.float64(held[node, 0])
+        spare[0, part] = sums[node, part]
+    add_product(spare, 0, sums[node, 0], -centre)
+    return as_float(spare, 0) / np.float64(sums[node, 0])
 
 
 @kernel
-def describe_numbers(starts, leaf, right, held, spare, weight, mean, gain):
+def describe_numbers(starts, leaf, right, sums, spare, weight, mean, gain):
     """Weight, mean and decrease of variance of the nodes of trees, from wide weights and weighted sums.
 
-    held  int64 [nodes, PARTS of kernels/common/limbs.py], carried here; spare int64 [1, PARTS]
+    sums  int64 [nodes, PARTS of kernels/common/limbs.py], carried here; spare int64 [1, PARTS]
     The others are those of `describe_classes`.
     """
-    for node in range(held.shape[0]):
-        carry(held, node)
+    for node in range(sums.shape[0]):
+        carry(sums, node)
     for tree in range(starts.size - 1):
         for node in range(starts[tree], starts[tree + 1]):
-            weight[node] = np.uint64(held[node, 0])
-            mean[node] = as_float(held, node) / np.float64(held[node, 0])
+            weight[node] = np.uint64(sums[node, 0])
+            mean[node] = as_float(sums, node) / np.float64(sums[node, 0])
             gain[node] = np.nan
             if leaf[node]:
                 continue
             one, two = node + 1, starts[tree] + np.int64(right[node])
             centre = np.int64(np.floor(mean[node]))
-            w, w_l, w_r = np.float64(held[node, 0]), np.float64(held[one, 0]), np.float64(held[two, 0])
-            apart = mean_above(held, one, centre, spare) - mean_above(held, two, centre, spare)
+            w, w_l, w_r = np.float64(sums[node, 0]), np.float64(sums[one, 0]), np.float64(sums[two, 0])
+            apart = mean_above(sums, one, centre, spare) - mean_above(sums, two, centre, spare)
             gain[node] = (w_l / w) * (w_r / w) * apart * apart

@@ -82,7 +82,7 @@ class GrowScratch(NamedTuple):
     best: BestSplit
     work: ScanScratch
     nearby: CodeCache
-    held: PresentClasses
+    present: PresentClasses
     kept: NDArray[np.uint32]
     side: SideBySide
     sums: RegressionScratch | None

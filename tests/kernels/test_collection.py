@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from bigforest.common.collection import uncollected
+from bigforest.kernels.compiler.collection import uncollected
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 
