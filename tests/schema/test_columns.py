@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.common.errors import DataError
 from bigforest.common.limits import USUAL, Limits
-from bigforest.encode import nested
+from bigforest.encode import pipeline
 from bigforest.schema import columns
 from bigforest.schema.columns import codes_by_column, kind_of, leaves, level_codes, numbers, type_name
 from tests.encode.test_encode import content, encoded
@@ -348,7 +348,7 @@ def test_encode__nested_columns_are_their_elements(data: st.DataObject, size: in
     frame = nested_table()
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         folder = Path(name)
-        patch.setattr(nested, "_SLICE_BYTES", size)
+        patch.setattr(pipeline, "_SLICE_BYTES", size)
         expected = encoded(flat(frame), folder, "flat.store")
         assert [feature.name for feature in expected.spec.features] == NAMES
         sizes = data.draw(cuts(len(frame)))
