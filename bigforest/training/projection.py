@@ -24,7 +24,7 @@ from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
 from bigforest.grow.out_of_core.context import NodeStats
-from bigforest.grow.out_of_core.node_search import buckets_for
+from bigforest.grow.out_of_core.node_search import histogram_buckets
 from bigforest.sampling.bags import block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.store.joining import RANGE_BYTES
@@ -323,6 +323,6 @@ def _histogram_counts(shape: Shape, config: TrainConfig, way: GrowPlan) -> list[
     found = []
     for depth in range(_upper_levels(shape, way)):
         rows = shape.rows >> depth
-        buckets = buckets_for(rows, parts, way.limits.cells)
+        buckets = histogram_buckets(rows, parts, way.limits.cells)
         found.append((float((1 << depth) * looks * buckets * parts), rows / buckets / parts))
     return found
