@@ -34,8 +34,9 @@ from bigforest.training.trial_trees import (
 
 # Cost of the two rules for regression, in scans of all features: half of them, and all.
 _RULES = 1.5
-# Rows of trial trees below which no rule is chosen.
-_FEWEST_ROWS = 1_000
+# Rows of trial trees below which no rule is chosen: where they are some of the rows of the table, and where all.
+_FEWEST_OF_SOME = 1_000
+_FEWEST_OF_ALL = 250
 
 
 def chooses(config: TrainConfig, features: int, rows: int) -> bool:
@@ -77,13 +78,14 @@ class Rule(NamedTuple):
 
 def is_open(config: TrainConfig, features: int, rows: int) -> bool:
     """Whether there is something to choose, for a configuration that has a task, and a table of this size."""
+    tried = row_count(rows, features)
     return (
         config.task == "regression"
         and config.mtry is None
         and config.feature_fraction is None
         and OPTIONS["mtry"].of(base_family(config.family))
         and features > 1
-        and row_count(rows, features) >= _FEWEST_ROWS
+        and tried >= (_FEWEST_OF_ALL if tried == rows else _FEWEST_OF_SOME)
     )
 
 

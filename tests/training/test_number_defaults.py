@@ -102,11 +102,22 @@ def test_train__forests_of_other_seeds_merge(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "rows"),
-    [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 999)],
+    [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 249)],
 )
 def test_is_open__not_where_it_was_said_or_rows_are_few(options: dict[str, Any], rows: int) -> None:
     assert choose.is_open(TrainConfig.of().settled("regression"), 6, 1000)
     assert not choose.is_open(TrainConfig.of(**options).settled("regression"), 6, rows)
+
+
+def test_is_open__not_where_trial_trees_have_a_small_part_of_the_rows() -> None:
+    numbers = TrainConfig.of().settled("regression")
+    assert [choose.is_open(numbers, 600, rows) for rows in (249, 250, 436, 437, 40_000)] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("family", ["tree", "rotation", "sparse-oblique"])
