@@ -31,7 +31,8 @@ from bigforest.schema.config import TrainConfig
 if _TYPE_CHECKING:
     from bigforest.api.compare import compare
     from bigforest.api.export import export_forest
-    from bigforest.api.functions import encode_store, plan_training, predict_file, train
+    from bigforest.api.files import encode_store, predict_file
+    from bigforest.api.training import plan_training, train
     from bigforest.api.warm_up import warm_up
     from bigforest.explain.explain import explain_forest
     from bigforest.explain.plan import ExplanationPlan, plan_explanation
@@ -109,22 +110,22 @@ _HOMES = {
     "bayes_error": "bigforest.simulation.simulate",
     "calibrate_forest": "bigforest.revise.calibrate",
     "compare": "bigforest.api.compare",
-    "encode_store": "bigforest.api.functions",
+    "encode_store": "bigforest.api.files",
     "explain_forest": "bigforest.explain.explain",
     "export_forest": "bigforest.api.export",
     "images_to_features": "bigforest.images.api",
     "merge": "bigforest.revise.merge",
     "plan_explanation": "bigforest.explain.plan",
-    "plan_training": "bigforest.api.functions",
+    "plan_training": "bigforest.api.training",
     "plot_forest": "bigforest.plot.plot",
-    "predict_file": "bigforest.api.functions",
+    "predict_file": "bigforest.api.files",
     "prune_forest": "bigforest.revise.prune",
     "read_comparison": "bigforest.race.comparison",
     "read_forest": "bigforest.predict.forest",
     "shrink_forest": "bigforest.training.shrink",
     "report_forest": "bigforest.report.report",
     "simulate": "bigforest.simulation.simulate",
-    "train": "bigforest.api.functions",
+    "train": "bigforest.api.training",
     "validate_forest": "bigforest.revise.validate",
     "warm_up": "bigforest.api.warm_up",
 }

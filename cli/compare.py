@@ -94,7 +94,7 @@ def compare(
     Example: bigforest compare flights.parquet --target late --trees 200 --budget 10m --out chosen
     """
     import bigforest
-    from bigforest.api.functions import default_output
+    from bigforest.api.files import default_output
 
     comparison = bigforest.compare(
         data,

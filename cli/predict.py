@@ -110,7 +110,7 @@ def predict(
     Example: bigforest predict flights.forest new.parquet --proba --keep id
     """
     import bigforest
-    from bigforest.api.functions import default_output
+    from bigforest.api.files import default_output
 
     output = out if out is not None else str(default_output(data, ".predictions.parquet"))
     with output_at(output, run.get("scratch")) as written:

@@ -95,7 +95,7 @@ def train(
     """
     del config_file  # its options have become those of the command
     import bigforest
-    from bigforest.api.functions import default_output
+    from bigforest.api.files import default_output
 
     from .facts import training_facts
 

@@ -64,9 +64,9 @@ class Target:
 
 
 TARGETS = (
-    Target("bigforest/api/functions.py", "train"),
-    Target("bigforest/api/functions.py", "plan_training", documents=False),
-    Target("bigforest/api/functions.py", "encode_store", _STORE),
+    Target("bigforest/api/training.py", "train"),
+    Target("bigforest/api/training.py", "plan_training", documents=False),
+    Target("bigforest/api/files.py", "encode_store", _STORE),
     Target("bigforest/api/namespaces.py", "FrameNamespace.train", copies="train"),
     Target(
         "bigforest/sklearn/classifier.py",

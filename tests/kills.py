@@ -33,7 +33,8 @@ import numpy as np
 import bigforest
 
 # Loaded once, before any fork.
-import bigforest.api.functions
+import bigforest.api.files
+import bigforest.api.training
 import bigforest.grow.forest
 import bigforest.revise.calibrate
 import bigforest.revise.merge

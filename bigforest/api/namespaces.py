@@ -289,6 +289,6 @@ class FrameNamespace:
         Forest
         """
         arguments = passed_on(locals())
-        from bigforest.api.functions import train
+        from bigforest.api.training import train
 
         return train(self._frame, **arguments)

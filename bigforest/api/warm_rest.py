@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.api.functions import predict_file, train
+from bigforest.api.files import predict_file
+from bigforest.api.training import train
 from bigforest.api.warm_up import KINDS, extras_of, small_table
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import silent

@@ -121,7 +121,8 @@ def _warm_all(kinds: Sequence[str], passes: bool, cluster: Cluster | None, progr
 
 def warm_here(kind: str, passes: bool = False) -> None:
     """Compile the kernels of this kind in this process, or load them from the cache."""
-    from bigforest.api.functions import predict_file, train
+    from bigforest.api.files import predict_file
+    from bigforest.api.training import train
 
     mixed, numbers, options = KINDS[kind]
     if numbers:

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from bigforest.api import functions
+from bigforest.api import training
 
 FRAME = pl.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "y": [0, 0, 1, 1]})
 
@@ -20,7 +20,7 @@ def test_train__hands_everything_on(frame: pl.DataFrame | pl.LazyFrame, monkeypa
         seen.append((*args, options))
         return "forest"
 
-    monkeypatch.setattr(functions, "train", train)
+    monkeypatch.setattr(training, "train", train)
     assert frame.bigforest.train("y", trees=3, seed=1) == "forest"  # type: ignore[union-attr]
     [(data, options)] = seen
     assert (data is frame, options["target"], options["trees"], options["seed"]) == (True, "y", 3, 1)

@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.api.functions import plan_training, train
 from bigforest.api.namespaces import FrameNamespace
+from bigforest.api.training import plan_training, train
 from bigforest.common.errors import ConfigError
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.declaration import PANELS, Declared, Option, check, declared_options

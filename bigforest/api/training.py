@@ -1,4 +1,4 @@
-"""The public functions: from a table to a forest, a store or predictions. Outputs are complete or absent."""
+"""Training forests, and planning it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,16 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 import bigforest  # whose Plan is loaded when it is named
+from bigforest.api.files import named_table
 from bigforest.api.given import given, with_options
 from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, Notice
+from bigforest.common.events import Listener
 from bigforest.common.progress import watching
-from bigforest.encode.pipeline import encode
-from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
+from bigforest.execution.arguments import column_names, resources_of
 from bigforest.execution.connect import crew_of
-from bigforest.predict.files import is_prediction, write_predictions
-from bigforest.predict.forest import Forest, opened_forest
-from bigforest.predict.score import FilePrediction
-from bigforest.predict.text_files import TEXT
-from bigforest.schema.config import TrainConfig
-from bigforest.source import open_source
-from bigforest.source.files import find_files
-from bigforest.source.in_memory import with_columns_beside
-from bigforest.storage.atomic import TemporaryFolder, check_output, staged
-from bigforest.storage.paths import absolute, as_path, is_folder
-from bigforest.store.format import is_meant_as_store, is_store
+from bigforest.predict.forest import Forest
+from bigforest.storage.atomic import TemporaryFolder
+from bigforest.storage.paths import as_path, is_folder
 from bigforest.store.store import Store
 from bigforest.training.resumable_run import named_output
 from bigforest.training.run import Clock, TrainingJob, agreed, open_table, train_new, train_temporary
@@ -316,7 +308,7 @@ def train(
     ClusterError
         For a cluster that cannot be used or was lost.
     """
-    data, target, options = _table_of(data, target, given(locals()))
+    data, target, options = named_table(data, target, given(locals()))
     job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options, validate)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; drop them")
@@ -339,202 +331,6 @@ def train(
         if out is None:
             return train_temporary(job, resources, Clock(listener))
         return train_new(job, as_path(out), resources, Clock(listener), overwrite=overwrite)
-
-
-def _table_of(data: Any, target: Any, options: dict[str, Any]) -> tuple[Any, str | None, dict[str, Any]]:
-    """The table with the columns that were given as arrays, the name of the target, and the options."""
-    beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
-    data, names = with_columns_beside(data, beside)
-    found = {name: names[name] for name in ("weight", "group") if name in options}
-    return data, target_of(names["target"]), options_of(options | found)
-
-
-@with_options
-def encode_store(
-    data: Any,
-    out: str | Path,
-    *,
-    target: str | ArrayLike | None = None,
-    # Options, written by docs/options.py.
-    max_bins: Literal["exact"] | int = "exact",
-    group: str | ArrayLike | None = None,
-    weight: str | ArrayLike | None = None,
-    class_weight: Mapping[Any, float] | str | Path | None = None,
-    task: Literal["classification", "regression"] | None = None,
-    categories: str | Sequence[str] = (),
-    # End of the options.
-    exclude: Sequence[str] = (),
-    overwrite: bool = False,
-    threads: int | None = None,
-    scratch: str | Path | None = None,
-    memory: str | int | None = None,
-    listener: Listener | None = None,
-    scheduler: Any = None,
-) -> Store:
-    """Presort a table into the store `out`, to train on it many times.
-
-    Arguments that are not described here, and the errors, are the same as for `train`.
-
-    Parameters
-    ----------
-    data : path or table
-        The table, as for `train`.
-    out : path
-        Folder of the store.
-    target : str or ArrayLike
-        The target column, or one value per row.
-    overwrite : bool, default=False
-        Replace an existing store at `out`.
-    max_bins : {"exact"} or int, default="exact"
-        Candidate thresholds per feature: all values, or at most INT bins by quantiles.
-    group : str or ArrayLike or None, default=None
-        Column of row groups, such as patients: a whole group is in a bag or out of it. It is not a feature. Bags are
-        drawn from the groups. In Python also an array, one value per row.
-    weight : str or ArrayLike or None, default=None
-        Column of row weights. It is not a feature. Rows of weight 0 are left out. In Python also an array, one number
-        per row. Only for the families axis, tree, rotation and sparse-oblique.
-    class_weight : Mapping[Any, float] or str or Path or None, default=None
-        Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file. The weight of a row is multiplied by that
-        of its class, which is 1 for classes that are not named. "balanced" is rows / (classes * rows of the class). In
-        Python also a mapping of classes to weights. None means 1 for all. Only for the families axis, tree, rotation
-        and sparse-oblique.
-    task : {"classification", "regression"} or None, default=None
-        Type of task. Default: regression for floats, decimals, and integers with many values. None means by the target.
-    categories : str or Sequence[str], default=()
-        Column of integers or booleans to treat as a category. Text columns are always categories. Empty means none.
-
-    Returns
-    -------
-    Store
-    """
-    resources = resources_of(threads, scratch, memory)
-    data, target, options = _table_of(data, target, given(locals()))
-    config = TrainConfig(**options)
-    with (
-        watching(listener) as listener,
-        crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
-        staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as folder,
-        TemporaryFolder(resources.scratch) as work,
-    ):
-        encode(
-            open_source(data, scratch=work, memory=resources.memory),
-            target,
-            folder,
-            config=config,
-            exclude=column_names(exclude, "exclude"),
-            resources=resources,
-            listener=listener,
-        )
-    return Store.open(out)
-
-
-def predict_file(
-    forest: Forest | str | Path,
-    data: Any,
-    out: str | Path,
-    *,
-    proba: bool = False,
-    keep: Sequence[str] = (),
-    vote: str | None = None,
-    ties: str | None = None,
-    unseen: str = "larger",
-    quantiles: Sequence[float] = (),
-    coverage: float | None = None,
-    reject_above: float | None = None,
-    coverage_by: Any = None,
-    jackknife: bool = False,
-    threads: int | None = None,
-    scratch: str | Path | None = None,
-    memory: int | str | None = None,
-    overwrite: bool = False,
-    listener: Listener | None = None,
-    scheduler: Any = None,
-) -> FilePrediction:
-    """Predict every row of a table of any size and write the predictions to the file `out`, in order and in bounded
-    memory.
-
-    Parameters
-    ----------
-    forest : Forest, str or Path
-        A Forest, or its path.
-    data : table or path
-        A table as for `train`.
-    out : str or Path
-        File for the predictions. The names .csv, .tsv, .ndjson and .jsonl select these formats; any other name is
-        Parquet.
-    proba : bool, default=False
-        Also write one column p_<class> per class.
-    keep : sequence of str, default=()
-        Columns of the table to copy to the file.
-    vote : str or None, default=None
-        "soft", "hard" or "stochastic"; None as in training.
-    ties : str or None, default=None
-        Prediction if classes have equal votes: "lowest", "reject" (null) or "random". None as in training: "lowest", or
-        "reject" for the subspace families.
-    unseen : str, default="larger"
-        A level that did not occur in training goes to the "larger" child of a node, counts as "missing", or is an
-        "error".
-    quantiles : sequence of float, default=()
-        For regression: shares from 0 to 1, each written as a column such as q0.1. See `Forest.predict`.
-    coverage : float or None, default=None
-        Also write prediction intervals (regression; columns low and high) or prediction sets (classification; column
-        set) that contain the true value with approximately this probability. See `Forest.predict`.
-    reject_above : float or None, default=None
-        For classification: null for rows whose estimated error is above this limit. See `Forest.predict`.
-    coverage_by : str, Series or None, default=None
-        With `coverage`, a column of categories that are calibrated separately. See `Forest.predict`.
-    jackknife : bool, default=False
-        With `coverage`, intervals by the jackknife+ after bootstrap. See `Forest.predict`.
-    memory : int, str or None, default=None
-        Memory budget of the whole process, such as "4GB". None for no limit. If the trees do not fit, they are loaded
-        in groups. Does not change the predictions.
-    overwrite : bool, default=False
-        Replace an existing file at `out`.
-    threads, scratch, listener, scheduler
-        As for `train`.
-
-    Returns
-    -------
-    FilePrediction
-        The scores, if the table has the target.
-
-    Raises
-    ------
-    ConfigError, DataError, FormatError, OutputExistsError
-    """
-    resources = resources_of(threads, scratch, memory)
-    check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
-    forest = opened_forest(forest)
-    notice = _notice_of_training(forest, data)
-    with (
-        watching(listener) as listener,
-        crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
-        TemporaryFolder(resources.scratch) as work,
-    ):
-        source = open_source(data, scratch=work, memory=resources.memory)
-        rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
-        done = write_predictions(
-            forest,
-            source,
-            out,
-            rule,
-            proba=proba,
-            keep=column_names(keep, "keep"),
-            resources=resources,
-            listener=listener,
-            overwrite=overwrite,
-        )
-        if notice is not None:
-            listener(notice)
-        return done
-
-
-def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
-    """What to say where a forest predicts the table that it was grown on: its trees know most of the rows."""
-    if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != absolute(data):
-        return None
-    way = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "judge it on other rows"
-    return Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {way}")
 
 
 @with_options
@@ -627,7 +423,7 @@ def plan_training(
     from bigforest.training.plan import make_plan
     from bigforest.training.projection import machines_of
 
-    data, target, options = _table_of(data, target, given(locals()))
+    data, target, options = named_table(data, target, given(locals()))
     job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options)
     resources = resources_of(threads, scratch, memory)
     machines = machines_of(workers, link, resources)
@@ -638,13 +434,3 @@ def plan_training(
         table = open_table(data, work, verify=False)
         settled = agreed(table, job) if isinstance(table, Store) else job.config
         return make_plan(table, data, job.target, job.exclude, settled, resources, home, machines)
-
-
-def default_output(data: str | Path, suffix: str) -> Path:
-    """Default name of the output, in the current folder: flights.csv gives flights<suffix>.
-
-    Raises DataError if nothing exists at `data`.
-    """
-    path = as_path(data)
-    name = path.resolve().name.removesuffix(".store") if is_meant_as_store(path) else find_files(data)[0]
-    return Path(name + suffix)
