@@ -246,7 +246,7 @@ def test_class_weight__of_a_file_and_of_a_kept_store(tmp_path: Path) -> None:
     with pytest.raises(BigForestError, match="with task 'classification', not with 'regression'"):
         bigforest.train(store, task="regression")
     (tmp_path / "broken.json").write_text("{")
-    with pytest.raises(BigForestError, match=r"broken\.json cannot be read"):
+    with pytest.raises(BigForestError, match=r"broken\.json': it cannot be read"):
         bigforest.train(frame, class_weight=tmp_path / "broken.json")
     for wrong in ({"early": -1.0}, {"early": "much"}, 3, ["early"]):
         with pytest.raises(BigForestError, match="class_weight must be"):

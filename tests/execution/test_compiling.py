@@ -124,4 +124,4 @@ def test_warm_up__names_the_kinds(run: Run, folder: Path) -> None:  # noqa: F811
         "random-categories, random-numbers, random-categories-numbers, "
         "sparse-oblique, rotation, subspace-cap, subspace-perceptron, or all\n"
     )
-    assert run.json("warm-up") == {"kinds": ["classes"]}
+    assert run.json("warm-up")["kinds"] == ["classes"]

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,8 @@ from bigforest.forest.format.parts import check_parts, part_paths, read_span, wh
 from bigforest.forest.format.schema import NODES
 from bigforest.forest.load import groups, predictor, router, row_passes
 from bigforest.forest.load.flatten import pack
+from bigforest.kernels.common.binary_search import first_from
+from bigforest.kernels.predict import flat_tree
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
 from bigforest.kernels.predict.flatten import fill_sets, measure_sets
 from bigforest.predict.files import write_predictions
@@ -107,7 +110,8 @@ def test_load__equals_the_trees_at_once(data: st.DataObject) -> None:
 
 @given(st.lists(st.sets(st.integers(0, 200) | st.integers(2**32 - 40, 2**32 - 1), min_size=1), min_size=1, max_size=4))
 def test_level_sets__hold_what_is_listed(listed: list[set[int]]) -> None:
-    plain = getattr(is_listed, "py_func", is_listed)  # it is compiled into kernels only
+    # They are compiled into kernels only.
+    plain, search = (getattr(function, "py_func", function) for function in (is_listed, first_from))
     start = np.cumsum([0, *map(len, listed)])
     codes = np.array([code for own in listed for code in sorted(own)], np.uint32)
     mask, low, span, first = (np.empty(len(listed) + more, np.uint64) for more in (0, 0, 0, 1))
@@ -117,7 +121,7 @@ def test_level_sets__hold_what_is_listed(listed: list[set[int]]) -> None:
     fill_sets(start, codes, first, words)
     assert mask.tolist() == [sum(1 << code for code in own) if max(own) < 64 else 0 for own in listed]
     sets = LevelSets(np.uint64(1), mask, low, span, first, words)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"), patch.object(flat_tree, "first_from", search):
         for number, own in enumerate(listed):
             near = {code + step for code in own for step in (-1, 0, 1, 31, 32)} | {0, 2**32 - 1}
             for code in (code for code in near if 0 <= code < 2**32):

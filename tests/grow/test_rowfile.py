@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of, writing_rows
-from bigforest.grow.out_of_core.row_nodes import Stood
+from bigforest.grow.out_of_core.row_nodes import NodeItems
 from bigforest.kernels.out_of_core.row_files import checksum
 from bigforest.storage.paths import is_remote
 from tests.thorough import examples
 
 KINDS = ("<i8", "<u4", "<f4", "<f8", "<u2", "<u1")
 # The cells of a block, and its rows by node.
-Block = tuple[list[NDArray[np.generic]], Stood]
+Block = tuple[list[NDArray[np.generic]], NodeItems]
 
 
 def spread_of(

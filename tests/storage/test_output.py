@@ -100,7 +100,7 @@ def test_staged__missing_folder_is_named(tmp_path: Path) -> None:
     [
         ("out.csv", "the name of another kind of file than a bigforest note; drop .csv"),
         ("out.Arrow", "drop .Arrow"),
-        ("x" * 300, "cannot be written .*too long"),
+        ("x" * 300, "the name of no file: .*more than 255 bytes"),
         ("circle", "circle"),
         ("dangling", "the folder .*nowhere of the output dangling does not exist"),
     ],
