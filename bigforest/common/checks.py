@@ -24,7 +24,7 @@ def check_flag(value: object, name: str) -> None:
 
 
 def is_integer(value: object, low: float = -inf, high: float = inf) -> bool:
-    """Whether this is an int from `low` to `high`; True and False are none."""
+    """Whether this is an int from `low` to `high`; not True or False."""
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 

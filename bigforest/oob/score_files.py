@@ -53,7 +53,7 @@ def writing_scores(folder: Path, number: int) -> Iterator[AddScores]:
 
 
 def area_of_files(folder: Path, files: int, cells: NDArray[np.int64], most: int, executor: Executor) -> float | None:
-    """The area of the scores in so many files; None where a class has no row.
+    """The area of the scores in this number of files; None where a class has no row.
 
     cells  how many scores each cell has in all files.
     most   different scores held at a time.

@@ -78,14 +78,13 @@ class Rule(NamedTuple):
 
 def is_open(config: TrainConfig, features: int, rows: int) -> bool:
     """Whether there is something to choose, for a configuration that has a task, and a table of this size."""
-    tried = row_count(rows, features)
     return (
         config.task == "regression"
         and config.mtry is None
         and config.feature_fraction is None
         and OPTIONS["mtry"].of(base_family(config.family))
         and features > 1
-        and tried >= (_FEWEST_OF_ALL if tried == rows else _FEWEST_OF_SOME)
+        and (tried := row_count(rows, features)) >= (_FEWEST_OF_ALL if tried == rows else _FEWEST_OF_SOME)
     )
 
 

@@ -127,7 +127,8 @@ def test_is_open__not_of_families_that_draw_all_or_projections(family: str) -> N
 
 def test_is_open__not_of_classes_nor_a_single_feature() -> None:
     assert not choose.is_open(TrainConfig.of().settled("classification"), 6, 1000)
-    assert not choose.is_open(TrainConfig.of().settled("regression"), 1, 1000)
+    for features in (0, 1):
+        assert not choose.is_open(TrainConfig.of().settled("regression"), features, 1000)
 
 
 @compiled
