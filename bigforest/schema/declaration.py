@@ -1,6 +1,6 @@
 """How an option of training is declared: once, as a field of a frozen dataclass.
 
-    trees: Annotated[int, Option(min=1, max=MAX_TREES, help="Number of trees.")] = 100
+    trees: int = option(100, min=1, max=MAX_TREES, help="Number of trees.")
 
 The type, the limits and the default are those of the check, of the command line, of the signature of `bigforest.train`
 and of its documentation (docs/options.py writes the last two). Any dataclass can declare options in this way, such as
@@ -64,6 +64,11 @@ class Option:
     own: Mapping[str, Any] = field(default_factory=dict)
     encodes: bool = False
     elsewhere: tuple[Any, ...] = ()
+
+
+def option(default: Any, **declared: Any) -> Any:
+    """The field of an option with this default and the declaration `Option(**declared)`."""
+    return field(default=default, metadata={"option": Option(**declared)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +145,12 @@ class Declared:
 
 def declared_options(cls: type) -> dict[str, Declared]:
     """The options that a dataclass declares, by name, in the order of its fields."""
-    hints = get_type_hints(cls, include_extras=True)
+    hints = get_type_hints(cls)
     found = {}
     for one in fields(cls):
-        kind, option = get_args(hints[one.name])
+        kind = hints[one.name]
         types = get_args(kind) if get_origin(kind) in (Union, type(int | None)) else (kind,)
-        found[one.name] = Declared(one.name, types, one.default, option)
+        found[one.name] = Declared(one.name, types, one.default, one.metadata["option"])
     return found
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from bigforest.schema.declaration import BAGS, COLUMNS, TREES, Option, declared_options
+from bigforest.schema.declaration import BAGS, COLUMNS, TREES, declared_options, option
 from bigforest.schema.options import (
     AUTO,
     BOOSTED,
@@ -48,457 +48,367 @@ _OBLIQUE = ("sparse-oblique",)
 class TrainOptions:
     """The options of `bigforest.train`; TrainConfig is what they mean."""
 
-    trees: Annotated[
-        int,
-        Option(
-            panel=TREES,
-            min=1,
-            max=MAX_TREES,
-            own={"tree": 1},
-            help="Number of trees.",
-            more="With `stop_oob`, the maximum.",
+    trees: int = option(
+        100,
+        panel=TREES,
+        min=1,
+        max=MAX_TREES,
+        own={"tree": 1},
+        help="Number of trees.",
+        more="With `stop_oob`, the maximum.",
+    )
+    seed: int = option(0, panel=TREES, help="Random seed. The same data, options and seed give the same forest.")
+    family: Family = option(
+        "axis",
+        panel=TREES,
+        further=families,
+        help="Family of trees: what a node splits on. tree is a single CART tree on all rows.",
+        more=(
+            '"axis": one feature. "sparse-oblique": a weighted sum of a few features (Randomer forests). "rotation": '
+            'an axis of the table, rotated for each tree. "tree": a single tree that splits on features, without '
+            'bootstrap. "subspace-cap" and "subspace-perceptron": trees on all rows, each in its own feature subspace, '
+            "that split on the line between two class means or by a perceptron (Ho 1995)."
         ),
-    ] = 100
-    seed: Annotated[
-        int,
-        Option(
-            panel=TREES,
-            help="Random seed. The same data, options and seed give the same forest.",
+    )
+    mtry: FeatureRule | int | float | None = option(
+        None,
+        panel=TREES,
+        min=1,
+        max=2**31 - 1,
+        within="(0, 1]",
+        families=_DRAWING,
+        own={"tree": "all", "rotation": "all"},
+        elsewhere=("sqrt", "half"),
+        metavar="sqrt|log2|half|all|INT|FRACTION",
+        unset="sqrt; regression: half or all, selected by out-of-bag error",
+        help="Number of features drawn per node: a rule, a count, or a fraction of all.",
+        more=(
+            '"sqrt" and "log2" are rounded down, "half" is rounded up. An integer is a count and a float a fraction: 1 '
+            "is one feature, 1.0 is all. A count above the number of features is refused. The default for regression "
+            "is half, with `min_leaf` 2. It is all, with `min_leaf` 1, if these have a lower out-of-bag error in small "
+            "forests on at least 250 rows."
         ),
-    ] = 0
-    family: Annotated[
-        Family,
-        Option(
-            panel=TREES,
-            further=families,
-            help="Family of trees: what a node splits on. tree is a single CART tree on all rows.",
-            more=(
-                '"axis": one feature. "sparse-oblique": a weighted sum of a few features (Randomer forests). '
-                '"rotation": an axis of the table, rotated for each tree. "tree": a single tree that splits on '
-                'features, without bootstrap. "subspace-cap" and "subspace-perceptron": trees on all rows, each in '
-                "its own feature subspace, that split on the line between two class means or by a perceptron "
-                "(Ho 1995)."
-            ),
+    )
+    feature_fraction: float | None = option(
+        None,
+        panel=TREES,
+        within="(0, 1]",
+        families=_DRAWING,
+        help="Probability that a feature is considered in a node. Alternative to `mtry`.",
+        more="If no feature is drawn, the draw is repeated.",
+    )
+    splitter: Splitter = option(
+        "best",
+        panel=TREES,
+        families=("axis", "tree"),
+        help="Use the best split of each drawn feature, or a random one.",
+        more='"random" gives extremely randomised trees (Geurts 2006).',
+    )
+    impurity: Impurity | None = option(
+        None,
+        panel=TREES,
+        further=impurities,
+        families=_BY_IMPURITY,
+        elsewhere=("gini",),
+        unset="gini, variance for regression",
+        help="Impurity measure that splits minimise.",
+        more=(
+            '"error" is the share of rows outside the most frequent class (Tomasi 2017, section 3). "variance" is for '
+            "regression, the others are for classification."
         ),
-    ] = "axis"
-    mtry: Annotated[
-        FeatureRule | int | float | None,
-        Option(
-            panel=TREES,
-            min=1,
-            max=2**31 - 1,
-            within="(0, 1]",
-            families=_DRAWING,
-            own={"tree": "all", "rotation": "all"},
-            elsewhere=("sqrt", "half"),
-            metavar="sqrt|log2|half|all|INT|FRACTION",
-            unset="sqrt; regression: half or all, selected by out-of-bag error",
-            help="Number of features drawn per node: a rule, a count, or a fraction of all.",
-            more=(
-                '"sqrt" and "log2" are rounded down, "half" is rounded up. An integer is a count and a float a '
-                "fraction: 1 is one feature, 1.0 is all. A count above the number of features is refused. The "
-                "default for regression is half, with `min_leaf` 2. It is all, with `min_leaf` 1, if these have a "
-                "lower out-of-bag error in small forests on at least 250 rows."
-            ),
+    )
+    max_depth: int | None = option(
+        None, panel=TREES, max=2**31 - 1, unset="unlimited", help="Maximum depth of a tree; the root has depth 0."
+    )
+    min_split: int = option(
+        2,
+        panel=TREES,
+        min=2,
+        help="Minimum number of bag rows in a node that is split.",
+        more="With weights, the part above 2 is in units of the mean row weight.",
+    )
+    min_leaf: int | None = option(
+        None,
+        panel=TREES,
+        min=1,
+        max=2**62,
+        unset="1; regression: 2, or 1 if mtry defaults to all",
+        help="Minimum number of bag rows in a leaf.",
+        more="With weights, the part above 1 is in units of the mean row weight.",
+    )
+    max_bins: Exact | int = option(
+        "exact",
+        encodes=True,
+        panel=TREES,
+        min=2,
+        max=MAX_BINS,
+        metavar="exact|INT",
+        help="Candidate thresholds per feature: all values, or at most INT bins by quantiles.",
+    )
+    ranks: bool = option(
+        False,
+        panel=TREES,
+        help="Split on ranks in the training table instead of values.",
+        more="Equal values get their mean rank.",
+    )
+    constants: Constants = option(
+        "redraw",
+        panel=TREES,
+        families=_DRAWING,
+        help="Whether a feature that is constant in the node uses up a draw (count) or not (redraw).",
+    )
+    vote: Vote = option(
+        "soft",
+        panel=TREES,
+        help="Average the class probabilities of the leaves (soft), or count one vote per tree (hard).",
+        more=(
+            "Used in the out-of-bag report, and by default in prediction. Always hard with `sampling` arc-x4 and "
+            "adaboost."
         ),
-    ] = None
-    feature_fraction: Annotated[
-        float | None,
-        Option(
-            panel=TREES,
-            within="(0, 1]",
-            families=_DRAWING,
-            help="Probability that a feature is considered in a node. Alternative to `mtry`.",
-            more="If no feature is drawn, the draw is repeated.",
+    )
+    shrink: ShrinkRule | float = option(
+        "auto",
+        panel=TREES,
+        metavar="auto|off|LAMBDA",
+        help="Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or with LAMBDA rows.",
+        more=(
+            "Hierarchical shrinkage (Agarwal et al. 2022): a step below a node of n rows is multiplied by n / (n + "
+            'lambda). "auto" selects lambda from 0, 0.1, 1, 3, 10 and 50 by the out-of-bag log loss (mean squared '
+            "error for regression). It uses 0 unless the loss decreases by more than the standard error of the "
+            "difference. It also uses 0 without out-of-bag rows, with hard votes, with more than 64 classes, or if "
+            "rows times classes exceed 4,194,304. With `sampling` arc-x4 and adaboost leaves are shrunk only by a "
+            "given lambda."
         ),
-    ] = None
-    splitter: Annotated[
-        Splitter,
-        Option(
-            panel=TREES,
-            families=("axis", "tree"),
-            help="Use the best split of each drawn feature, or a random one.",
-            more='"random" gives extremely randomised trees (Geurts 2006).',
+    )
+    stop_oob: float | None = option(
+        None,
+        panel=TREES,
+        within="[0, 1)",
+        metavar="TOLERANCE",
+        unset="grow all trees",
+        help="Stop when 20 more trees reduce the out-of-bag error by at most this fraction.",
+        more=(
+            "After every 10 trees, from 40 on, the mean of the error curve over its last 20 points is compared with "
+            "the mean over the 20 points before. `trees` is the maximum."
         ),
-    ] = "best"
-    impurity: Annotated[
-        Impurity | None,
-        Option(
-            panel=TREES,
-            further=impurities,
-            families=_BY_IMPURITY,
-            elsewhere=("gini",),
-            unset="gini, variance for regression",
-            help="Impurity measure that splits minimise.",
-            more=(
-                '"error" is the share of rows outside the most frequent class (Tomasi 2017, section 3). "variance" is '
-                "for regression, the others are for classification."
-            ),
+    )
+    bootstrap: bool = option(
+        True,
+        panel=BAGS,
+        own=dict.fromkeys(("tree", *SUBSPACE_FAMILIES), False),
+        help="Grow each tree on a random sample of the rows (a bag), or on all rows.",
+        more='Without it there is no out-of-bag report. Off by default with `rotation` "pca" and "pca-classes".',
+    )
+    sample_fraction: float = option(1.0, panel=BAGS, within="(0, 1]", help="Size of a bag as a fraction of the rows.")
+    replace: bool = option(True, panel=BAGS, help="Draw a bag with replacement.")
+    calibration: float | None = option(
+        None,
+        panel=BAGS,
+        within="(0, 1)",
+        unset="none",
+        help="Share of the rows held out of all bags, to calibrate prediction intervals and sets.",
+        more="The rows held out do not depend on the seed. With `group`, whole groups are held out.",
+    )
+    sampling: Sampling = option(
+        "uniform",
+        panel=BAGS,
+        help="Draw rows uniformly, by class, or, for boosting, by the errors of earlier trees.",
+        more=(
+            '"stratified": each class has its share of the draws. "balanced": each class has as many draws as the '
+            'smallest class has rows, times `sample_fraction`. "arc-x4": a row that m earlier trees predict wrongly '
+            'has the weight 1 + m^4 (Breiman 1998). "adaboost": the rows that the last tree predicts wrongly get half '
+            "of the total weight, and the vote of a tree with weighted error e has the weight log((1 - e) / e) (Freund "
+            "and Schapire 1997). With these two, trees grow one after the other, and the out-of-bag error is biased."
         ),
-    ] = None
-    max_depth: Annotated[
-        int | None,
-        Option(panel=TREES, max=2**31 - 1, unset="unlimited", help="Maximum depth of a tree; the root has depth 0."),
-    ] = None
-    min_split: Annotated[
-        int,
-        Option(
-            panel=TREES,
-            min=2,
-            help="Minimum number of bag rows in a node that is split.",
-            more="With weights, the part above 2 is in units of the mean row weight.",
+    )
+    group: str | None = option(
+        None,
+        encodes=True,
+        panel=BAGS,
+        text="the name of a column",
+        accepts="str | ArrayLike | None",
+        help="Column of row groups, such as patients: a whole group is in a bag or out of it.",
+        more="It is not a feature. Bags are drawn from the groups. In Python also an array, one value per row.",
+    )
+    weight: str | None = option(
+        None,
+        encodes=True,
+        panel=BAGS,
+        families=_BY_IMPURITY,
+        text="the name of a column",
+        accepts="str | ArrayLike | None",
+        help="Column of row weights.",
+        more="It is not a feature. Rows of weight 0 are left out. In Python also an array, one number per row.",
+    )
+    class_weight: ClassWeight = option(
+        None,
+        encodes=True,
+        panel=BAGS,
+        families=_BY_IMPURITY,
+        metavar="balanced|FILE",
+        text="balanced, a mapping of classes to weights, or a JSON file of one",
+        accepts="Mapping[Any, float] | str | Path | None",
+        unset="1 for all",
+        help='Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file.',
+        more=(
+            "The weight of a row is multiplied by that of its class, which is 1 for classes that are not named. "
+            '"balanced" is rows / (classes * rows of the class). In Python also a mapping of classes to weights.'
         ),
-    ] = 2
-    min_leaf: Annotated[
-        int | None,
-        Option(
-            panel=TREES,
-            min=1,
-            max=2**62,
-            unset="1; regression: 2, or 1 if mtry defaults to all",
-            help="Minimum number of bag rows in a leaf.",
-            more="With weights, the part above 1 is in units of the mean row weight.",
+    )
+    task: Task | None = option(
+        None,
+        encodes=True,
+        panel=COLUMNS,
+        unset="by the target",
+        help="Type of task. Default: regression for floats, decimals, and integers with many values.",
+    )
+    categories: tuple[str, ...] = option(
+        (),
+        encodes=True,
+        panel=COLUMNS,
+        accepts="str | Sequence[str]",
+        unset="none",
+        help="Column of integers or booleans to treat as a category.",
+        more="Text columns are always categories.",
+    )
+    min_level: int = option(
+        5,
+        panel=COLUMNS,
+        min=1,
+        max=2**31 - 1,
+        families=("axis", "tree"),
+        elsewhere=(1000,),
+        help="Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.",
+        more=(
+            "The largest levels of a node are always split separately: as many as the number of its rows has binary "
+            "digits, 10 for 1,000."
         ),
-    ] = None
-    max_bins: Annotated[
-        Exact | int,
-        Option(
-            encodes=True,
-            panel=TREES,
-            min=2,
-            max=MAX_BINS,
-            metavar="exact|INT",
-            help="Candidate thresholds per feature: all values, or at most INT bins by quantiles.",
+    )
+    keep_targets: bool = option(
+        False, panel=COLUMNS, help="Keep the training targets of every leaf, for quantiles (regression)."
+    )
+    keep_votes: bool = option(False, panel=BAGS, help="Keep the leaf of every out-of-bag row in each tree, as a table.")
+    projections: str | int = option(
+        "p^2/3",
+        min=1,
+        max=MAX_PROJECTIONS,
+        families=_OBLIQUE,
+        metavar="INT|p^E",
+        text="p^E with E from 0 to 2, such as p^0.5 or p^2/3",
+        help="Number of columns of a node's random matrix: a count, or ceil(p^E) for p features.",
+    )
+    projection_kind: ProjectionKind = option(
+        "rerf",
+        families=_OBLIQUE,
+        help="Distribution of the weights in the random matrix.",
+        more=(
+            '"rerf": as many weights of +-1 as columns, anywhere. "sporf": +-1 in a fraction `density` of all cells. '
+            '"gaussian": normal weights. "very-sparse": +-1 with probability `density` in each cell (Li 2006).'
         ),
-    ] = "exact"
-    ranks: Annotated[
-        bool,
-        Option(
-            panel=TREES,
-            help="Split on ranks in the training table instead of values.",
-            more="Equal values get their mean rank.",
+    )
+    density: float | None = option(
+        None,
+        within="(0, 1]",
+        families=_OBLIQUE,
+        unset="by the kind",
+        help="Share of the cells of the matrix that have a weight.",
+        more="Default for p features: 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse).",
+    )
+    mean_difference: MeanDifference = option(
+        "none",
+        families=_OBLIQUE,
+        help="Also use differences of class means as directions.",
+        more=(
+            "For consecutive classes, for the largest class and each other class, or for all pairs. Each is used with "
+            "probability min(1, `projections` / p) in each node."
         ),
-    ] = False
-    constants: Annotated[
-        Constants,
-        Option(
-            panel=TREES,
-            families=_DRAWING,
-            help="Whether a feature that is constant in the node uses up a draw (count) or not (redraw).",
+    )
+    mean_difference_scope: Scope = option(
+        "tree", families=_OBLIQUE, help="Compute class means on the tree's bag, or on the node."
+    )
+    normalize: Normalize = option(
+        "none",
+        families=_OBLIQUE,
+        help="Scale features before weights apply: none, by standard deviation (zscore) or range (minmax).",
+    )
+    axes: int | None = option(
+        None,
+        min=1,
+        max=MAX_AXES,
+        families=("rotation",),
+        unset="as many as features",
+        help="Number of axes per tree; nodes draw `mtry` of them.",
+    )
+    orthogonal: bool = option(True, families=("rotation",), help="Make random axes orthogonal.")
+    rotation: Rotation = option(
+        "random",
+        families=("rotation",),
+        help="Random Gaussian axes, or principal components of disjoint sets of features.",
+        more=(
+            'The components of each set are computed on a sample of the rows (Rodriguez 2006). "pca" samples three '
+            'quarters of all rows. "pca-classes" samples three quarters of the rows in the tree\'s bag that belong to '
+            "a random subset of the classes, drawn for each set."
         ),
-    ] = "redraw"
-    vote: Annotated[
-        Vote,
-        Option(
-            panel=TREES,
-            help="Average the class probabilities of the leaves (soft), or count one vote per tree (hard).",
-            more=(
-                "Used in the out-of-bag report, and by default in prediction. Always hard with `sampling` arc-x4 and "
-                "adaboost."
-            ),
+    )
+    axis_features: int | None = option(
+        None,
+        min=1,
+        max=MAX_AXIS_FEATURES,
+        families=("rotation",),
+        unset="3",
+        help="Number of features in each set of principal components.",
+        more="The last set of a tree may be smaller. With 1, the features stay as they are.",
+    )
+    axes_from: tuple[str, ...] = option(
+        (),
+        families=("rotation",),
+        metavar="COL|auto",
+        unset="all features",
+        accepts="str | Sequence[str]",
+        help="Feature to build axes from, or auto to select them; every other feature is an axis of its own.",
+        more=(
+            "Irrelevant columns degrade every axis that contains them. auto ranks the features by the out-of-bag gain "
+            "of their splits. It uses the leading ones for which small forests have the lowest out-of-bag error, or "
+            "all features."
         ),
-    ] = "soft"
-    shrink: Annotated[
-        ShrinkRule | float,
-        Option(
-            panel=TREES,
-            metavar="auto|off|LAMBDA",
-            help="Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or with LAMBDA rows.",
-            more=(
-                "Hierarchical shrinkage (Agarwal et al. 2022): a step below a node of n rows is multiplied by "
-                'n / (n + lambda). "auto" selects lambda from 0, 0.1, 1, 3, 10 and 50 by the out-of-bag log loss '
-                "(mean squared error for regression). It uses 0 unless the loss decreases by more than the standard "
-                "error of the difference. It also uses 0 without out-of-bag rows, with hard votes, with more than 64 "
-                "classes, or if rows times classes exceed 4,194,304. With `sampling` arc-x4 and adaboost leaves are "
-                "shrunk only by a given lambda."
-            ),
-        ),
-    ] = "auto"
-    stop_oob: Annotated[
-        float | None,
-        Option(
-            panel=TREES,
-            within="[0, 1)",
-            metavar="TOLERANCE",
-            unset="grow all trees",
-            help="Stop when 20 more trees reduce the out-of-bag error by at most this fraction.",
-            more=(
-                "After every 10 trees, from 40 on, the mean of the error curve over its last 20 points is compared "
-                "with the mean over the 20 points before. `trees` is the maximum."
-            ),
-        ),
-    ] = None
-    bootstrap: Annotated[
-        bool,
-        Option(
-            panel=BAGS,
-            own=dict.fromkeys(("tree", *SUBSPACE_FAMILIES), False),
-            help="Grow each tree on a random sample of the rows (a bag), or on all rows.",
-            more='Without it there is no out-of-bag report. Off by default with `rotation` "pca" and "pca-classes".',
-        ),
-    ] = True
-    sample_fraction: Annotated[
-        float, Option(panel=BAGS, within="(0, 1]", help="Size of a bag as a fraction of the rows.")
-    ] = 1.0
-    replace: Annotated[bool, Option(panel=BAGS, help="Draw a bag with replacement.")] = True
-    calibration: Annotated[
-        float | None,
-        Option(
-            panel=BAGS,
-            within="(0, 1)",
-            unset="none",
-            help="Share of the rows held out of all bags, to calibrate prediction intervals and sets.",
-            more="The rows held out do not depend on the seed. With `group`, whole groups are held out.",
-        ),
-    ] = None
-    sampling: Annotated[
-        Sampling,
-        Option(
-            panel=BAGS,
-            help="Draw rows uniformly, by class, or, for boosting, by the errors of earlier trees.",
-            more=(
-                '"stratified": each class has its share of the draws. "balanced": each class has as many draws as the '
-                'smallest class has rows, times `sample_fraction`. "arc-x4": a row that m earlier trees predict '
-                'wrongly has the weight 1 + m^4 (Breiman 1998). "adaboost": the rows that the last tree predicts '
-                "wrongly get half of the total weight, and the vote of a tree with weighted error e has the weight "
-                "log((1 - e) / e) (Freund and Schapire 1997). With these two, trees grow one after the other, and the "
-                "out-of-bag error is biased."
-            ),
-        ),
-    ] = "uniform"
-    group: Annotated[
-        str | None,
-        Option(
-            encodes=True,
-            panel=BAGS,
-            text="the name of a column",
-            accepts="str | ArrayLike | None",
-            help="Column of row groups, such as patients: a whole group is in a bag or out of it.",
-            more="It is not a feature. Bags are drawn from the groups. In Python also an array, one value per row.",
-        ),
-    ] = None
-    weight: Annotated[
-        str | None,
-        Option(
-            encodes=True,
-            panel=BAGS,
-            families=_BY_IMPURITY,
-            text="the name of a column",
-            accepts="str | ArrayLike | None",
-            help="Column of row weights.",
-            more="It is not a feature. Rows of weight 0 are left out. In Python also an array, one number per row.",
-        ),
-    ] = None
-    class_weight: Annotated[
-        ClassWeight,
-        Option(
-            encodes=True,
-            panel=BAGS,
-            families=_BY_IMPURITY,
-            metavar="balanced|FILE",
-            text="balanced, a mapping of classes to weights, or a JSON file of one",
-            accepts="Mapping[Any, float] | str | Path | None",
-            unset="1 for all",
-            help='Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file.',
-            more=(
-                "The weight of a row is multiplied by that of its class, which is 1 for classes that are not named. "
-                '"balanced" is rows / (classes * rows of the class). In Python also a mapping of classes to weights.'
-            ),
-        ),
-    ] = None
-    task: Annotated[
-        Task | None,
-        Option(
-            encodes=True,
-            panel=COLUMNS,
-            unset="by the target",
-            help="Type of task. Default: regression for floats, decimals, and integers with many values.",
-        ),
-    ] = None
-    categories: Annotated[
-        tuple[str, ...],
-        Option(
-            encodes=True,
-            panel=COLUMNS,
-            accepts="str | Sequence[str]",
-            unset="none",
-            help="Column of integers or booleans to treat as a category.",
-            more="Text columns are always categories.",
-        ),
-    ] = ()
-    min_level: Annotated[
-        int,
-        Option(
-            panel=COLUMNS,
-            min=1,
-            max=2**31 - 1,
-            families=("axis", "tree"),
-            elsewhere=(1000,),
-            help="Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.",
-            more=(
-                "The largest levels of a node are always split separately: as many as the number of its rows has "
-                "binary digits, 10 for 1,000."
-            ),
-        ),
-    ] = 5
-    keep_targets: Annotated[
-        bool,
-        Option(panel=COLUMNS, help="Keep the training targets of every leaf, for quantiles (regression)."),
-    ] = False
-    keep_votes: Annotated[
-        bool,
-        Option(panel=BAGS, help="Keep the leaf of every out-of-bag row in each tree, as a table."),
-    ] = False
-    projections: Annotated[
-        str | int,
-        Option(
-            min=1,
-            max=MAX_PROJECTIONS,
-            families=_OBLIQUE,
-            metavar="INT|p^E",
-            text="p^E with E from 0 to 2, such as p^0.5 or p^2/3",
-            help="Number of columns of a node's random matrix: a count, or ceil(p^E) for p features.",
-        ),
-    ] = "p^2/3"
-    projection_kind: Annotated[
-        ProjectionKind,
-        Option(
-            families=_OBLIQUE,
-            help="Distribution of the weights in the random matrix.",
-            more=(
-                '"rerf": as many weights of +-1 as columns, anywhere. "sporf": +-1 in a fraction `density` of all '
-                'cells. "gaussian": normal weights. "very-sparse": +-1 with probability `density` in each cell '
-                "(Li 2006)."
-            ),
-        ),
-    ] = "rerf"
-    density: Annotated[
-        float | None,
-        Option(
-            within="(0, 1]",
-            families=_OBLIQUE,
-            unset="by the kind",
-            help="Share of the cells of the matrix that have a weight.",
-            more="Default for p features: 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse).",
-        ),
-    ] = None
-    mean_difference: Annotated[
-        MeanDifference,
-        Option(
-            families=_OBLIQUE,
-            help="Also use differences of class means as directions.",
-            more=(
-                "For consecutive classes, for the largest class and each other class, or for all pairs. Each is used "
-                "with probability min(1, `projections` / p) in each node."
-            ),
-        ),
-    ] = "none"
-    mean_difference_scope: Annotated[
-        Scope, Option(families=_OBLIQUE, help="Compute class means on the tree's bag, or on the node.")
-    ] = "tree"
-    normalize: Annotated[
-        Normalize,
-        Option(
-            families=_OBLIQUE,
-            help="Scale features before weights apply: none, by standard deviation (zscore) or range (minmax).",
-        ),
-    ] = "none"
-    axes: Annotated[
-        int | None,
-        Option(
-            min=1,
-            max=MAX_AXES,
-            families=("rotation",),
-            unset="as many as features",
-            help="Number of axes per tree; nodes draw `mtry` of them.",
-        ),
-    ] = None
-    orthogonal: Annotated[bool, Option(families=("rotation",), help="Make random axes orthogonal.")] = True
-    rotation: Annotated[
-        Rotation,
-        Option(
-            families=("rotation",),
-            help="Random Gaussian axes, or principal components of disjoint sets of features.",
-            more=(
-                'The components of each set are computed on a sample of the rows (Rodriguez 2006). "pca" samples '
-                'three quarters of all rows. "pca-classes" samples three quarters of the rows in the tree\'s bag that '
-                "belong to a random subset of the classes, drawn for each set."
-            ),
-        ),
-    ] = "random"
-    axis_features: Annotated[
-        int | None,
-        Option(
-            min=1,
-            max=MAX_AXIS_FEATURES,
-            families=("rotation",),
-            unset="3",
-            help="Number of features in each set of principal components.",
-            more="The last set of a tree may be smaller. With 1, the features stay as they are.",
-        ),
-    ] = None
-    axes_from: Annotated[
-        tuple[str, ...],
-        Option(
-            families=("rotation",),
-            metavar="COL|auto",
-            unset="all features",
-            accepts="str | Sequence[str]",
-            help="Feature to build axes from, or auto to select them; every other feature is an axis of its own.",
-            more=(
-                "Irrelevant columns degrade every axis that contains them. auto ranks the features by the out-of-bag "
-                "gain of their splits. It uses the leading ones for which small forests have the lowest out-of-bag "
-                "error, or all features."
-            ),
-        ),
-    ] = ()
-    subspace: Annotated[
-        str | int | None,
-        Option(
-            min=1,
-            max=MAX_PROJECTIONS,
-            families=SUBSPACE_FAMILIES,
-            metavar="INT|INT,INT",
-            text="several such numbers separated by commas, such as 50,100,200",
-            unset="100, but at most half of all",
-            help="Number of features in a subspace; if there are several sizes, trees use them in turn.",
-        ),
-    ] = None
-    subspace_per: Annotated[
-        Scope,
-        Option(
-            families=SUBSPACE_FAMILIES,
-            help="Draw a different subspace for each tree, or one for each node.",
-            more="With node, a node uses all features if those of its subspace cannot split it.",
-        ),
-    ] = "tree"
-    steps: Annotated[
-        int,
-        Option(
-            min=2,
-            max=MAX_STEPS,
-            families=SUBSPACE_FAMILIES,
-            help="Number of steps between two class means at which splits are tried.",
-        ),
-    ] = 50
-    max_epochs: Annotated[
-        int,
-        Option(
-            min=1,
-            max=MAX_EPOCHS,
-            families=("subspace-perceptron",),
-            help="Maximum number of passes of a perceptron over the rows of a node.",
-        ),
-    ] = 100
-    ties: Annotated[
-        Ties | None,
-        Option(
-            families=SUBSPACE_FAMILIES,
-            unset="reject",
-            help="Prediction if classes have equal votes: the lowest class, none (reject), or a random one.",
-            more="Can be changed in prediction.",
-        ),
-    ] = None
+    )
+    subspace: str | int | None = option(
+        None,
+        min=1,
+        max=MAX_PROJECTIONS,
+        families=SUBSPACE_FAMILIES,
+        metavar="INT|INT,INT",
+        text="several such numbers separated by commas, such as 50,100,200",
+        unset="100, but at most half of all",
+        help="Number of features in a subspace; if there are several sizes, trees use them in turn.",
+    )
+    subspace_per: Scope = option(
+        "tree",
+        families=SUBSPACE_FAMILIES,
+        help="Draw a different subspace for each tree, or one for each node.",
+        more="With node, a node uses all features if those of its subspace cannot split it.",
+    )
+    steps: int = option(
+        50,
+        min=2,
+        max=MAX_STEPS,
+        families=SUBSPACE_FAMILIES,
+        help="Number of steps between two class means at which splits are tried.",
+    )
+    max_epochs: int = option(
+        100,
+        min=1,
+        max=MAX_EPOCHS,
+        families=("subspace-perceptron",),
+        help="Maximum number of passes of a perceptron over the rows of a node.",
+    )
+    ties: Ties | None = option(
+        None,
+        families=SUBSPACE_FAMILIES,
+        unset="reject",
+        help="Prediction if classes have equal votes: the lowest class, none (reject), or a random one.",
+        more="Can be changed in prediction.",
+    )
 
     @property
     def boosts(self) -> bool:

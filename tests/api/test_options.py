@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import polars as pl
 import pytest
@@ -15,7 +15,7 @@ from bigforest.api.namespaces import FrameNamespace
 from bigforest.api.training import plan_training, train
 from bigforest.common.errors import ConfigError
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.declaration import PANELS, Declared, Option, check, declared_options
+from bigforest.schema.declaration import PANELS, Declared, check, declared_options, option
 from bigforest.schema.train_options import OPTIONS
 from docs.options import ROOT, written
 
@@ -117,10 +117,10 @@ def test_mtry__a_float_is_a_fraction(given: Any, drawn: int) -> None:
 class Elsewhere:
     """Options that are declared outside of the package."""
 
-    pieces: Annotated[int, Option(min=2, max=9, families=("mosaic",), help="Pieces.")] = 3
-    glue: Annotated[Literal["none", "wax"] | None, Option(families=("mosaic",), help="Glue.")] = None
-    share: Annotated[float, Option(within="(0, 1)", own={"mosaic": 0.25}, help="Share.")] = 0.5
-    rule: Annotated[Literal["half"] | int | float, Option(min=1, within="(0, 1]", help="Rule.")] = "half"
+    pieces: int = option(3, min=2, max=9, families=("mosaic",), help="Pieces.")
+    glue: Literal["none", "wax"] | None = option(None, families=("mosaic",), help="Glue.")
+    share: float = option(0.5, within="(0, 1)", own={"mosaic": 0.25}, help="Share.")
+    rule: Literal["half"] | int | float = option("half", min=1, within="(0, 1]", help="Rule.")
 
 
 @pytest.mark.parametrize(
