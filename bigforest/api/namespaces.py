@@ -11,6 +11,7 @@ import polars as pl
 import bigforest  # whose Forest is loaded when it is named
 from bigforest.api.given import passed_on, with_options
 from bigforest.common.events import Listener
+from bigforest.schema.docstrings import with_entries
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -26,6 +27,7 @@ class FrameNamespace:
     def __init__(self, frame: pl.DataFrame | pl.LazyFrame) -> None:
         self._frame = frame
 
+    @with_entries
     @with_options
     def train(
         self,
@@ -97,192 +99,8 @@ class FrameNamespace:
         target : str or array-like, optional
             The column to learn, or its values, [rows] or [rows, 1]; None for the first of target, label, class and y
             that there is.
-        trees : int, default=100
-            Number of trees. With `stop_oob`, the maximum. Default for tree: 1.
-        seed : int, default=0
-            Random seed. The same data, options and seed give the same forest.
-        family : {"axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"}, default="axis"
-            Family of trees: what a node splits on. tree is a single CART tree on all rows. "axis": one feature.
-            "sparse-oblique": a weighted sum of a few features (Randomer forests). "rotation": an axis of the table,
-            rotated for each tree. "tree": a single tree that splits on features, without bootstrap. "subspace-cap" and
-            "subspace-perceptron": trees on all rows, each in its own feature subspace, that split on the line between
-            two class means or by a perceptron (Ho 1995).
-        mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
-            Number of features drawn per node: a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded
-            down, "half" is rounded up. An integer is a count and a float a fraction: 1 is one feature, 1.0 is all. A
-            count above the number of features is refused. The default for regression is half, with `min_leaf` 2. It is
-            all, with `min_leaf` 1, if these have a lower out-of-bag error in small forests on at least 250 rows. None
-            means sqrt; regression: half or all, selected by out-of-bag error. Default for tree and rotation: "all".
-            Only for the families axis, tree and rotation.
-        feature_fraction : float or None, default=None
-            Probability that a feature is considered in a node. Alternative to `mtry`. If no feature is drawn, the draw
-            is repeated. Only for the families axis, tree and rotation.
-        splitter : {"best", "random"}, default="best"
-            Use the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
-            2006). Only for the families axis and tree.
-        impurity : {"gini", "entropy", "error", "variance"} or None, default=None
-            Impurity measure that splits minimise. "error" is the share of rows outside the most frequent class (Tomasi
-            2017, section 3). "variance" is for regression, the others are for classification. None means gini, variance
-            for regression. Only for the families axis, tree, rotation and sparse-oblique.
-        max_depth : int or None, default=None
-            Maximum depth of a tree; the root has depth 0. None means unlimited.
-        min_split : int, default=2
-            Minimum number of bag rows in a node that is split. With weights, the part above 2 is in units of the mean
-            row weight.
-        min_leaf : int or None, default=None
-            Minimum number of bag rows in a leaf. With weights, the part above 1 is in units of the mean row weight.
-            None means 1; regression: 2, or 1 if mtry defaults to all.
-        max_bins : {"exact"} or int, default="exact"
-            Candidate thresholds per feature: all values, or at most INT bins by quantiles.
-        ranks : bool, default=False
-            Split on ranks in the training table instead of values. Equal values get their mean rank.
-        constants : {"redraw", "count"}, default="redraw"
-            Whether a feature that is constant in the node uses up a draw (count) or not (redraw). Only for the families
-            axis, tree and rotation.
-        vote : {"soft", "hard"}, default="soft"
-            Average the class probabilities of the leaves (soft), or count one vote per tree (hard). Used in the
-            out-of-bag report, and by default in prediction. Always hard with `sampling` arc-x4 and adaboost.
-        shrink : {"auto", "off"} or float, default="auto"
-            Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or with LAMBDA rows. Hierarchical
-            shrinkage (Agarwal et al. 2022): a step below a node of n rows is multiplied by n / (n + lambda). "auto"
-            selects lambda from 0, 0.1, 1, 3, 10 and 50 by the out-of-bag log loss (mean squared error for regression).
-            It uses 0 unless the loss decreases by more than the standard error of the difference. It also uses 0
-            without out-of-bag rows, with hard votes, with more than 64 classes, or if rows times classes exceed
-            4,194,304. With `sampling` arc-x4 and adaboost leaves are shrunk only by a given lambda.
-        stop_oob : float or None, default=None
-            Stop when 20 more trees reduce the out-of-bag error by at most this fraction. After every 10 trees, from 40
-            on, the mean of the error curve over its last 20 points is compared with the mean over the 20 points before.
-            `trees` is the maximum. None means grow all trees.
-        bootstrap : bool, default=True
-            Grow each tree on a random sample of the rows (a bag), or on all rows. Without it there is no out-of-bag
-            report. Off by default with `rotation` "pca" and "pca-classes". Default for tree, subspace-cap and
-            subspace-perceptron: False.
-        sample_fraction : float, default=1.0
-            Size of a bag as a fraction of the rows.
-        replace : bool, default=True
-            Draw a bag with replacement.
-        calibration : float or None, default=None
-            Share of the rows held out of all bags, to calibrate prediction intervals and sets. The rows held out do not
-            depend on the seed. With `group`, whole groups are held out. None means none.
-        sampling : {"uniform", "stratified", "balanced", "arc-x4", "adaboost"}, default="uniform"
-            Draw rows uniformly, by class, or, for boosting, by the errors of earlier trees. "stratified": each class
-            has its share of the draws. "balanced": each class has as many draws as the smallest class has rows, times
-            `sample_fraction`. "arc-x4": a row that m earlier trees predict wrongly has the weight 1 + m^4 (Breiman
-            1998). "adaboost": the rows that the last tree predicts wrongly get half of the total weight, and the vote
-            of a tree with weighted error e has the weight log((1 - e) / e) (Freund and Schapire 1997). With these two,
-            trees grow one after the other, and the out-of-bag error is biased.
-        group : str or ArrayLike or None, default=None
-            Column of row groups, such as patients: a whole group is in a bag or out of it. It is not a feature. Bags
-            are drawn from the groups. In Python also an array, one value per row.
-        weight : str or ArrayLike or None, default=None
-            Column of row weights. It is not a feature. Rows of weight 0 are left out. In Python also an array, one
-            number per row. Only for the families axis, tree, rotation and sparse-oblique.
-        class_weight : Mapping[Any, float] or str or Path or None, default=None
-            Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file. The weight of a row is multiplied by
-            that of its class, which is 1 for classes that are not named. "balanced" is rows / (classes * rows of the
-            class). In Python also a mapping of classes to weights. None means 1 for all. Only for the families axis,
-            tree, rotation and sparse-oblique.
-        task : {"classification", "regression"} or None, default=None
-            Type of task. Default: regression for floats, decimals, and integers with many values. None means by the
-            target.
-        categories : str or Sequence[str], default=()
-            Column of integers or booleans to treat as a category. Text columns are always categories. Empty means none.
-        min_level : int, default=5
-            Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off. The largest
-            levels of a node are always split separately: as many as the number of its rows has binary digits, 10 for
-            1,000. Only for the families axis and tree.
-        keep_targets : bool, default=False
-            Keep the training targets of every leaf, for quantiles (regression).
-        keep_votes : bool, default=False
-            Keep the leaf of every out-of-bag row in each tree, as a table.
-        projections : str or int, default="p^2/3"
-            Number of columns of a node's random matrix: a count, or ceil(p^E) for p features. Only for the family
-            sparse-oblique.
-        projection_kind : {"rerf", "sporf", "gaussian", "very-sparse"}, default="rerf"
-            Distribution of the weights in the random matrix. "rerf": as many weights of +-1 as columns, anywhere.
-            "sporf": +-1 in a fraction `density` of all cells. "gaussian": normal weights. "very-sparse": +-1 with
-            probability `density` in each cell (Li 2006). Only for the family sparse-oblique.
-        density : float or None, default=None
-            Share of the cells of the matrix that have a weight. Default for p features: 1 / p (sporf), 1 (gaussian) or
-            p^-0.5 (very-sparse). None means by the kind. Only for the family sparse-oblique.
-        mean_difference : {"none", "consecutive", "vs-largest", "all"}, default="none"
-            Also use differences of class means as directions. For consecutive classes, for the largest class and each
-            other class, or for all pairs. Each is used with probability min(1, `projections` / p) in each node. Only
-            for the family sparse-oblique.
-        mean_difference_scope : {"tree", "node"}, default="tree"
-            Compute class means on the tree's bag, or on the node. Only for the family sparse-oblique.
-        normalize : {"none", "zscore", "minmax"}, default="none"
-            Scale features before weights apply: none, by standard deviation (zscore) or range (minmax). Only for the
-            family sparse-oblique.
-        axes : int or None, default=None
-            Number of axes per tree; nodes draw `mtry` of them. None means as many as features. Only for the family
-            rotation.
-        orthogonal : bool, default=True
-            Make random axes orthogonal. Only for the family rotation.
-        rotation : {"random", "pca", "pca-classes"}, default="random"
-            Random Gaussian axes, or principal components of disjoint sets of features. The components of each set are
-            computed on a sample of the rows (Rodriguez 2006). "pca" samples three quarters of all rows. "pca-classes"
-            samples three quarters of the rows in the tree's bag that belong to a random subset of the classes, drawn
-            for each set. Only for the family rotation.
-        axis_features : int or None, default=None
-            Number of features in each set of principal components. The last set of a tree may be smaller. With 1, the
-            features stay as they are. None means 3. Only for the family rotation.
-        axes_from : str or Sequence[str], default=()
-            Feature to build axes from, or auto to select them; every other feature is an axis of its own. Irrelevant
-            columns degrade every axis that contains them. auto ranks the features by the out-of-bag gain of their
-            splits. It uses the leading ones for which small forests have the lowest out-of-bag error, or all features.
-            Empty means all features. Only for the family rotation.
-        subspace : str, int or None, default=None
-            Number of features in a subspace; if there are several sizes, trees use them in turn. None means 100, but at
-            most half of all. Only for the families subspace-cap and subspace-perceptron.
-        subspace_per : {"tree", "node"}, default="tree"
-            Draw a different subspace for each tree, or one for each node. With node, a node uses all features if those
-            of its subspace cannot split it. Only for the families subspace-cap and subspace-perceptron.
-        steps : int, default=50
-            Number of steps between two class means at which splits are tried. Only for the families subspace-cap and
-            subspace-perceptron.
-        max_epochs : int, default=100
-            Maximum number of passes of a perceptron over the rows of a node. Only for the family subspace-perceptron.
-        ties : {"lowest", "reject", "random"} or None, default=None
-            Prediction if classes have equal votes: the lowest class, none (reject), or a random one. Can be changed in
-            prediction. None means reject. Only for the families subspace-cap and subspace-perceptron.
-        exclude : sequence of str, default=()
-            Columns to ignore.
-        out : path, optional
-            Folder to write the forest to. None for a temporary folder, which exists as long as the Forest object;
-            `Forest.write` makes a permanent copy. An interrupted run leaves the folder `out`.unfinished, which `resume`
-            continues.
-        overwrite : bool, default=False
-            Replace an existing forest at `out`.
-        resume : path, optional
-            The `out` of an interrupted run, to continue it; the result is the same as without the interruption. Or a
-            finished forest, to add trees up to the number `trees`. Other arguments must be the same as before, except
-            those that say how to run, and `trees` for a finished forest. Pass `data` again if it was a table in memory
-            or has moved.
-        validate : path or table, optional
-            Another table with the target. `forest.validation` is the error on its rows by number of trees, under the
-            forest's own rules for votes and ties. Pass it again with `resume`.
-        tune : int or str, optional
-            First compare this number of configurations, or as many as fit in a time such as "10m", and train the one
-            with the lowest out-of-bag loss: see `compare`. The given options apply to all of them. `forest.tuning` is
-            the table of the candidates.
-        memory : str or int, optional
-            Memory budget of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes. None for no
-            limit.
-        threads : int, optional
-            Worker threads. None for all processors.
-        scratch : path, optional
-            Folder for the presorted table and temporary files. None for a folder next to `out` if it is given,
-            otherwise the system's temporary folder.
-        scheduler : Client, str or None, default=None
-            Where to run. None for the active `distributed.Client`, or the threads of this process if there is none; a
-            Client; the address of a scheduler, tcp:// or tls://; or "threads". On a cluster, `threads` and `memory`
-            apply to each worker, and the table, `out` and `scratch` must be on disks that all workers share.
-        listener : callable, optional
-            Function that is called with every event of the run (`bigforest.common.events`). By default, work that takes
-            more than two seconds shows progress bars on a terminal and in a notebook with ipywidgets; elsewhere each
-            stage is logged by the logger "bigforest" at level INFO. The compilation of kernels, once per machine, is
-            logged as a warning.
+        exclude, out, overwrite, resume, validate, tune, memory, threads, scratch, scheduler, listener
+            As for `bigforest.train`.
 
         Returns
         -------

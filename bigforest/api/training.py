@@ -137,9 +137,8 @@ def train(
         to each worker, and the table, `out` and `scratch` must be on disks that all workers share.
     listener : callable, optional
         Function that is called with every event of the run (`bigforest.common.events`). By default, work that takes
-        more than two seconds shows progress bars on a terminal and in a notebook with ipywidgets; elsewhere each stage
-        is logged by the logger "bigforest" at level INFO. The compilation of kernels, once per machine, is logged as a
-        warning.
+        more than two seconds shows progress bars on a terminal and in a notebook; elsewhere each stage is logged by the
+        logger "bigforest" at level INFO. The compilation of kernels, once per machine, is logged as a warning.
     trees : int, default=100
         Number of trees. With `stop_oob`, the maximum. Default for tree: 1.
     seed : int, default=0

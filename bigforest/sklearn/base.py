@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import polars as pl
@@ -21,6 +22,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
 from bigforest.predict.forest import Forest
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.docstrings import option_entries, section, with_section
 from bigforest.sklearn.parameters import names_of_parameters, seed_of, threads_of, training_options
 from bigforest.sklearn.tables import (
     category_names,
@@ -35,6 +37,9 @@ from bigforest.source.in_memory import SparseTable, is_sparse
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 
+_Estimator = TypeVar("_Estimator", bound=type[BaseEstimator])
+# What the estimators call options that texts name.
+_WORDS = {"`mtry`": "`max_features`", "`sample_fraction`": "`max_samples`"}
 # Families that take rows with missing values.
 _TAKE_MISSING = ("axis", "tree")
 
@@ -47,7 +52,62 @@ def keep_parameters(estimator: Any, given: Mapping[str, Any]) -> None:
 
 
 class BaseBigForest(BaseEstimator):  # type: ignore[misc]
-    """A forest as an estimator; the classes that users see declare the parameters and say what is predicted."""
+    """A forest as an estimator; the classes that users see declare the parameters and say what is predicted.
+
+    Parameters
+    ----------
+    n_estimators : int, default=100
+        Number of trees, or the maximum with `stop_oob`. 1 for the family tree.
+    min_samples_split : int or float, default=2
+        Minimum number of bag rows in a node that is split. A float is a fraction of the rows. With weights, the part
+        above 2 is in units of the mean row weight.
+    min_weight_fraction_leaf : float, default=0.0
+        Minimum share of the total weight in a leaf; without weights, of the number of rows.
+    max_samples : int or float, default=None
+        Size of a bag: a number of rows, or a fraction of them. None for all.
+    oob_score : bool or callable, default=False
+        Whether to compute `oob_score_` and the out-of-bag predictions. A callable is the score, `oob_score(truth,
+        prediction)`.
+    warm_start : bool, default=False
+        Whether `fit` adds trees to the existing forest, up to `n_estimators`. Table, weights and all other parameters
+        must be the same. The result is the same as that of one fit with all trees.
+    random_state : int, RandomState or None, default=0
+        Random seed. With 0, the default, every fit gives the same forest. None draws another seed for each fit.
+    n_jobs : int, default=None
+        Number of threads. None for all processors, or, in worker processes of joblib, the share that joblib allows. The
+        forest does not depend on it.
+    verbose : int, default=0
+        1 prints the stages of a fit with their times, 2 also their progress.
+    categories : sequence of str or int, default=None
+        Names or positions of columns of integers or booleans to treat as categories. Text, categorical and enum columns
+        are always categories.
+    memory : int or str, default=None
+        Memory budget of the whole process while fitting, such as "4GB". None for no limit. The forest does not depend
+        on it.
+    scratch : path, default=None
+        Folder for temporary files. None for the system's temporary folder.
+    monotonic_cst : None, default=None
+        Not supported: splits are selected by decrease of impurity only.
+
+    Attributes
+    ----------
+    forest_ : bigforest.Forest
+        The forest as a bigforest object: its tables, the out-of-bag report, lazy prediction and more.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of str of shape (n_features_in_,)
+        Names of the columns, if X is a table with names.
+    n_outputs_ : int
+        1.
+    feature_importances_ : ndarray of float64 of shape (n_features_in_,)
+        Mean over the trees of each column's share in the decrease of impurity, as in scikit-learn.
+    estimators_ : list of FittedTree
+        The trees, each with its own `predict` and its nodes as `tree_`.
+    estimators_samples_ : list of ndarray of int32
+        Rows in the bag of each tree, recomputed when requested.
+    oob_score_ : float
+        With `oob_score`: the score of the out-of-bag predictions.
+    """
 
     # Impurities by the names of criteria.
     _criteria: ClassVar[Mapping[str, str]]
@@ -288,6 +348,17 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             return float("nan")
         chosen = self.oob_score if callable(self.oob_score) else score
         return chosen(np.asarray(truth)[voted], prediction[voted])
+
+
+def described(estimator: _Estimator) -> _Estimator:
+    """Complete the docstring of an estimator: by the parameters and attributes that both have, and by the options."""
+    if estimator.__doc__ and BaseBigForest.__doc__:  # there are none with python -OO
+        own, shared = inspect.cleandoc(estimator.__doc__), inspect.cleandoc(BaseBigForest.__doc__)
+        entries = option_entries(words=_WORDS) | section(shared, "Parameters") | section(own, "Parameters")
+        parameters = [entries[name] for name in inspect.signature(estimator).parameters]
+        attributes = section(own, "Attributes") | section(shared, "Attributes")
+        estimator.__doc__ = with_section(with_section(own, "Parameters", parameters), "Attributes", attributes.values())
+    return estimator
 
 
 def _listener(verbose: Any) -> Listener:

@@ -16,7 +16,9 @@ from bigforest.api.training import plan_training, train
 from bigforest.common.errors import ConfigError
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.declaration import PANELS, Declared, check, declared_options, option
+from bigforest.schema.docstrings import section
 from bigforest.schema.train_options import OPTIONS
+from bigforest.sklearn import BigForestClassifier, BigForestRegressor
 from docs.options import ROOT, written
 
 FRAME = pl.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "y": [0, 0, 1, 1]})
@@ -39,10 +41,19 @@ def test_signature__has_every_option_with_its_default(function: Any) -> None:
 @pytest.mark.parametrize("function", [train, FrameNamespace.train])
 def test_docstring__has_a_line_for_every_parameter(function: Any) -> None:
     text = inspect.getdoc(function) or ""
-    for name in inspect.signature(function).parameters:
-        assert name == "self" or f"\n{name} : " in text
+    entries = set(", ".join(section(text, "Parameters")).replace("\n", ", ").split(", "))
+    assert set(inspect.signature(function).parameters) - {"self"} <= entries
     for one in OPTIONS.values():
         assert one.option.help.split()[0] in text
+
+
+@pytest.mark.parametrize("estimator", [BigForestClassifier, BigForestRegressor])
+def test_docstring__of_an_estimator(estimator: type) -> None:
+    text = inspect.getdoc(estimator) or ""
+    assert list(section(text, "Parameters")) == list(inspect.signature(estimator).parameters)
+    assert {"forest_", "oob_score_"} < set(section(text, "Attributes"))
+    assert "`max_features`" in text
+    assert "`mtry`" not in text
 
 
 def test_signature__types_can_be_had() -> None:
