@@ -84,7 +84,7 @@ def table_of(folder: Path, rows: int) -> Path:
 def compile_kernels(options: argparse.Namespace) -> None:
     """Train on a few rows, in memory and by passes, so that the kernels are compiled."""
     from bigforest.common.memory_estimate import Extras
-    from bigforest.grow.forest import compile_for
+    from bigforest.grow.warm_up import compile_for
     from bigforest.schema.config import TrainConfig
 
     table = table_of(options.folder, _SMALL_ROWS)

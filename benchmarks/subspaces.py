@@ -27,8 +27,8 @@ from runs import HERE, machine
 from tables import markdown, save
 
 import bigforest
-from bigforest.grow.forest import compile_for
-from bigforest.grow.in_memory import grow_tree
+from bigforest.grow.forest import grow_tree
+from bigforest.grow.warm_up import compile_for
 from bigforest.schema.config import TrainConfig
 
 STEPS = 50

@@ -13,7 +13,7 @@ from bigforest.common.events import silent
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.in_memory import grow_tree
+from bigforest.grow.forest import grow_tree
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source

@@ -24,7 +24,7 @@ from bigforest.common.events import silent
 from bigforest.encode.pieces import compile_pieces
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.plan import MAKERS
-from bigforest.grow.forest import compile_for
+from bigforest.grow.warm_up import compile_for
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.revise.calibrate import calibrate_forest
 from bigforest.revise.prune import prune_forest

@@ -22,8 +22,7 @@ from bigforest.execution.cluster import Cluster
 from bigforest.execution.compiling import announced
 from bigforest.execution.connect import cluster_of
 from bigforest.execution.resources import Resources
-from bigforest.grow.forest import compile_for
-from bigforest.grow.warm_up import kernels_of
+from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.storage.atomic import TemporaryFolder
 
 # Whether there are categories and missing values, whether numbers are predicted, and options of training.

@@ -1,42 +1,57 @@
-"""Grow the trees of a forest from a store, a group of trees per task, each group one Parquet part."""
+"""Grow the trees of a forest from a store, a group of trees per task, each group one Parquet part.
+
+Whole trees grow in memory here, by passes in out_of_core/. The leaves of the rows that the bag of a whole tree leaves
+out are found while the tree and the codes of the table are in memory, so nothing is read back. A tree that splits on
+features is in codes; for one that splits on projections, values are looked up by codes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import DataError, damaged_store
 from bigforest.common.events import Listener
-from bigforest.common.memory_estimate import Extras
+from bigforest.common.memory_estimate import keep_freed
+from bigforest.common.process_cache import ProcessCache
 from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.checks import Nodes
-from bigforest.forest.format.decreases import DecreaseSums
-from bigforest.forest.format.nodes import part_path
+from bigforest.forest.format.decreases import DecreaseSums, TreeDecreases, grown_decreases
+from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.flatten import pack
+from bigforest.forest.load.flatten import grown_nodes, pack
+from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut
+from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.registry import family_of
-from bigforest.grow.in_memory import GrownPart, forget_shared, grow_part, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
 from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import TableView
+from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import fitting
-from bigforest.grow.shared.tree_arrays import tree_arrays
-from bigforest.grow.warm_up import KERNEL_OPTIONS, compile_passes, kernels_of
-from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.scan.categorical_missing import Subsets
-from bigforest.kernels.tree.compile import Needs, compile_kernels
-from bigforest.sampling.bags import max_weight
+from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
+from bigforest.grow.shared.tree_splits import LeafFinder, code_view, split_arrays, splits_of
+from bigforest.grow.shared.weighted_bags import check_bag, weighed
+from bigforest.grow.warm_up import compile_for, kernels_of
+from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.predict.route_codes import CodeView
+from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
+from bigforest.kernels.tree.bags import pack_rows
+from bigforest.kernels.tree.builder import Roots, Rules
+from bigforest.sampling.bags import Sampler, max_weight
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.atomic import TemporaryFolder
+from bigforest.store.levels import Levels
 from bigforest.store.store import Dictionaries, Store
 
 # Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
@@ -44,8 +59,6 @@ from bigforest.store.store import Dictionaries, Store
 _MOST_ROWS = 2**32 - 1
 _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
-# What `compile_for` has compiled in this process.
-_compiled: set[tuple[Any, ...]] = set()
 # Bytes of nodes that are kept, so that the first answer of a forest need not read them.
 _KEPT_BYTES = 1 << 30
 
@@ -177,35 +190,6 @@ def part_groups(rows: int, trees: int) -> list[range]:
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 
 
-def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
-    """Compile the kernels that this forest needs, grown by passes or whole, unless this process has done so."""
-    kind = (passes, bool(extras.odd), extras.regression, *(getattr(config, name) for name in KERNEL_OPTIONS))
-    if kind in _compiled:
-        return
-    if passes:
-        compile_passes(extras, config, scratch)
-    else:
-        _compile_whole(extras, config)
-    _compiled.add(kind)
-
-
-def _compile_whole(extras: Extras, config: TrainConfig) -> None:
-    criterion = criterion_of(config)
-    needs = Needs(
-        family_of(config).splits,
-        mixed=bool(extras.odd),
-        regression=extras.regression,
-        random=config.splitter == "random",
-        table=criterion.table,
-    )
-    nodes, more = compile_kernels(needs)
-    pool = more if isinstance(more, DirectionExtras) else None
-    subsets = more if isinstance(more, Subsets) else None
-    values = np.arange(2.0)
-    values.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
-    tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
-
-
 def _check_rows(store: Store, config: TrainConfig, way: GrowPlan) -> None:
     draws = max_weight(store, config)
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
@@ -220,3 +204,179 @@ def _check_rows(store: Store, config: TrainConfig, way: GrowPlan) -> None:
             f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} are possible with categories: sample a "
             "fraction of them"
         )
+
+
+def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
+    """Tree number `tree` of the forest of (store, config)."""
+    try:
+        return _grow(shared_of(store, config), range(tree, tree + 1)).trees
+    finally:
+        forget_shared(store, config)
+
+
+class GrownPart(NamedTuple):
+    """The trees of a part, and the decreases of those that have a split."""
+
+    nodes: list[Nodes]
+    decreases: list[TreeDecreases]
+
+
+def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> GrownPart | None:
+    """Task: grow consecutive trees whole and write them as one part, and the leaves of the out-of-bag rows.
+
+    Gives the trees if `keep`, else None.
+    """
+    kept: list[TreeArrays] = []
+    decreases: list[TreeDecreases] = []
+    leaves = LeafWriter(store, config, directory, trees.start)
+
+    def grown() -> Iterator[TreeArrays]:
+        for found in grow_trees(store, config, trees):
+            if found.left_out is not None:
+                leaves.add(found.left_out, found.trees)
+            if keep:
+                kept.append(found.trees)
+                decreases.extend(grown_decreases(found.trees, store.spec))
+            yield found.trees
+
+    write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
+    leaves.write()
+    return GrownPart(list(grown_nodes(trees.start, kept)), decreases) if keep else None
+
+
+class GrownTrees(NamedTuple):
+    """Trees that were grown together, and the leaves of their out-of-bag rows.
+
+    left_out  None where all rows are in all bags, and with boosting
+    """
+
+    trees: TreeArrays
+    left_out: list[LeftOut] | None
+
+
+def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[GrownTrees]:
+    """Consecutive trees; trees of small bags several in a call of the kernel.
+
+    Raises FormatError if the store changes meanwhile.
+    """
+    together = family_of(config).together(store.shape, config)
+    for first in range(trees.start, trees.stop, together):
+        store.check_unchanged()
+        yield _grow(shared_of(store, config), range(first, min(first + together, trees.stop)))
+    store.check_unchanged()  # or the trees would be kept
+
+
+class SharedInputs(NamedTuple):
+    """Data that all trees of a forest growing in memory share.
+
+    family  data of the family, see Family.shared
+    levels  of the categories
+    view    the codes, for routing rows
+    """
+
+    sampler: Sampler
+    by_row: RowMajorCodes
+    rules: Rules
+    target: ClassTarget | RegressionTarget
+    family: Any
+    features: Features
+    levels: Levels
+    view: CodeView
+
+
+def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
+    keep_freed()
+    classes = len(store.spec.target.classes)
+    target = ClassTarget(classes, criterion_of(config).table) if classes else RegressionTarget(store.target)
+    family = family_of(config).shared(store, config, copies)
+    rules = rules_of(store, config)
+    view = code_view(store.codes, copies.by_row)
+    features, levels = Features.of(store), store.levels()
+    return SharedInputs(Sampler.of(store, config), copies.by_row, rules, target, family, features, levels, view)
+
+
+# Shared data of the forests that grow in this process.
+_shared_inputs: ProcessCache[SharedInputs] = ProcessCache(4)
+
+
+def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
+    """Shared data, made once in each process."""
+    copies = family_of(config).row_cache(store)
+    return _shared_inputs.get((store, config), lambda: _share(store, config, copies))
+
+
+def forget_shared(store: Store, config: TrainConfig) -> None:
+    """Free the shared data."""
+    _shared_inputs.forget((store, config))
+    forget_row_cache(store)
+
+
+def rules_of(store: Store, config: TrainConfig) -> Rules:
+    """The stopping rules and options of the trees of a forest."""
+    config = config.settled(store.spec.target.task)
+    weight = store.spec.weight
+    mean = 1.0 if weight is None else weight.searched / store.rows
+    return Rules(
+        mtry=config.drawn_features(family_of(config).drawn_from(len(store.spec.features), config)),
+        impurity=criterion_of(config).number,
+        max_depth=-1 if config.max_depth is None else config.max_depth,
+        min_split=2 + round((config.min_split - 2) * mean),
+        min_leaf=1 + round((config.leaf_rule - 1) * mean),
+        redraw=config.constants == "redraw",
+        chance=-1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
+        min_level=1 + round((config.min_level - 1) * mean),
+    )
+
+
+def _bag(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint64]:
+    """The items of a tree's bag with these multiplicities, see kernels/common/node_scan.py."""
+    store = shared.sampler.store
+    items = np.empty(np.count_nonzero(multiplicity), np.uint64)
+    classes = store.target if shared.target.value is None else None
+    weight = weighed(shared.sampler, tree, 0, multiplicity)
+    if store.weight is not None:
+        check_bag(int(weight.sum(dtype=np.int64)))
+    pack_rows(classes, weight, items)
+    if classes is not None and items.size:
+        most = int(((items >> np.uint64(16)) & np.uint64(0xFFFF)).max())
+        if most >= len(store.spec.target.classes):  # they are counted by class, and were checked before they changed
+            raise damaged_store(f"{store.path}: a class is out of range")
+    return items
+
+
+def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
+    """These trees, one after the other; as many as go together in the family."""
+    store, config, family = shared.sampler.store, shared.sampler.config, family_of(shared.sampler.config)
+    times = [shared.sampler.bag(tree) for tree in trees]
+    grown = family.grow(_call(shared, trees, times), shared.family)  # which is freed before leaves are found
+    if not config.bootstrap or config.boosts:  # with boosting all rows are routed later
+        return GrownTrees(grown, None)
+    of_table = (shared.view, store.dictionaries, shared.features)
+    return GrownTrees(grown, leaves_of(*of_table, grown, times, projected=family.by_values))
+
+
+def _call(shared: SharedInputs, trees: range, times: list[NDArray[np.uint16]]) -> TreeCall:
+    """The trees to grow, with how often each row is in the bag of each."""
+    sampler, rules = shared.sampler, shared.rules
+    bags = [_bag(shared, tree, own) for tree, own in zip(trees, times, strict=True)]
+    start = np.cumsum([0, *(bag.size for bag in bags)], dtype=np.uint64)
+    roots = Roots(start, np.array([root_key(sampler.config, tree) for tree in trees], np.uint64))
+    return TreeCall(sampler, trees.start, shared.by_row, np.concatenate(bags), shared.target, roots, rules)
+
+
+def leaves_of(
+    view: CodeView,
+    dictionaries: Dictionaries,
+    features: Features,
+    trees: TreeArrays,
+    bags: list[NDArray[np.uint16]],
+    *,
+    projected: bool,
+) -> list[LeftOut]:
+    """For each of the trees grown together, the rows that are not in its bag, and their leaves; bags: how often each
+    row is in each, uint16 [rows]."""
+    most, depth = max(bag.size - int(np.count_nonzero(bag)) for bag in bags), int(trees.depth.max())
+    splits = splits_of(split_arrays(trees), dictionaries, features, projected=projected)
+    finder = LeafFinder(features, bags[0].size, most, depth, projected=projected)
+    roots = np.flatnonzero(trees.depth == 0).tolist()
+    return [finder.left_out(view, splits, root, bag) for root, bag in zip(roots, bags, strict=True)]

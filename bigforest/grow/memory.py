@@ -148,7 +148,7 @@ def _kept_bytes(shape: Shape, config: TrainConfig) -> int:
 
 
 def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int) -> int:
-    """Further memory for finding the leaves of out-of-bag rows (in_memory.py), for trees of this many nodes together.
+    """Further memory for finding the leaves of out-of-bag rows (forest.py), for trees of this many nodes together.
 
     It begins when the rows of the bags are not needed any more.
     """

@@ -1,9 +1,9 @@
-"""The kernels that a forest needs; those of passes, which are many and small, are compiled by growing a tree of a few
-rows."""
+"""The kernels that a forest needs, and compiling them; those of passes are compiled by growing a tree of a few rows."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,12 +16,16 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.context import GrowContext, MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.tree_arrays import tree_arrays
+from bigforest.kernels.oblique.search import DirectionExtras
+from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import Rules
+from bigforest.kernels.tree.compile import Needs, compile_kernels
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import TargetSpec
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import is_remote
-from bigforest.store.store import Store
+from bigforest.store.store import Dictionaries, Store
 from bigforest.store.writer import PartWriter, StoreWriter
 
 # The options that decide which kernels are needed.
@@ -35,6 +39,8 @@ _MIXED = (60, 10.0)
 _PASSES = (100, 20.0)
 # For random splits, in place of those of the family.
 _RANDOM = (90, 10.0)
+# What `compile_for` has compiled in this process.
+_compiled: set[tuple[Any, ...]] = set()
 
 
 def kernels_of(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
@@ -52,6 +58,36 @@ def kernels_of(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
         costs.append(_PASSES)
     functions, seconds = zip(*costs, strict=True)
     return KernelKind("-".join(words), "for this kind of table", sum(functions), sum(seconds))
+
+
+def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
+    """Compile the kernels that this forest needs, grown by passes or whole, unless this process has done so."""
+    kind = (passes, bool(extras.odd), extras.regression, *(getattr(config, name) for name in KERNEL_OPTIONS))
+    if kind in _compiled:
+        return
+    if passes:
+        compile_passes(extras, config, scratch)
+    else:
+        compile_whole(extras, config)
+    _compiled.add(kind)
+
+
+def compile_whole(extras: Extras, config: TrainConfig) -> None:
+    """Compile, or load from the cache, all kernels of growing whole trees in memory."""
+    criterion = criterion_of(config)
+    needs = Needs(
+        family_of(config).splits,
+        mixed=bool(extras.odd),
+        regression=extras.regression,
+        random=config.splitter == "random",
+        table=criterion.table,
+    )
+    nodes, more = compile_kernels(needs)
+    pool = more if isinstance(more, DirectionExtras) else None
+    subsets = more if isinstance(more, Subsets) else None
+    values = np.arange(2.0)
+    values.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
+    tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 
 
 def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) -> None:

@@ -1,6 +1,6 @@
 """Finding the leaves of the rows of a store with the trees of its forest, read back from parts.
 
-Growing writes the leaves of out-of-bag rows as it goes (grow/in_memory.py, grow/out_of_core/passed_leaves.py). Here
+Growing writes the leaves of out-of-bag rows as it goes (grow/forest.py, grow/out_of_core/passed_leaves.py). Here
 they are found in a run that was killed between a part and its leaves, and those of rows in bags for what needs them.
 
 If all nodes split on features, rows are not decoded: thresholds are replaced by codes (forest/votes/) and

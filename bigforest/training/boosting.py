@@ -26,8 +26,7 @@ from bigforest.forest.load.tree_votes import write_judgements
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import Ballots, ballots_of_grown, ballots_of_pieces
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
-from bigforest.grow.forest import Grower, part_groups
-from bigforest.grow.in_memory import grow_trees, shared_of
+from bigforest.grow.forest import Grower, grow_trees, part_groups, shared_of
 from bigforest.oob.vote import CodeTrees, code_trees, send_rows
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler, block_count
 from bigforest.sampling.boosting import Judgement, RowWeights

@@ -24,10 +24,9 @@ from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.votes.leaf_files import LeftOut
-from bigforest.grow.forest import compile_for
-from bigforest.grow.in_memory import forget_shared, grow_trees
+from bigforest.grow.forest import forget_shared, grow_trees
 from bigforest.grow.shared.memory import extra_bytes, tree_bytes
-from bigforest.grow.warm_up import kernels_of
+from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.sampling.bags import BLOCK_ROWS, block_count, held_out_of
 from bigforest.schema.config import TrainConfig

@@ -13,7 +13,7 @@ from bigforest.common.events import Listener
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import write_levels
 from bigforest.forest.format.nodes import part_path
-from bigforest.grow.forest import Grower, KeptTrees, missing_parts
+from bigforest.grow.forest import Grower, missing_parts
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.weigh import check_weighing, weigh_parts
 from bigforest.schema.config import TrainConfig
@@ -24,8 +24,8 @@ from bigforest.store.store import Store
 _LIGHT = "light"
 
 
-class WeighingGrower:
-    """A `Grower` whose parts are weighed."""
+class WeighingGrower(Grower):
+    """A `Grower` whose parts are weighed. None are kept: nodes are other ones then."""
 
     def __init__(
         self,
@@ -38,39 +38,25 @@ class WeighingGrower:
     ) -> None:
         """Raises ConfigError when the memory of `resources` is too little, before anything is grown."""
         check_weighing(store, config, resources)
-        self._light = directory / _LIGHT
-        self._light.mkdir(exist_ok=True)
-        write_levels(self._light, store.levels(), store.spec, config)
-        self._grower = Grower(store, config, self._light, resources, listener, way)
-        self._task = (store, config, self._light, directory)
-        self._resources = resources
-        self.together = self._grower.together
-
-    def __enter__(self) -> WeighingGrower:
-        self._grower.__enter__()
-        return self
+        light = directory / _LIGHT
+        light.mkdir(exist_ok=True)
+        write_levels(light, store.levels(), store.spec, config)
+        super().__init__(store, config, light, resources, listener, way)
+        self._weighed, self._resources = directory, resources
 
     def __exit__(self, *failure: object) -> None:
-        self._grower.__exit__(*failure)
+        super().__exit__(*failure)
         if failure[0] is None:
-            remove(self._light)
-
-    def grown(self) -> KeptTrees | None:
-        """See Grower: nodes are other ones once they are weighed."""
-        return None
-
-    def rest(self) -> None:
-        """See Grower."""
-        self._grower.rest()
+            remove(self._task[2])
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
         """See Grower."""
-        store, config, light, directory = self._task
-        wanted = missing_parts(store, config, directory, parts, advance)
-        self._grower.grow(wanted, lambda _: None)
+        store, config, light = self._task
+        wanted = missing_parts(store, config, self._weighed, parts, advance)
+        super().grow(wanted, lambda _: None)
         if self._resources.memory is not None:
             self.rest()
-        weigh_parts(store, config, light, directory, wanted, self._resources, advance)
+        weigh_parts(store, config, light, self._weighed, wanted, self._resources, advance)
         for part in wanted:
             part_path(light, part.start).unlink()
 
@@ -83,7 +69,7 @@ def grower_of(
     listener: Listener,
     way: GrowPlan | None = None,
     keep: bool = False,
-) -> Grower | WeighingGrower:
+) -> Grower:
     """What grows parts of the forest of (store, config) into `directory`; way: as for `grow_forest`; keep: as for
     Grower."""
     if store.spec.wide_weights:

@@ -70,5 +70,5 @@ def test_train__passes_few_files(folder: Path, run: Run, monkeypatch: pytest.Mon
     assert written <= {name.removeprefix("ParquetWriter ") for name in stacks}
     assert len(stacks) >= len(written) + 8
     hops = {hop for stack in stacks.values() for hop in zip(stack[1:], stack, strict=False) if hop[0][0] != hop[1][0]}
-    assert len({file for stack in stacks.values() for file, _ in stack}) <= 21
+    assert len({file for stack in stacks.values() for file, _ in stack}) <= 20
     assert len(hops) <= 32

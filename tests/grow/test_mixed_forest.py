@@ -25,7 +25,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.grow.families.axis import family
-from bigforest.grow.in_memory import grow_tree, grow_trees, rules_of
+from bigforest.grow.forest import grow_tree, grow_trees, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared import weighted_bags

@@ -27,7 +27,8 @@ from bigforest.common.memory_estimate import BASE_BYTES, PLAIN, Shape
 from bigforest.common.sizes import megabytes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
-from bigforest.grow import forest
+from bigforest.grow import forest as growing
+from bigforest.grow import warm_up
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.context import CODES, PROJECTIONS, ColumnKind, MemoryLimits
@@ -254,7 +255,7 @@ from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.draws
 from bigforest.schema.config import TrainConfig
-from bigforest.grow.forest import compile_for
+from bigforest.grow.warm_up import compile_for
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.store.store import Store
@@ -299,9 +300,9 @@ def test_compile_for__leaves_nothing_to_compile(tmp_path: Path, odd: bool, task:
 def test_compile_for__once_in_a_process(tmp_path: Path) -> None:
     config = TrainConfig.of(trees=1)
     classes, numbers = config.settled("classification"), config.settled("regression")
-    with patch.object(forest, "_compiled", set()), patch.object(forest, "compile_passes") as compiled:
+    with patch.object(warm_up, "_compiled", set()), patch.object(warm_up, "compile_passes") as compiled:
         for extras, own in ((PLAIN, classes), (PLAIN, classes), (NUMBERS, numbers)):
-            forest.compile_for(extras, own, True, tmp_path)
+            warm_up.compile_for(extras, own, True, tmp_path)
     assert compiled.call_count == 2
 
 
@@ -314,7 +315,7 @@ def test_passes__leave_no_files_in_scratch(tmp_path: Path, bootstrap: bool) -> N
         grow_by_passes(*given, **named)
         left.append([path.name for path in given[3].iterdir() if path.name != "lock"])
 
-    with patch.object(forest, "grow_by_passes", grown):
+    with patch.object(growing, "grow_by_passes", grown):
         parts(Store.open(store), config, GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 2, 0))
     assert left == [[], []]
 

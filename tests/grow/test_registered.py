@@ -26,7 +26,7 @@ from bigforest.grow.families.family import Family
 from bigforest.grow.families.registry import family_of, register_family
 from bigforest.grow.families.rotation.family import RotationFamily
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
-from bigforest.grow.in_memory import grow_tree
+from bigforest.grow.forest import grow_tree
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared import criteria

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from bigforest.grow.families.rotation.components import Grid, _eigenvectors, moments
 from bigforest.grow.families.rotation.family import RotationFamily
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
-from bigforest.grow.in_memory import grow_tree
+from bigforest.grow.forest import grow_tree
 from bigforest.kernels.common.rng import stream_key
 from bigforest.kernels.oblique.rotation import draw_axes
 from bigforest.sampling.bags import Sampler

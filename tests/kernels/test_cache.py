@@ -488,8 +488,8 @@ from pathlib import Path
 import polars as pl
 import bigforest
 from bigforest.schema.config import TrainConfig
-from bigforest.grow.forest import compile_for
-from bigforest.grow.in_memory import grow_tree
+from bigforest.grow.warm_up import compile_for
+from bigforest.grow.forest import grow_tree
 from bigforest.kernels.tree.grow import grow_while_room
 from bigforest.kernels.tree.finalize import finalize_nodes
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.in_memory import leaves_of
+from bigforest.grow.forest import leaves_of
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.tree_splits import code_view
 from bigforest.kernels.columns.row_major import by_rows

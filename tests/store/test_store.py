@@ -21,7 +21,7 @@ from bigforest.common.errors import FormatError
 from bigforest.common.events import Event, StageAdvanced, StageFinished, silent
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
-from bigforest.grow.in_memory import grow_trees
+from bigforest.grow.forest import grow_trees
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared.row_cache import forget_row_cache, row_cache_of

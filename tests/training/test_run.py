@@ -266,15 +266,15 @@ def test_train__output_that_appears_meanwhile_is_not_replaced(table: Path, tmp_p
 def test_train__error_of_a_worker_leaves_a_run_to_go_on_with(
     table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigforest.grow import in_memory
+    from bigforest.grow import forest as growing
 
     def fail(directory: Path, first_tree: int, *rest: Any) -> None:
         if first_tree == 6:
             raise RuntimeError("boom")
         original(directory, first_tree, *rest)
 
-    original = in_memory.write_part
-    monkeypatch.setattr(in_memory, "write_part", fail)
+    original = growing.write_part
+    monkeypatch.setattr(growing, "write_part", fail)
     with pytest.raises(RuntimeError, match="boom") as caught:
         bigforest.train(table, "kind", out=tmp_path / "f", **OPTIONS)
     assert "--resume" in caught.value.__notes__[0]

@@ -1,5 +1,5 @@
 """Grow trees whose rows do not fit in memory: split large nodes by passes, write the rows of small ones to disk by
-node, and grow each of those in memory. Oracle: grow/in_memory.py grow_tree, which has all in memory.
+node, and grow each of those in memory. Oracle: grow/forest.py grow_tree, which has all in memory.
 
 Large nodes are split breadth first. A pass reads the blocks once, in order. For every tree it takes the rows of the
 block at their nodes (row_nodes.py), routes them through the newest splits, and answers the requests of nodes

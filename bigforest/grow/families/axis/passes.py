@@ -1,4 +1,4 @@
-"""The table of trees that split on features, for growing by passes: its codes. Oracle: grow/in_memory.py grow_tree,
+"""The table of trees that split on features, for growing by passes: its codes. Oracle: grow/forest.py grow_tree,
 with all in memory."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The table of trees that split on projections, for growing by passes: its values.
 
 They are written to scratch once (grow/out_of_core/decoded_table.py). A node too large for memory draws its directions,
-and passes project its rows on them, in the same order of terms as in memory. Oracle: grow/in_memory.py
+and passes project its rows on them, in the same order of terms as in memory. Oracle: grow/forest.py
 grow_tree, which has all in memory.
 """
 
