@@ -42,7 +42,7 @@ if _TYPE_CHECKING:
     from bigforest.plot.pictures import Pictures
     from bigforest.plot.plot import plot_forest
     from bigforest.predict.forest import Forest, read_forest
-    from bigforest.race.comparison import Comparison, read_comparison
+    from bigforest.race.comparison import Comparison
     from bigforest.report.report import report_forest
     from bigforest.revise.calibrate import calibrate_forest
     from bigforest.revise.merge import merge
@@ -87,7 +87,6 @@ __all__ = [
     "plot_forest",
     "predict_file",
     "prune_forest",
-    "read_comparison",
     "read_forest",
     "report_forest",
     "shrink_forest",
@@ -120,7 +119,6 @@ _HOMES = {
     "plot_forest": "bigforest.plot.plot",
     "predict_file": "bigforest.api.files",
     "prune_forest": "bigforest.revise.prune",
-    "read_comparison": "bigforest.race.comparison",
     "read_forest": "bigforest.predict.forest",
     "shrink_forest": "bigforest.training.shrink",
     "report_forest": "bigforest.report.report",

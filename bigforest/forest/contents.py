@@ -176,7 +176,7 @@ class Contents:
             raise ConfigError(
                 f"the forest was {self.revised}, and has no out-of-bag report since; evaluate it on a test set"
             )
-        return OobReport(self.directory, self.spec, self._identity, self._holding, self.has_votes)
+        return OobReport(self.directory, self.spec, self._identity, self._holding)
 
     @property
     def has_votes(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from bigforest.common.errors import ConfigError, damaged_forest
+from bigforest.common.errors import damaged_forest
 from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import (
     check_file,
@@ -26,7 +26,6 @@ from bigforest.forest.format.files import (
 )
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, SPREAD, confusion, metrics, oob_rows
-from bigforest.forest.votes.kept_votes import read_votes
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_type, proba_names, stored_labels
 from bigforest.storage.parquet_footer import row_groups
@@ -48,15 +47,11 @@ class OobReport:
     error      out-of-bag error (mean squared error for regression) on the rows that are out of bag for at least one
                tree; nan if there are none
     rows_used  number of these rows
-    votes      LazyFrame, one row per tree and out-of-bag row, if votes are kept
     weighted   whether rows have weights, which apply to everything except numbers of rows
     """
 
-    def __init__(
-        self, home: Path, spec: DataSpec, identity: str, holding: object = None, has_votes: bool = False
-    ) -> None:
+    def __init__(self, home: Path, spec: DataSpec, identity: str, holding: object = None) -> None:
         """home: the directory of the forest; holding: kept as long as a LazyFrame of its files is in use."""
-        self._votes = (home, identity, holding) if has_votes else None
         directory = home / "oob"
         label = stored_labels(spec.target).type
         numbers = spec.target.is_regression
@@ -89,14 +84,6 @@ class OobReport:
         self.metrics = read("metrics", NUMBER_METRICS if numbers else metrics(label))
         _, error, self.rows_used = self.curve.row(-1)
         self.error: float = float("nan") if error is None else error
-
-    @property
-    def votes(self) -> pl.LazyFrame:
-        """One row per tree and training row that is not in its bag, by tree and row, with its leaf; columns as in
-        forest/format/schema.py VOTES. Raises ConfigError where they are not kept, and FormatError."""
-        if self._votes is None:
-            raise ConfigError("the votes of the trees are not kept with this forest; train it with keep_votes")
-        return read_votes(*self._votes)
 
     def __repr__(self) -> str:
         what = "error" if self.confusion is not None else "mean squared error"

@@ -34,7 +34,7 @@ class Comparison:
     """
 
     def __init__(self, path: str | Path, holding: object = None) -> None:
-        """holding: kept while the comparison is in use. Raises ConfigError if there is none, and FormatError."""
+        """path: of a finished comparison; holding: kept while it is in use. Raises ConfigError and FormatError."""
         self.path = as_path(path)
         self._holding = holding
         if not (self.path / FILE).is_file():
@@ -127,28 +127,6 @@ def curve_table(state: RaceState) -> pl.DataFrame:
         ("loss", "difference", "standard_error"), pl.Float64
     )
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def read_comparison(path: str | Path) -> Comparison:
-    """Load a finished comparison.
-
-    Parameters
-    ----------
-    path : str or Path
-        Folder of the comparison.
-
-    Returns
-    -------
-    Comparison
-
-    Raises
-    ------
-    ConfigError
-        If there is no comparison, or it is not finished.
-    FormatError
-        For a damaged comparison.
-    """
-    return Comparison(path)
 
 
 def _cell(value: Any) -> str:

@@ -158,7 +158,7 @@ def test_errors__are_of_one_family() -> None:
 @pytest.mark.parametrize("path", ["x" * 300, "é" * 200, "a\0b", "\ud800", "x/" * 3000])
 def test_path__that_no_file_can_have(path: str, called: dict[str, Callable[..., Any]], tmp_path: Path) -> None:
     out = tmp_path / path
-    for read in (bf.read_forest, bf.read_comparison, bf.Store.open, lambda data: bf.train(data, "late")):
+    for read in (bf.read_forest, bf.Comparison, bf.Store.open, lambda data: bf.train(data, "late")):
         with pytest.raises(ConfigError, match="is the name of no file"):
             read(path)
     for function in ("compare", "explain_forest", "train"):
@@ -182,6 +182,6 @@ def test_names__of_another_kind(forest: bf.Forest, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", [None, 5, ["x"]])
 def test_read__what_is_no_path(path: Any) -> None:
-    for read in (bf.read_forest, bf.read_comparison):
+    for read in (bf.read_forest, bf.Comparison):
         with pytest.raises(ConfigError, match=r"^a path was expected, not "):
             read(path)

@@ -418,7 +418,7 @@ def test_auto__the_report_is_the_same_of_leaves_found_in_growing_or_afterwards(
             own = other.directory / file.relative_to(whole.directory)
             if "votes" not in file.parts:
                 assert own.read_bytes() == file.read_bytes()
-        assert other.oob.votes.collect().equals(plain.oob.votes.collect())
+        assert other.oob_votes.collect().equals(plain.oob_votes.collect())
 
 
 def test_votes_that_are_kept__stay_with_a_forest_that_is_shrunk(tmp_path: Path) -> None:

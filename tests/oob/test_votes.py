@@ -94,7 +94,7 @@ def grown(options: dict[str, Any], frame: pl.DataFrame, **more: Any) -> tuple[Fo
 
 
 def expected(forest: Forest, frame: pl.DataFrame, group: Any = None) -> pl.DataFrame:
-    """What `oob.votes` has to be."""
+    """What `oob_votes` has to be."""
     bags = forest.inbag(group=group)
     leaves = forest.apply(frame[bags["row"].to_numpy()], unseen="error")
     votes = [
@@ -109,7 +109,7 @@ def expected(forest: Forest, frame: pl.DataFrame, group: Any = None) -> pl.DataF
 @pytest.mark.parametrize("case", CASES)
 def test_votes__are_the_leaves_of_rows_that_are_in_no_bag(case: str) -> None:
     forest, frame = grown(CASES[case], table())
-    assert forest.oob.votes.collect().equals(expected(forest, frame, frame["few"] if case == "groups" else None))
+    assert forest.oob_votes.collect().equals(expected(forest, frame, frame["few"] if case == "groups" else None))
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
@@ -119,7 +119,7 @@ def test_votes__of_several_chunks_of_narrow_and_wide_rows(wide: int) -> None:
     frame = table(40_000).select("a", "level", "gaps", "few", "two")
     frame = frame.with_columns(pl.Series(f"w{number}", draw.integers(0, 3, frame.height)) for number in range(wide))
     forest = bf.train(frame, "two", trees=2, keep_votes=True, max_depth=9)
-    assert forest.oob.votes.collect().equals(expected(forest, frame))
+    assert forest.oob_votes.collect().equals(expected(forest, frame))
 
 
 @pytest.mark.parametrize("family", ["axis", "sparse-oblique", "rotation"])
@@ -249,7 +249,7 @@ def test_report__is_the_same_however_leaves_are_found(
     for name in ("rows", "curve", "metrics"):
         one, two = (grown.directory / "oob" / f"{name}.parquet" for grown in (forest, other))
         assert one.read_bytes() == two.read_bytes(), name
-    assert forest.oob.votes.collect().equals(other.oob.votes.collect())
+    assert forest.oob_votes.collect().equals(other.oob_votes.collect())
 
 
 def _found_again(directory: Path, rows: int, classes: int, seen: set[Path]) -> list[Any]:
@@ -304,12 +304,12 @@ def test_votes__survive_resuming_writing_and_merging(tmp_path: Path) -> None:
     bf.train(frame, "two", trees=5, keep_votes=True, out=tmp_path / "a")
     more = bf.train(frame, resume=tmp_path / "a", trees=9)
     whole = bf.train(frame, "two", trees=9, keep_votes=True)
-    assert more.oob.votes.collect().equals(whole.oob.votes.collect())
+    assert more.oob_votes.collect().equals(whole.oob_votes.collect())
     more.write(tmp_path / "copy")
-    assert bf.read_forest(tmp_path / "copy").oob.votes.collect().equals(whole.oob.votes.collect())
+    assert bf.read_forest(tmp_path / "copy").oob_votes.collect().equals(whole.oob_votes.collect())
     other = bf.train(frame, "two", trees=3, seed=8, keep_votes=True)
     merged = bf.merge([more, other], tmp_path / "merged")
-    own = pl.concat([more.oob.votes, other.oob.votes.with_columns(pl.col("tree") + 9)]).collect()
+    own = pl.concat([more.oob_votes, other.oob_votes.with_columns(pl.col("tree") + 9)]).collect()
     assert merged.oob_votes.collect().equals(own)
     assert merged.oob_votes.collect().equals(expected(merged, frame))
 
@@ -318,8 +318,6 @@ def test_votes__are_asked_for() -> None:
     frame = table(40).select("a", "two")
     forest = bf.train(frame, "two", trees=2)
     assert not forest.has_votes
-    with pytest.raises(ConfigError, match="train it with keep_votes"):
-        _ = forest.oob.votes
     with pytest.raises(ConfigError, match="train it with keep_votes"):
         _ = forest.oob_votes
     with pytest.raises(ConfigError, match="there are none without bootstrap"):

@@ -124,12 +124,12 @@ def test_compare__goes_on_after_an_interruption(
         bf.compare(table(), "y", **how)
     assert any("repeat the comparison" in note for note in caught.value.__notes__)
     with pytest.raises(ConfigError, match="not finished"):
-        bf.read_comparison(tmp_path / "c")
+        bf.Comparison(tmp_path / "c")
     monkeypatch.setattr(race_run, "row_scores", original)
     found = bf.compare(table(), "y", **how)
     assert all(one.equals(two) for one, two in zip(told(whole), told(found), strict=True))
     assert found.forest.nodes.collect().equals(whole.forest.nodes.collect())
-    assert bf.read_comparison(tmp_path / "c").winner == whole.winner
+    assert bf.Comparison(tmp_path / "c").winner == whole.winner
 
 
 def test_compare__goes_on_where_it_was_killed_as_a_candidate_began(whole: bf.Comparison, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_comparison__there_is_none(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "none", tmp_path / "empty"):
         with pytest.raises(ConfigError, match="is not a comparison; check the path"):
-            bf.read_comparison(path)
+            bf.Comparison(path)
 
 
 def test_compare__time_ends_between_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def test_race_state__damaged_ones_are_refused(change: Any, seal: bool, tmp_path:
     with pytest.raises(FormatError, match="damaged"):
         RaceState.read(tmp_path / "c")
     with pytest.raises(FormatError):
-        bf.read_comparison(tmp_path / "c")
+        bf.Comparison(tmp_path / "c")
 
 
 def test_train__tune(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_gains_of__are_what_the_naive_one_finds(numbers: bool, tmp_path: Path) -
     truth = frame["y"].to_list()
     for tree in range(3):
         paths, rows = [], []
-        for row, leaf in forest.oob.votes.collect().filter(tree=tree).select("row", "leaf").rows():
+        for row, leaf in forest.oob_votes.collect().filter(tree=tree).select("row", "leaf").rows():
             path = [leaf]
             while (tree, path[0]) in parents:
                 path.insert(0, parents[tree, path[0]])

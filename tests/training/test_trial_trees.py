@@ -82,7 +82,7 @@ def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_p
         answers = leaves["value"].to_numpy()[:, None]
     place = {key: number for number, key in enumerate(leaves.select("tree", "node").rows())}
     trees: list[dict[int, Any]] = [{} for _ in range(4)]
-    for row, tree, leaf in forest.oob.votes.collect().select("row", "tree", "leaf").rows():
+    for row, tree, leaf in forest.oob_votes.collect().select("row", "tree", "leaf").rows():
         trees[tree][row] = (answers[place[tree, leaf]] - truth[row]).tolist()
     wanted = errors_of(trees, frame.height, truth.shape[1])
     assert np.array_equal(found.trees, wanted.trees)
