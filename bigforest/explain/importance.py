@@ -119,14 +119,7 @@ def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
     judged, stock = job.judged, job.stock
     spec = job.forest.spec
     own = np.full((stock.tree_count, len(spec.features)), np.nan)
-    groups = plan.groups
-    with stage("unbiased", stock.tree_count, "trees", job.listener) as progress:
-
-        def collect(index: int, found: NDArray[np.float64]) -> None:
-            own[stock.trees.numbers(groups[index])] = found
-            progress.advance(len(groups[index]))
-
-        job.run(oob_decreases, [(group,) for group in groups], collect, (stock, judged), plan.at_once)
+    job.over_trees("unbiased", plan, oob_decreases, (stock, judged), own.__setitem__)
     known = own[~np.isnan(own).any(axis=1)]
     names = [feature.name for feature in spec.features]
     job.folder.write(

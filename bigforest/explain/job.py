@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import Listener
+from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import BASE_BYTES
 from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
@@ -171,6 +171,25 @@ class ExplainJob:
     ) -> None:
         """Run tasks on threads or workers."""
         self.resources.executor(at_once).run(function, arguments, on_result, shared)
+
+    def over_trees(
+        self,
+        name: str,
+        plan: PartPlan,
+        function: Callable[..., Any],
+        shared: tuple[Any, ...],
+        collect: Callable[[range, Any], None] = lambda *_: None,
+    ) -> None:
+        """Run a task for each group of trees of a plan; `collect` gets the numbers of its trees, and its result."""
+        groups, stock = plan.groups, self.stock
+        with stage(name, stock.tree_count, "trees", self.listener) as progress:
+
+            def finished(index: int, result: Any) -> None:
+                numbers = stock.trees.numbers(groups[index])
+                collect(numbers, result)
+                progress.advance(len(numbers))
+
+            self.run(function, [(group,) for group in groups], finished, shared, plan.at_once)
 
     def sweep(self, function: Callable[..., Any], *rest: Any) -> None:
         """`run` for tasks that go over all trees in their order, which are freed then."""

@@ -10,7 +10,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.checks import several
-from bigforest.common.events import stage
 from bigforest.explain.importance import ROW_BYTES, by_tree, error_over_trees
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
@@ -118,10 +117,7 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
     kept = judged.table.labelled_rows()
     rows = kept[job.chosen(_SAMPLE)]
     change, votes = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
-    with stage("local importance", stock.tree_count, "trees", job.listener) as progress:
-        shared = (stock, judged, groups, loss, options.seed, rows, job.work)
-        entries = [(some,) for some in plan.groups]
-        job.run(permute_rows, entries, lambda _, done: progress.advance(done), shared, plan.at_once)
+    job.over_trees("local importance", plan, permute_rows, (stock, judged, groups, loss, options.seed, rows, job.work))
     for tree in range(stock.tree_count):
         path = local_file(job.work, tree)
         [found] = read_arrays(path, _LOCAL_TYPES)
@@ -154,7 +150,7 @@ def permute_rows(
     rows: NDArray[np.uint32],
     folder: Path,
     entries: range,
-) -> int:
+) -> None:
     """Task: increase of the loss of the chosen rows, float64 [rows, groups], by tree; nan for rows in the bag."""
     for tree in load_trees(stock, judged.table, entries):
         unseen = judged.unseen(tree.number)
@@ -162,7 +158,6 @@ def permute_rows(
         found = np.full((rows.size, len(groups)), np.nan)
         found[here] = _permute_chosen(tree, judged, groups, loss, seed, (unseen, np.ascontiguousarray(rows[here])))
         write_arrays(local_file(folder, tree.number), _LOCAL_TYPES, found)
-    return len(stock.trees.numbers(entries))
 
 
 def _permute_chosen(
@@ -219,19 +214,15 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
 
 
 def _losses(job: ExplainJob, plan: PartPlan, groups: list[PermutedGroup], loss: str) -> TreeLosses:
-    judged, stock, entries = job.judged, job.shrunk, plan.groups
+    judged, stock = job.judged, job.shrunk
     shape = (stock.tree_count, len(groups), stock.width)
     found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
-    with stage("permutation", stock.tree_count, "trees", job.listener) as progress:
 
-        def collect(index: int, part: TreeLosses) -> None:
-            here = stock.trees.numbers(entries[index])
-            for whole, some in zip(found, part, strict=True):
-                whole[here.start : here.stop] = some
-            progress.advance(len(here))
+    def collect(trees: range, part: TreeLosses) -> None:
+        for whole, some in zip(found, part, strict=True):
+            whole[trees] = some
 
-        shared = (stock, judged, groups, loss, job.options.seed)
-        job.run(permute_trees, [(some,) for some in entries], collect, shared, plan.at_once)
+    job.over_trees("permutation", plan, permute_trees, (stock, judged, groups, loss, job.options.seed), collect)
     return found
 
 

@@ -116,14 +116,11 @@ def leaf_rows(
     for file in files:
         file.make()
     starts: dict[int, NDArray[np.uint32]] = {}
-    groups = plan.groups
-    with stage("leaves", stock.tree_count, "trees", job.listener) as progress:
 
-        def collect(index: int, found: list[NDArray[np.uint32]]) -> None:
-            starts.update(zip(stock.trees.numbers(groups[index]), found, strict=True))
-            progress.advance(len(found))
+    def collect(trees: range, found: list[NDArray[np.uint32]]) -> None:
+        starts.update(zip(trees, found, strict=True))
 
-        job.run(list_leaves, [(group,) for group in groups], collect, (stock, judged, files), plan.at_once)
+    job.over_trees("leaves", plan, list_leaves, (stock, judged, files), collect)
     sizes = [starts[tree].size for tree in range(stock.tree_count)]
     return files, np.cumsum([0, *sizes]), np.concatenate([starts[tree] for tree in range(stock.tree_count)])
 

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.events import stage
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.tree_groups import PartPlan, plan_groups
 from bigforest.forest.format.checks import Nodes, join_nodes
@@ -90,20 +89,18 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
     settings = repr(job.options.rules)
     if job.folder.has_all(names, settings):
         return
-    stock, spec, groups = job.stock, job.forest.spec, plan.groups
+    spec = job.forest.spec
     found: dict[int, TreeShapes] = {}
     splits, follows = np.zeros((len(spec.features), 4), np.int64), joined([])
-    with stage("trees", stock.tree_count, "trees", job.listener) as progress:
 
-        def collect(index: int, shape: TreeShapes) -> None:
-            nonlocal splits, follows
-            splits, follows = splits + shape.splits, joined([follows, shape.follows])
-            found[index] = shape._replace(splits=shape.splits[:0], follows=joined([]))
-            progress.advance(len(groups[index]))
+    def collect(trees: range, shape: TreeShapes) -> None:
+        nonlocal splits, follows
+        splits, follows = splits + shape.splits, joined([follows, shape.follows])
+        found[trees.start] = shape._replace(splits=shape.splits[:0], follows=joined([]))
 
-        shared = (stock.trees, job.forest.levels, job.options.rules, job.resources.limits.explain_pairs)
-        job.run(describe_group, [(group,) for group in groups], collect, shared, plan.at_once)
-    shapes = [found[index] for index in range(len(groups))]
+    shared = (job.stock.trees, job.forest.levels, job.options.rules, job.resources.limits.explain_pairs)
+    job.over_trees("trees", plan, describe_group, shared, collect)
+    shapes = [found[first] for first in sorted(found)]
     features = [feature.name for feature in spec.features]
     lines = {name: np.concatenate([shape.lines[name] for shape in shapes]) for name in shapes[0].lines}
     job.folder.write("trees", pl.DataFrame(lines), settings)
