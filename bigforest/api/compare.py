@@ -13,7 +13,7 @@ from bigforest.common.progress import watching
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import crew_of
 from bigforest.race.comparison import Comparison
-from bigforest.race.run import Race, parse_duration, run_race
+from bigforest.race.run import Race, parse_duration
 from bigforest.schema.train_options import OPTIONS
 from bigforest.source.in_memory import with_columns_beside
 from bigforest.storage.atomic import TemporaryFolder
@@ -95,10 +95,11 @@ def compare(
     job = TrainingJob(
         data, target_of(names["target"]), tuple(column_names(exclude, "exclude")), options_of(given | shared)
     )
-    race = Race(job, candidates, metric, parse_duration(budget))
+    seconds = parse_duration(budget)
     resources = resources_of(threads, scratch, memory)
     holding = TemporaryFolder(resources.scratch) if out is None else None
     folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
     with watching(listener) as events, crew_of(scheduler, resources, folder, events, beside=True) as resources:
-        found = run_race(race, folder, resources, events, overwrite=overwrite)
+        race = Race(job, candidates, metric, seconds, folder, resources, events)
+        found = race.run(overwrite=overwrite)
     return found if holding is None else Comparison(found.path, holding)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.common.errors import BigForestError, FormatError, StorageError
+from bigforest.race.rules import Standing
 from bigforest.storage.atomic import write_durably
 from bigforest.storage.regular_files import read_json_text
 
@@ -36,13 +37,14 @@ def has_begun(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The result of a round. By candidate: loss, difference to the best and its standard error.
+    """The result of a round.
 
+    losses   the standing of each candidate.
     retired  the candidates that retired after the round, and why.
     """
 
     trees: int
-    losses: dict[str, tuple[float, float, float]]
+    losses: dict[str, Standing]
     retired: dict[str, str]
 
 
@@ -119,10 +121,8 @@ class RaceState:
 
 
 def _round(raw: dict[str, Any]) -> Round:
-    losses = {str(name): tuple(map(float, three)) for name, three in raw["losses"].items()}
-    if any(len(three) != 3 for three in losses.values()):
-        raise ValueError("a round has losses that are not three numbers")
-    return Round(int(raw["trees"]), losses, {str(name): str(why) for name, why in raw["retired"].items()})  # type: ignore[arg-type]
+    losses = {str(name): Standing(*map(float, three)) for name, three in raw["losses"].items()}
+    return Round(int(raw["trees"]), losses, {str(name): str(why) for name, why in raw["retired"].items()})
 
 
 def _check(state: RaceState) -> None:

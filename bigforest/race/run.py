@@ -58,22 +58,6 @@ _REPEATED = 0.01
 _SHARES = 1.25
 
 
-@dataclass(frozen=True, slots=True)
-class Race:
-    """The settings of a race.
-
-    job         the table, and the options that all candidates have.
-    candidates  a mapping or the path of a TOML file; a number of default ones; None for all of them.
-    metric      None for log_loss, or mse of numbers.
-    budget      seconds after which no round begins; None for no limit.
-    """
-
-    job: TrainingJob
-    candidates: Mapping[str, Mapping[str, Any]] | str | Path | int | None
-    metric: str | None
-    budget: float | None
-
-
 def parse_duration(text: str | float | None, name: str = "budget", other: str = "") -> float | None:
     """Seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds.
 
@@ -96,48 +80,187 @@ def is_comparison(path: Path) -> bool:
     return (path / FILE).is_file()
 
 
-def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *, overwrite: bool) -> Comparison:
-    """Compare the candidates in the folder `out`. An interrupted one with the same settings is continued.
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A comparison of candidates.
 
-    Raises ConfigError, DataError, FormatError and OutputExistsError.
+    job         the table, and the options that all candidates have.
+    candidates  a mapping or the path of a TOML file; a number of default ones; None for all of them.
+    metric      None for log_loss, or mse of numbers.
+    budget      seconds after which no round begins; None for no limit.
+    out         its folder.
     """
-    begin = time.monotonic()
-    check_flag(overwrite, "overwrite")
-    _check_place(out)
-    with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
-        store, state = _entered(race, out, resources, listener)
-    if state.winner is not None and is_forest(out / WINNER):
+
+    job: TrainingJob
+    candidates: Mapping[str, Mapping[str, Any]] | str | Path | int | None
+    metric: str | None
+    budget: float | None
+    out: Path
+    resources: Resources
+    listener: Listener
+
+    def run(self, *, overwrite: bool = False) -> Comparison:
+        """Compare the candidates. An interrupted comparison with the same settings is continued.
+
+        Raises ConfigError, DataError, FormatError and OutputExistsError.
+        """
+        begin, out = time.monotonic(), self.out
+        check_flag(overwrite, "overwrite")
+        _check_place(out)
+        with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
+            store, state = self._entered()
+        if state.winner is not None and is_forest(out / WINNER):
+            return Comparison(out)
+        rows = _rows_of(store, state, self.resources)
+        _tell_of_repeats(store, self.listener)
+        _tell_of_shares(state, self.listener)
+        with _how_to_go_on(out):
+            for trees in rounds(state.trees)[len(state.rounds) :]:
+                late = self.budget is not None and time.monotonic() - begin > self.budget
+                if late and state.rounds:
+                    state.stopped = f"the time of {self.budget:g} s was over after {state.rounds[-1].trees} trees"
+                    break
+                if state.rounds and len(state.racing) == 1:
+                    state.stopped = None
+                self._run_round(store, state, trees, rows)
+            _finish(state, out, rows)
         return Comparison(out)
-    rows = _rows_of(store, state, resources)
-    _tell_of_repeats(store, listener)
-    _tell_of_shares(state, listener)
-    with _how_to_go_on(out):
-        for trees in rounds(state.trees)[len(state.rounds) :]:
-            late = race.budget is not None and time.monotonic() - begin > race.budget
-            if late and state.rounds:
-                state.stopped = f"the time of {race.budget:g} s was over after {state.rounds[-1].trees} trees"
-                break
-            if state.rounds and len(state.racing) == 1:
-                state.stopped = None
-            _run_round(race, state, out, store, trees, rows, resources, listener)
-        _finish(state, out, rows)
-    return Comparison(out)
 
+    def _entered(self) -> tuple[Store, RaceState]:
+        """`_begin`, in a folder that is made if necessary, and removed again if the race cannot begin."""
+        made = not self.out.exists()
+        with naming_refusal(self.out.parent):
+            self.out.mkdir(exist_ok=True)
+        remove_half_made(self.out)
+        if not is_comparison(self.out):
+            announce(self.out)
+        try:
+            return self._begin()
+        except BaseException:
+            if made and not has_begun(self.out):
+                remove(self.out)
+            raise
 
-def _entered(race: Race, out: Path, resources: Resources, listener: Listener) -> tuple[Store, RaceState]:
-    """`_begin`, in a folder that is made if necessary, and removed again if the race cannot begin."""
-    made = not out.exists()
-    with naming_refusal(out.parent):
-        out.mkdir(exist_ok=True)
-    remove_half_made(out)
-    if not is_comparison(out):
-        announce(out)
-    try:
-        return _begin(race, out, resources, listener)
-    except BaseException:
-        if made and not has_begun(out):
-            remove(out)
-        raise
+    def _begin(self) -> tuple[Store, RaceState]:
+        """The store that all candidates share, and the state of the race."""
+        job, out = self.job, self.out
+        kept = out / _STORE
+        known = RaceState.read(out) if has_begun(out) else None
+        if known is not None and job.location is not None and known.data not in (None, job.location):
+            raise OutputExistsError(
+                f"{out} compares candidates on {known.data}; choose another output, or overwrite it"
+            )
+        clock = Clock(self.listener)
+        if known is not None and known.data is not None and is_store(kept):
+            store = Store.open(kept)
+        else:
+            if known is None and kept.exists():
+                remove(kept)
+            path = kept if known is None else out / f"again-{_STORE}"
+            store, _ = make_store(job, path, out, self.resources, clock)
+            if known is not None and path.exists():
+                same = store.fingerprint == known.fingerprint
+                remove(path)
+                store = Store.open(kept) if same and is_store(kept) else store
+        if known is not None and store.fingerprint != known.fingerprint:
+            raise DataError(
+                f"the table is not the one that {out} compares candidates on: columns or values differ; choose "
+                "another out"
+            )
+        state = self._settings(store)
+        if known is None:
+            state.write(out)
+            return store, state
+        if known.settings != state.settings:
+            raise OutputExistsError(
+                f"{out} is a comparison of other candidates or options; choose another output, or overwrite it"
+            )
+        return store, known
+
+    def _settings(self, store: Store) -> RaceState:
+        """A race that has not begun. Raises ConfigError."""
+        job, task = self.job, store.spec.target.task
+        base = {name: value for name, value in job.options.items() if name != "trees"}
+        if isinstance(self.candidates, int | None):
+            candidates = default_candidates(task, self.candidates)
+        else:
+            candidates = given_candidates(self.candidates, base)
+        for candidate in candidates:
+            config = TrainConfig.of(**{**base, **candidate.options})
+            if not config.bootstrap:
+                raise ConfigError(
+                    f"the candidate {candidate.name} grows on all rows, so no row is out of bag to evaluate it; drop "
+                    "it, or set bootstrap"
+                )
+            if config.boosts:
+                raise ConfigError(
+                    f"the candidate {candidate.name} cannot be evaluated on out-of-bag rows: with sampling "
+                    f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
+                )
+        if job.options.get("stop_oob") is not None:
+            raise ConfigError(
+                "stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees"
+            )
+        metric = METRICS[task][0] if self.metric is None else self.metric
+        if not isinstance(metric, str) or metric not in METRICS[task]:
+            raise ConfigError(f"metric must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
+        if metric == "auc" and len(store.spec.target.classes) != 2:
+            raise ConfigError(f"auc is for two classes, and there are {len(store.spec.target.classes)}; take log_loss")
+        return RaceState(
+            data=job.location,
+            target=job.target,
+            exclude=list(job.exclude),
+            fingerprint=store.fingerprint,
+            metric=metric,
+            trees=job.config.trees,
+            options=base,
+            candidates={candidate.name: candidate.options for candidate in candidates},
+        )
+
+    def _run_round(self, store: Store, state: RaceState, trees: int, rows: Rows) -> None:
+        """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""
+        scores: dict[str, RowScores] = {}
+        out_of_race: dict[str, str] = {}
+        for name in state.racing:
+            begin = time.perf_counter()
+            try:
+                scores[name] = self._grown(state, name, store, trees)
+            except (ConfigError, DataError) as error:
+                if state.rounds or not isinstance(self.candidates, int | None):
+                    raise
+                out_of_race[name] = f"cannot be grown here: {error}"
+            state.seconds[name] = state.seconds.get(name, 0.0) + time.perf_counter() - begin
+        if not scores:
+            raise ConfigError(f"no candidate can be grown on this table: {next(iter(out_of_race.values()))}")
+        found = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
+        for name in retired(found, trees):
+            standing = found[name]
+            out_of_race[name] = f"behind by {standing.difference:.4g}, {standing.behind:.1f} standard errors"
+        state.rounds.append(Round(trees, found, out_of_race))
+        state.write(self.out)
+        for name in out_of_race:
+            _discard(self.out, name)
+        best = min(found, key=lambda name: found[name].difference)
+        left = f"{len(state.racing)} of {len(state.candidates)} candidates go on"
+        self.listener(
+            Notice(f"{trees} trees: {best} leads, {state.metric.replace('_', ' ')} {found[best].loss:.5g}; {left}")
+        )
+
+    def _grown(self, state: RaceState, name: str, store: Store, trees: int) -> RowScores:
+        """The scores of a candidate after this number of trees, which are added to those that it has."""
+        (self.out / _FORESTS).mkdir(exist_ok=True)
+        folder = _forest_of(self.out, name)
+        options = {**state.options, **state.candidates[name], "trees": trees}
+        job = TrainingJob(store, None, (), options)
+        clock = Clock(self.listener)
+        if not is_forest(folder) and not is_unfinished(folder):
+            train_new(job, folder, self.resources, clock, overwrite=False)
+        elif not is_forest(folder) or read_forest(folder).trees < trees:
+            resume(folder, job, self.resources, clock)
+        forest = read_forest(folder)
+        state.grown[name] = forest.trees
+        state.size[name] = sum(path.stat().st_size for path in forest.part_files)
+        return row_scores(forest, state.metric)
 
 
 def _check_place(out: Path) -> None:
@@ -150,79 +273,6 @@ def _check_place(out: Path) -> None:
         return
     if out.exists() and not (out.is_dir() and all(path.name.startswith(f".{FILE}.") for path in out.iterdir())):
         raise OutputExistsError(f"{out} exists and is not a comparison; choose another output")
-
-
-def _begin(race: Race, out: Path, resources: Resources, listener: Listener) -> tuple[Store, RaceState]:
-    """The store that all candidates share, and the state of the race."""
-    job = race.job
-    kept = out / _STORE
-    known = RaceState.read(out) if has_begun(out) else None
-    if known is not None and job.location is not None and known.data not in (None, job.location):
-        raise OutputExistsError(f"{out} compares candidates on {known.data}; choose another output, or overwrite it")
-    clock = Clock(listener)
-    if known is not None and known.data is not None and is_store(kept):
-        store = Store.open(kept)
-    else:
-        if known is None and kept.exists():
-            remove(kept)
-        path = kept if known is None else out / f"again-{_STORE}"
-        store, _ = make_store(job, path, out, resources, clock)
-        if known is not None and path.exists():
-            same = store.fingerprint == known.fingerprint
-            remove(path)
-            store = Store.open(kept) if same and is_store(kept) else store
-    if known is not None and store.fingerprint != known.fingerprint:
-        raise DataError(
-            f"the table is not the one that {out} compares candidates on: columns or values differ; choose another out"
-        )
-    state = _settings(race, store)
-    if known is None:
-        state.write(out)
-        return store, state
-    if known.settings != state.settings:
-        raise OutputExistsError(
-            f"{out} is a comparison of other candidates or options; choose another output, or overwrite it"
-        )
-    return store, known
-
-
-def _settings(race: Race, store: Store) -> RaceState:
-    """A race that has not begun. Raises ConfigError."""
-    job, task = race.job, store.spec.target.task
-    base = {name: value for name, value in job.options.items() if name != "trees"}
-    if isinstance(race.candidates, int) or race.candidates is None:
-        candidates = default_candidates(task, race.candidates)
-    else:
-        candidates = given_candidates(race.candidates, base)
-    for candidate in candidates:
-        config = TrainConfig.of(**{**base, **candidate.options})
-        if not config.bootstrap:
-            raise ConfigError(
-                f"the candidate {candidate.name} grows on all rows, so no row is out of bag to evaluate it; drop "
-                "it, or set bootstrap"
-            )
-        if config.boosts:
-            raise ConfigError(
-                f"the candidate {candidate.name} cannot be evaluated on out-of-bag rows: with sampling "
-                f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
-            )
-    if job.options.get("stop_oob") is not None:
-        raise ConfigError("stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees")
-    metric = METRICS[task][0] if race.metric is None else race.metric
-    if not isinstance(metric, str) or metric not in METRICS[task]:
-        raise ConfigError(f"metric must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
-    if metric == "auc" and len(store.spec.target.classes) != 2:
-        raise ConfigError(f"auc is for two classes, and there are {len(store.spec.target.classes)}; take log_loss")
-    return RaceState(
-        data=job.location,
-        target=job.target,
-        exclude=list(job.exclude),
-        fingerprint=store.fingerprint,
-        metric=metric,
-        trees=job.config.trees,
-        options=base,
-        candidates={candidate.name: candidate.options for candidate in candidates},
-    )
 
 
 def _rows_of(store: Store, state: RaceState, resources: Resources) -> Rows:
@@ -261,69 +311,6 @@ def _tell_of_shares(state: RaceState, listener: Listener) -> None:
                 "the former is evaluated with more trees per row, which favours it while there are few trees"
             )
         )
-
-
-def _run_round(
-    race: Race,
-    state: RaceState,
-    out: Path,
-    store: Store,
-    trees: int,
-    rows: Rows,
-    resources: Resources,
-    listener: Listener,
-) -> None:
-    """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""
-    scores: dict[str, RowScores] = {}
-    out_of_race: dict[str, str] = {}
-    for name in state.racing:
-        begin = time.perf_counter()
-        try:
-            scores[name] = _grown(state, name, out, store, trees, resources, listener)
-        except (ConfigError, DataError) as error:
-            if state.rounds or not (race.candidates is None or isinstance(race.candidates, int)):
-                raise
-            out_of_race[name] = f"cannot be grown here: {error}"
-        state.seconds[name] = state.seconds.get(name, 0.0) + time.perf_counter() - begin
-    if not scores:
-        raise ConfigError(f"no candidate can be grown on this table: {next(iter(out_of_race.values()))}")
-    found = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
-    for name in retired(found, trees):
-        standing = found[name]
-        out_of_race[name] = f"behind by {standing.difference:.4g}, {standing.behind:.1f} standard errors"
-    losses = {name: (each.loss, each.difference, each.error) for name, each in found.items()}
-    state.rounds.append(Round(trees, losses, out_of_race))
-    state.write(out)
-    for name in out_of_race:
-        _discard(out, name)
-    best = min(found, key=lambda name: found[name].difference)
-    left = f"{len(state.racing)} of {len(state.candidates)} candidates go on"
-    listener(Notice(f"{trees} trees: {best} leads, {state.metric.replace('_', ' ')} {found[best].loss:.5g}; {left}"))
-
-
-def _grown(
-    state: RaceState,
-    name: str,
-    out: Path,
-    store: Store,
-    trees: int,
-    resources: Resources,
-    listener: Listener,
-) -> RowScores:
-    """The scores of a candidate after this number of trees, which are added to those that it has."""
-    (out / _FORESTS).mkdir(exist_ok=True)
-    folder = _forest_of(out, name)
-    options = {**state.options, **state.candidates[name], "trees": trees}
-    job = TrainingJob(store, None, (), options)
-    clock = Clock(listener)
-    if not is_forest(folder) and not is_unfinished(folder):
-        train_new(job, folder, resources, clock, overwrite=False)
-    elif not is_forest(folder) or read_forest(folder).trees < trees:
-        resume(folder, job, resources, clock)
-    forest = read_forest(folder)
-    state.grown[name] = forest.trees
-    state.size[name] = sum(path.stat().st_size for path in forest.part_files)
-    return row_scores(forest, state.metric)
 
 
 def _finish(state: RaceState, out: Path, rows: Rows) -> None:
@@ -409,9 +396,7 @@ def tuned_forest(
         check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
     holding = TemporaryFolder(resources.scratch)
     try:
-        found = run_race(
-            Race(job, count, None, budget), holding.path / "comparison", resources, listener, overwrite=False
-        )
+        found = Race(job, count, None, budget, holding.path / "comparison", resources, listener).run()
         if job.location is None:
             name_table(found.forest.directory, None, job.exclude)
         _keep_candidates(found)
