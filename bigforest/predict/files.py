@@ -20,20 +20,13 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import METADATA_KEY, file_kind
 from bigforest.forest.load.feature_map import check_schema
-from bigforest.forest.load.reader import Reader
 from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.row_passes import AnswerPasses, naming_rows
+from bigforest.forest.load.row_passes import naming_rows
 from bigforest.forest.load.vote_rule import VoteRule
-from bigforest.predict.columns import (
-    answer_names,
-    answer_shape,
-    answer_table,
-    check_columns,
-    check_proba,
-)
-from bigforest.predict.score import FilePrediction, Score, ScoreWeights, new_score, score_of
+from bigforest.predict.columns import answer_names, answer_shape, answer_table, check_columns, check_proba
+from bigforest.predict.score import FilePrediction, Score, score_of
 from bigforest.predict.text_files import TEXT, is_text_prediction, write_text
-from bigforest.schema.columns import cells, columns_named
+from bigforest.schema.columns import columns_named
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, downloads, write_atomically
 
@@ -90,9 +83,7 @@ def write_predictions(
     check_columns(keep, source.schema, rule, answer_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
     score = score_of(spec, source)
-    job = _Job(
-        forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.weights, score.unscored
-    )
+    job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.empty())
     with (
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as answers,
         stage("predict", source.rows, "rows", listener) as progress,
@@ -135,23 +126,44 @@ class _Job:
     proba: bool
     rule: VoteRule
     resources: Resources
-    weights: ScoreWeights | None
-    unscored: str | None
+    score: Score
 
-    def answered(self, score: Score, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
-        """The columns to keep and the answers to the rows from `begin` to before `end`, in order, batch by batch."""
-        table = _Table(self.source, self.forest.reader(self.rule), self.rule, list(self.keep), score)
-        passes = self.forest.passes(self.rule, table.shape, self.resources, 0, table.found.narrow)
-        end = self.source.rows if end is None else end
-        for frame in table.answered(passes, self.proba, self.resources.workers, begin, end):
-            yield frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+    def answered(self, score: Score, first: int = 0, stop: int | None = None) -> Iterator[pa.Table]:
+        """The columns to keep and the answers to the rows from `first` to before `stop`, in order, batch by batch."""
+        source, spec, reader = self.source, self.forest.spec, self.forest.reader(self.rule)
+        found = check_schema(source.schema, spec)
+        category = [] if self.rule.category is None else [self.rule.category]
+
+        def columns(used: NDArray[np.int64], last: bool = True) -> list[str]:
+            """To read before the last group of trees, or for it."""
+            others = [*self.keep, *score.columns, *category] if last else []
+            return list(dict.fromkeys([*found.columns(used), *others]))
+
+        def shape(used: NDArray[np.int64]) -> Shape:
+            return answer_shape(source.schema, columns(used), source.rows, spec)
+
+        def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
+            for batch in source.batches(columns(passes.used, last), passes.batch, begin, end):
+                with naming_rows(begin, batch.height):
+                    rows = reader.frame(batch, found, passes.used)
+                yield begin, rows, batch
+                begin += batch.height
+
+        passes = self.forest.passes(self.rule, shape, self.resources, 0, found.narrow)
+        stop, wanted = source.rows if stop is None else stop, self.proba or score.active
+        ways = (False, True) if self.proba else (False,)
+        for batch, answers in passes.answers(stop, batches, proba=wanted, workers=self.resources.workers, first=first):
+            score.add(batch, answers)
+            made = [answer_table(answers, spec, self.rule, way, batch) for way in ways]
+            table = pl.concat([batch.select(columns_named(self.keep)), *made], how="horizontal")
+            yield table.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Any]:
     """Task: write the answers to some rows to a file of this attempt, an Arrow stream; what they add to the metrics."""
     import pyarrow as pa
 
-    score = new_score(job.forest.spec, job.source, job.weights, unscored=job.unscored)
+    score = job.score.empty()
     path = folder / f"answers-{secrets.token_hex(8)}.arrows"
     with write_atomically(path) as here, contextlib.ExitStack() as open_files:
         writer = None
@@ -181,50 +193,3 @@ def _everywhere(job: _Job, score: Score, resources: Resources) -> Iterator[pa.Ta
                     yield pa.Table.from_batches([batch])
             path.unlink()
             score.join(counted)
-
-
-class _Table:
-    """A source of rows, answered batch by batch."""
-
-    def __init__(self, source: Source, reader: Reader, rule: VoteRule, keep: list[str], score: Score) -> None:
-        self._source = source
-        self._rule = rule
-        self._reader = reader
-        self._spec = reader.spec
-        self._keep = keep
-        self._score = score
-        self.found = check_schema(source.schema, self._spec)
-
-    def shape(self, used: NDArray[np.int64]) -> Shape:
-        """What reading the table takes for these features."""
-        return answer_shape(self._source.schema, self._columns(used, True), self._source.rows, self._spec)
-
-    def answered(
-        self, passes: AnswerPasses, proba: bool, workers: int, first: int, stop: int
-    ) -> Iterator[pl.DataFrame]:
-        """The columns to keep and the answers to the rows from `first` to before `stop`, in order."""
-
-        def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
-            for batch in self._source.batches(self._columns(passes.used, last), passes.batch, begin, end):
-                with naming_rows(begin, batch.height):
-                    rows = self._reader.frame(batch, self.found, passes.used)
-                yield begin, rows, batch
-                begin += batch.height
-
-        wanted = proba or self._score.active
-        for batch, answers in passes.answers(stop, batches, proba=wanted, workers=workers, first=first):
-            if self._score.active:
-                weights = self._score.weights
-                weight = None if weights is None else cells(batch, weights.name)
-                self._score.add(cells(batch, self._spec.target.name), weight, answers)
-            ways = (False, True) if proba else (False,)
-            made = [answer_table(answers, self._spec, self._rule, way, batch) for way in ways]
-            yield pl.concat([batch.select(columns_named(self._keep)), *made], how="horizontal")
-
-    def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
-        """Columns to read before the last group of trees, or for it."""
-        features = self.found.columns(used)
-        target = [self._spec.target.name] if self._score.active else []
-        target += [self._score.weights.name] if target and self._score.weights is not None else []
-        category = [] if self._rule.category is None else [self._rule.category]
-        return list(dict.fromkeys([*features, *(self._keep + target + category if last else [])]))

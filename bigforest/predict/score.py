@@ -6,7 +6,6 @@ trained with; else they count alike.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -106,83 +105,51 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
 def score_of(spec: DataSpec, source: Source) -> Score:
     """What judges the predictions for a table, if it has the target, and its weights can be used."""
     try:
-        return new_score(spec, source, score_weights(spec, source))
+        return Score(spec, score_weights(spec, source), spec.target.name in source.schema)
     except DataError as error:
-        return new_score(spec, source, None, unscored=str(error))
+        return Score(spec, None, False, str(error))
 
 
-def new_score(spec: DataSpec, source: Source, weights: ScoreWeights | None, *, unscored: str | None = None) -> Score:
-    """The same with weights that are known; unscored: why they cannot be used."""
-    active = unscored is None and spec.target.name in source.schema
-    return (NumberScore if spec.target.is_regression else ClassScore)(spec, active, weights, unscored)
-
-
-class Score(ABC):
+class Score:
     """Metrics that are counted while batches pass; off as soon as a batch has targets that cannot be judged.
 
     unscored  why it is off, where the table has the target.
     """
 
-    def __init__(self, spec: DataSpec, active: bool, weights: ScoreWeights | None, unscored: str | None = None) -> None:
+    def __init__(self, spec: DataSpec, weights: ScoreWeights | None, active: bool, unscored: str | None = None) -> None:
         self.active = active
         self.unscored = unscored
-        self.weights = weights
+        self._weights = weights
         self._spec = spec
-        self._sums: Any = self._new_sums(None if weights is None else weights.total)
+        target, total = spec.target, None if weights is None else weights.total
+        self._sums: Metrics | NumberSums = (
+            NumberSums(target.offset, total) if target.is_regression else Metrics(len(target.classes), total=total)
+        )
 
-    @abstractmethod
-    def _new_sums(self, total: int | None) -> Metrics | NumberSums:
-        """Sums of nothing yet; total: of all weights, at most."""
-
-    @abstractmethod
-    def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
-        """Judge the rows that have a target."""
-
-    @abstractmethod
-    def result(self, rows: int) -> FilePrediction:
-        """What is said of the whole table."""
+    def empty(self) -> Score:
+        """The same without what was counted."""
+        return Score(self._spec, self._weights, self.active, self.unscored)
 
     @property
-    def counted(self) -> Metrics | NumberSums | str | None:
-        """What has been counted, for `join`; when off, why."""
-        return self._sums if self.active else self.unscored
+    def columns(self) -> list[str]:
+        """The columns of a table that are read: the target, and the weights; none when off."""
+        weights = [] if self._weights is None else [self._weights.name]
+        return [self._spec.target.name, *weights] if self.active else []
 
-    def join(self, counted: Metrics | NumberSums | str | None) -> None:
-        """Add what was counted elsewhere."""
-        if isinstance(counted, Metrics | NumberSums):
-            self._sums.join(counted)
+    def add(self, batch: pl.DataFrame, answers: Answers) -> None:
+        """Judge the rows of a batch that have a target, unless off."""
+        if not self.active:
+            return
+        truth = cells(batch, self._spec.target.name)
+        weight = None if self._weights is None else cells(batch, self._weights.name)
+        if isinstance(self._sums, Metrics):
+            self._add_classes(self._sums, truth, weight, answers)
         else:
-            self._stop(self.unscored or counted)
+            self._add_numbers(self._sums, truth, weight, answers)
 
-    def _stop(self, why: str | None) -> None:
-        self.active, self.unscored = False, why
-
-    def _nothing(self, rows: int) -> FilePrediction:
-        """The result where nothing was scored."""
-        none = f"no row has a {self._spec.target.name!r} to compare with"
-        return FilePrediction(rows, 0, unscored=none if self.active else self.unscored)
-
-    def _weighed(
-        self, known: NDArray[np.bool_], weight: pl.Series | None, codes: NDArray[Any] | None = None
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64] | None]:
-        """Which of the `known` rows weigh something, and their whole weights; None where all rows count alike."""
-        if self.weights is None or weight is None:
-            return known, None
-        whole = self.weights.of(weight, codes)
-        known = known & (whole > 0)
-        return known, whole[known]
-
-
-class ClassScore(Score):
-    """The metrics of classes; off where a label is none of the classes."""
-
-    def _new_sums(self, total: int | None) -> Metrics:
-        return Metrics(len(self._spec.target.classes), total=total)
-
-    def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
-        """See Score."""
-        if self.weights is not None and weight is not None:
-            truth = without_weightless(truth, weights_in_slice(weight, self.weights.name))
+    def _add_classes(self, sums: Metrics, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
+        if self._weights is not None and weight is not None:
+            truth = without_weightless(truth, weights_in_slice(weight, self._weights.name))
         target = self._spec.target
         codes = label_codes(truth, target)
         if codes is None:
@@ -190,32 +157,9 @@ class ClassScore(Score):
             return
         assert answers.proba is not None
         rows, whole = self._weighed(codes >= 0, weight, codes)
-        self._sums.add(codes[rows], answers.codes[rows], answers.proba[rows], whole)
+        sums.add(codes[rows], answers.codes[rows], answers.proba[rows], whole)
 
-    def result(self, rows: int) -> FilePrediction:
-        """See Score."""
-        found = self._sums.result() if self.active else []
-        if not found:
-            return self._nothing(rows)
-        classes = label_values(self._spec.target)
-        return FilePrediction(
-            rows,
-            self._sums.rows,
-            self._sums.accuracy,
-            found[-1].log_loss,
-            tuple(_facts(one, classes) for one in found),
-            weighted=self.weights is not None,
-        )
-
-
-class NumberScore(Score):
-    """The metrics of a regression; off where the target of the table is no number."""
-
-    def _new_sums(self, total: int | None) -> NumberSums:
-        return NumberSums(self._spec.target.offset, total)
-
-    def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
-        """See Score."""
+    def _add_numbers(self, sums: NumberSums, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
         if not (truth.dtype.is_numeric() or truth.dtype == pl.Null):
             name = self._spec.target.name
             self._stop(f"the forest predicts the number {name!r}, which is {truth.dtype} in the table; convert it")
@@ -223,14 +167,44 @@ class NumberScore(Score):
         assert answers.value is not None
         given = truth.cast(pl.Float64).fill_null(np.nan).to_numpy()
         known, whole = self._weighed(np.abs(given) <= LARGEST, weight)
-        self._sums.add(given[known], answers.value[known], whole)
+        sums.add(given[known], answers.value[known], whole)
+
+    def _weighed(
+        self, known: NDArray[np.bool_], weight: pl.Series | None, codes: NDArray[Any] | None = None
+    ) -> tuple[NDArray[np.bool_], NDArray[np.int64] | None]:
+        """Which of the `known` rows weigh something, and their whole weights; None where all rows count alike."""
+        if self._weights is None or weight is None:
+            return known, None
+        whole = self._weights.of(weight, codes)
+        known = known & (whole > 0)
+        return known, whole[known]
+
+    @property
+    def counted(self) -> Metrics | NumberSums | str | None:
+        """What has been counted, for `join`; when off, why."""
+        return self._sums if self.active else self.unscored
+
+    def join(self, counted: Any) -> None:
+        """Add what was counted elsewhere."""
+        if isinstance(counted, Metrics | NumberSums):
+            self._sums.join(counted)  # type: ignore[arg-type]
+        else:
+            self._stop(self.unscored or counted)
+
+    def _stop(self, why: str | None) -> None:
+        self.active, self.unscored = False, why
 
     def result(self, rows: int) -> FilePrediction:
-        """See Score."""
-        if not self.active or not self._sums.rows:
-            return self._nothing(rows)
-        weighted = self.weights is not None
-        return FilePrediction(rows, self._sums.rows, **asdict(self._sums.result()), weighted=weighted)
+        """What is said of the whole table."""
+        sums, weighted = self._sums, self._weights is not None
+        if not self.active or not sums.rows:
+            none = f"no row has a {self._spec.target.name!r} to compare with"
+            return FilePrediction(rows, 0, unscored=none if self.active else self.unscored)
+        if isinstance(sums, NumberSums):
+            return FilePrediction(rows, sums.rows, **asdict(sums.result()), weighted=weighted)
+        found, classes = sums.result(), label_values(self._spec.target)
+        metrics = tuple(_facts(one, classes) for one in found)
+        return FilePrediction(rows, sums.rows, sums.accuracy, found[-1].log_loss, metrics, weighted=weighted)
 
 
 def _facts(found: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
