@@ -15,9 +15,8 @@ from bigforest.schema.train_options import OPTIONS
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 MOST_CANDIDATES = 50
 # Options that all candidates have in common, as they share the table, its bags, and the number of trees.
-SHARED = frozenset(
-    {"trees", "seed", "bootstrap", "stop_oob", "max_bins", "group", "weight", "class_weight", "task", "categories"}
-)
+_ENCODING = {name for name, one in OPTIONS.items() if one.option.encodes}
+SHARED = frozenset({"trees", "seed", "bootstrap", "stop_oob", *_ENCODING})
 # The simpler ones first: among candidates without a clear difference the first wins.
 _DEFAULT: dict[str, dict[str, Any]] = {
     "default": {},

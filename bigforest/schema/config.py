@@ -15,6 +15,7 @@ from bigforest.schema.declaration import check
 from bigforest.schema.options import (
     BOOSTED,
     MAX_PROJECTIONS,
+    ROTATING,
     FeatureRule,
     Impurity,
     Task,
@@ -99,7 +100,7 @@ class TrainConfig(TrainOptions):
         family = base_family(options.get("family", "axis"))
         own = {name: one.option.own[family] for name, one in OPTIONS.items() if family in one.option.own}
         words = {name: value for name, value in options.items() if isinstance(value, str)}
-        if family == "rotation" and words.get("rotation", "random") != "random":
+        if family in ROTATING and words.get("rotation", "random") != "random":
             own["bootstrap"] = False
         if words.get("sampling") in BOOSTED:
             own |= {"vote": "hard", "shrink": "off"}

@@ -50,7 +50,13 @@ _SIZE = re.compile("[1-9][0-9]{0,9}")
 # What axes_from is where features are to be chosen.
 AUTO = "auto"
 
+# Families that have options in common: they draw features, or axes, in each node; propose directions; rotate the table;
+# have subspaces. Those that compare splits by impurity also take weights.
+DRAWING = ("axis", "tree", "rotation")
+OBLIQUE = ("sparse-oblique",)
+ROTATING = ("rotation",)
 SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
+BY_IMPURITY = (*DRAWING, *OBLIQUE)
 
 
 def names_of(given: Any, option: str) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from bigforest.schema.options import (
     AUTO,
     BOOSTED,
     BY_CLASS,
+    BY_IMPURITY,
+    DRAWING,
     MAX_AXES,
     MAX_AXIS_FEATURES,
     MAX_BINS,
@@ -18,6 +20,8 @@ from bigforest.schema.options import (
     MAX_PROJECTIONS,
     MAX_STEPS,
     MAX_TREES,
+    OBLIQUE,
+    ROTATING,
     SUBSPACE_FAMILIES,
     ClassWeight,
     Constants,
@@ -38,10 +42,6 @@ from bigforest.schema.options import (
     Vote,
 )
 from bigforest.schema.registered import base_family, families, impurities
-
-_DRAWING = ("axis", "tree", "rotation")  # these draw features, or axes, in each node
-_BY_IMPURITY = (*_DRAWING, "sparse-oblique")
-_OBLIQUE = ("sparse-oblique",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +76,8 @@ class TrainOptions:
         min=1,
         max=2**31 - 1,
         within="(0, 1]",
-        families=_DRAWING,
-        own={"tree": "all", "rotation": "all"},
+        families=DRAWING,
+        own={"tree": "all", **dict.fromkeys(ROTATING, "all")},
         elsewhere=("sqrt", "half"),
         metavar="sqrt|log2|half|all|INT|FRACTION",
         unset="sqrt; regression: half or all, selected by out-of-bag error",
@@ -93,7 +93,7 @@ class TrainOptions:
         None,
         panel=TREES,
         within="(0, 1]",
-        families=_DRAWING,
+        families=DRAWING,
         help="Probability that a feature is considered in a node. Alternative to `mtry`.",
         more="If no feature is drawn, the draw is repeated.",
     )
@@ -108,7 +108,7 @@ class TrainOptions:
         None,
         panel=TREES,
         further=impurities,
-        families=_BY_IMPURITY,
+        families=BY_IMPURITY,
         elsewhere=("gini",),
         unset="gini, variance for regression",
         help="Impurity measure that splits minimise.",
@@ -154,7 +154,7 @@ class TrainOptions:
     constants: Constants = option(
         "redraw",
         panel=TREES,
-        families=_DRAWING,
+        families=DRAWING,
         help="Whether a feature that is constant in the node uses up a draw (count) or not (redraw).",
     )
     vote: Vote = option(
@@ -234,7 +234,7 @@ class TrainOptions:
         None,
         encodes=True,
         panel=BAGS,
-        families=_BY_IMPURITY,
+        families=BY_IMPURITY,
         text="the name of a column",
         accepts="str | ArrayLike | None",
         help="Column of row weights.",
@@ -244,7 +244,7 @@ class TrainOptions:
         None,
         encodes=True,
         panel=BAGS,
-        families=_BY_IMPURITY,
+        families=BY_IMPURITY,
         metavar="balanced|FILE",
         text="balanced, a mapping of classes to weights, or a JSON file of one",
         accepts="Mapping[Any, float] | str | Path | None",
@@ -292,14 +292,14 @@ class TrainOptions:
         "p^2/3",
         min=1,
         max=MAX_PROJECTIONS,
-        families=_OBLIQUE,
+        families=OBLIQUE,
         metavar="INT|p^E",
         text="p^E with E from 0 to 2, such as p^0.5 or p^2/3",
         help="Number of columns of a node's random matrix: a count, or ceil(p^E) for p features.",
     )
     projection_kind: ProjectionKind = option(
         "rerf",
-        families=_OBLIQUE,
+        families=OBLIQUE,
         help="Distribution of the weights in the random matrix.",
         more=(
             '"rerf": as many weights of +-1 as columns, anywhere. "sporf": +-1 in a fraction `density` of all cells. '
@@ -309,14 +309,14 @@ class TrainOptions:
     density: float | None = option(
         None,
         within="(0, 1]",
-        families=_OBLIQUE,
+        families=OBLIQUE,
         unset="by the kind",
         help="Share of the cells of the matrix that have a weight.",
         more="Default for p features: 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse).",
     )
     mean_difference: MeanDifference = option(
         "none",
-        families=_OBLIQUE,
+        families=OBLIQUE,
         help="Also use differences of class means as directions.",
         more=(
             "For consecutive classes, for the largest class and each other class, or for all pairs. Each is used with "
@@ -324,25 +324,25 @@ class TrainOptions:
         ),
     )
     mean_difference_scope: Scope = option(
-        "tree", families=_OBLIQUE, help="Compute class means on the tree's bag, or on the node."
+        "tree", families=OBLIQUE, help="Compute class means on the tree's bag, or on the node."
     )
     normalize: Normalize = option(
         "none",
-        families=_OBLIQUE,
+        families=OBLIQUE,
         help="Scale features before weights apply: none, by standard deviation (zscore) or range (minmax).",
     )
     axes: int | None = option(
         None,
         min=1,
         max=MAX_AXES,
-        families=("rotation",),
+        families=ROTATING,
         unset="as many as features",
         help="Number of axes per tree; nodes draw `mtry` of them.",
     )
-    orthogonal: bool = option(True, families=("rotation",), help="Make random axes orthogonal.")
+    orthogonal: bool = option(True, families=ROTATING, help="Make random axes orthogonal.")
     rotation: Rotation = option(
         "random",
-        families=("rotation",),
+        families=ROTATING,
         help="Random Gaussian axes, or principal components of disjoint sets of features.",
         more=(
             'The components of each set are computed on a sample of the rows (Rodriguez 2006). "pca" samples three '
@@ -354,14 +354,14 @@ class TrainOptions:
         None,
         min=1,
         max=MAX_AXIS_FEATURES,
-        families=("rotation",),
+        families=ROTATING,
         unset="3",
         help="Number of features in each set of principal components.",
         more="The last set of a tree may be smaller. With 1, the features stay as they are.",
     )
     axes_from: tuple[str, ...] = option(
         (),
-        families=("rotation",),
+        families=ROTATING,
         metavar="COL|auto",
         unset="all features",
         accepts="str | Sequence[str]",

@@ -21,6 +21,7 @@ import bigforest
 from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Extras
 from bigforest.execution.resources import Resources
+from bigforest.grow import families
 from bigforest.grow.families import registry
 from bigforest.grow.families.family import Family
 from bigforest.grow.families.registry import family_of, register_family
@@ -219,6 +220,16 @@ def test_family__has_the_options_and_limits_of_another() -> None:
         choose_grow_plan(replace(SHAPE, extras=Extras(odd=("a",))), TrainConfig.of(family="pairs"), Resources())
     own, like = (TrainConfig.of(family=family, trees=5) for family in ("pairs", "rotation"))
     assert grow_estimate(SHAPE, own, Resources(threads=1)) == grow_estimate(SHAPE, like, Resources(threads=1))
+
+
+def test_families__are_found_in_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"from {PairFamily.__module__} import PairFamily\nFAMILIES = (PairFamily(),)\n"
+    for name in ("file_of_pairs.py", "folder_of_pairs/family.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "folder_of_pairs" / "__init__.py").touch()
+    monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
+    assert [family.name for family in registry._of_package()][-2:] == ["pairs", "pairs"]
 
 
 def test_register__refuses_names_in_use() -> None:

@@ -14,10 +14,10 @@ from bigforest.schema.registered import name_family
 
 
 def _of_package() -> Iterator[Family]:
-    """The FAMILIES of family.py in each folder beside this file."""
-    for folder in iter_modules(families.__path__):
-        if folder.ispkg:
-            yield from getattr(import_module(f"{families.__name__}.{folder.name}.family"), "FAMILIES", ())
+    """The FAMILIES of each file beside this one, and of family.py in each folder."""
+    for here in iter_modules(families.__path__):
+        name = f"{families.__name__}.{here.name}{'.family' if here.ispkg else ''}"
+        yield from getattr(import_module(name), "FAMILIES", ())
 
 
 _FAMILIES: dict[str, Family] = {family.name: family for family in _of_package()}
