@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
 from bigforest.common.events import Listener, Notice
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import FeatureRule
 from bigforest.schema.registered import base_family
 from bigforest.schema.train_options import OPTIONS
 from bigforest.store.store import Store
@@ -47,7 +45,7 @@ def chooses(config: TrainConfig, features: int, rows: int) -> bool:
 def most_of(config: TrainConfig, features: int, rows: int) -> TrainConfig:
     """The configuration that needs most memory among those that may be chosen."""
     if is_open(config, features, rows):
-        config = most_chosen(config)
+        config = rules_for(config)[1]
     return replace(config, axes_from=()) if config.chooses_axes else config
 
 
@@ -69,13 +67,6 @@ def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
     return ways * TREES * rows * math.log2(max(rows, 2)) * shape.features
 
 
-class Rule(NamedTuple):
-    """Features that a node draws, and the fewest rows of a leaf."""
-
-    mtry: FeatureRule
-    min_leaf: int
-
-
 def is_open(config: TrainConfig, features: int, rows: int) -> bool:
     """Whether there is something to choose, for a configuration that has a task, and a table of this size."""
     return (
@@ -88,27 +79,24 @@ def is_open(config: TrainConfig, features: int, rows: int) -> bool:
     )
 
 
-def rules_for(config: TrainConfig) -> tuple[Rule, Rule]:
-    """The two rules, the default first; a given size of leaves is that of both."""
-    return Rule("half", config.leaf_rule), Rule("all", config.min_leaf or 1)
-
-
-def most_chosen(config: TrainConfig) -> TrainConfig:
-    """The configuration that needs most memory among those that may be chosen."""
-    return replace(config, **rules_for(config)[1]._asdict())
+def rules_for(config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
+    """The configuration with each of the two rules, the default first; a given size of leaves is that of both."""
+    return replace(config, mtry="half", min_leaf=config.leaf_rule), replace(
+        config, mtry="all", min_leaf=config.min_leaf or 1
+    )
 
 
 def choose_rule(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
     """The configuration with the better rule."""
-    rules = rules_for(config)
-    configs = [trial_config(config, **rule._asdict()) for rule in rules]
-    plain, other = map(summed, try_each(trial_errors, configs, store, resources, listener))
-    chosen = rules[is_better(other, plain, weights_to_judge(store, config))]
-    if chosen is not rules[0]:
-        (usual, fewest), least = rules[0], chosen.min_leaf
-        listener(
-            Notice(
-                f"mtry is all and min_leaf {least}, which has a lower out-of-bag error here than {usual} and {fewest}"
-            )
+    usual, rarer = rules_for(config)
+    trials = [trial_config(own) for own in (usual, rarer)]
+    plain, other = map(summed, try_each(trial_errors, trials, store, resources, listener))
+    if not is_better(other, plain, weights_to_judge(store, config)):
+        return usual
+    listener(
+        Notice(
+            f"mtry is all and min_leaf {rarer.min_leaf}, which has a lower out-of-bag error here than {usual.mtry} and "
+            f"{usual.min_leaf}"
         )
-    return replace(config, **chosen._asdict())
+    )
+    return rarer

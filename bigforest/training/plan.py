@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_estimates
+from bigforest.common.memory_estimate import Shape, add_estimates
 from bigforest.common.run_plan import RunPlan, StagePlan
 from bigforest.encode.table_shape import shape_of
 from bigforest.execution.compiling import ENCODING, is_compiled
@@ -95,7 +95,10 @@ def make_plan(
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
     times = _seconds(shape, config, resources)
-    stages = tuple(StagePlan(stage, need, times[stage] + _pass_seconds(need, shape)) for stage, need in needs.items())
+    pass_seconds = shape.rows * shape.row_bytes / _PASS_BYTES * 1e-9
+    stages = tuple(
+        StagePlan(stage, need, times[stage] + (need.passes - 1) * pass_seconds) for stage, need in needs.items()
+    )
     kinds = [] if kept else [ENCODING]
     kinds.append(kernels_of(shape.extras, config, needs["grow"].passes > 1))
     return Plan(
@@ -147,8 +150,3 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
     if config.boosts:  # a tree grows on one thread, and all threads route the rows
         total["grow"] = threads * total["grow"] + config.trees * shape.rows * _ROUTE_ROW_TREE
     return {stage: nanoseconds * 1e-9 / threads for stage, nanoseconds in total.items()}
-
-
-def _pass_seconds(need: MemoryEstimate, shape: Shape) -> float:
-    """Seconds of the passes beyond the first."""
-    return (need.passes - 1) * shape.rows * shape.row_bytes / _PASS_BYTES * 1e-9

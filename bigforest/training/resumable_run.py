@@ -76,7 +76,7 @@ class ResumableRun:
     def __init__(self, out: Path, path: Path, lock: Lock, state: RunState, *, fresh: bool) -> None:
         self.out = out
         self.path = path
-        self.folder = path.with_name(path.name + UNFINISHED)
+        self.folder = _unfinished(path)
         self.state = state
         self.fresh = fresh
         self._lock = lock
@@ -105,7 +105,9 @@ class ResumableRun:
     def save(self, **changes: Any) -> None:
         """Replace entries of the state, on disk and here."""
         self.state = replace(self.state, **changes)
-        _write_state(self.folder, self.state)
+        with write_durably(self.folder / _STATE) as temporary:
+            temporary.write_text(self.state.to_json(), encoding="utf-8")
+        sync(self.folder)
 
     def clean(self) -> None:
         """Remove what a killed process left half-written, and make missing folders."""
@@ -177,7 +179,7 @@ def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) 
     if old is not None:
         with contextlib.closing(old):
             _give_way(out, path, old, overwrite=overwrite)
-    folder = path.with_name(path.name + UNFINISHED)
+    folder = _unfinished(path)
     work = folder / "work" if scratch is None else _work_in(scratch, path)
     with naming_refusal(out.parent):
         try:
@@ -212,7 +214,7 @@ def reopen(out: Path) -> ResumableRun | None:
     if lock is None:
         return None
     try:
-        folder = path.with_name(path.name + UNFINISHED)
+        folder = _unfinished(path)
         if not (folder / "forest").is_dir():
             _give_way(out, path, lock, overwrite=True)
             lock.close()
@@ -228,7 +230,7 @@ def reopen(out: Path) -> ResumableRun | None:
 def is_unfinished(out: Path) -> bool:
     """Whether there is a run for the output `out` to resume; the folder of one killed at its begin does not count."""
     path = out.resolve()
-    return (path.with_name(path.name + UNFINISHED) / "forest").is_dir()
+    return (_unfinished(path) / "forest").is_dir()
 
 
 def named_output(path: str | Path) -> Path:
@@ -244,7 +246,7 @@ def go_on(out: Path) -> str:
 
 def _give_way(out: Path, path: Path, lock: Lock, *, overwrite: bool) -> None:
     """Remove the folder of an earlier run, which is locked; raise OutputExistsError where it is worth keeping."""
-    folder = path.with_name(path.name + UNFINISHED)
+    folder = _unfinished(path)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if strange:
         raise OutputExistsError(f"{folder} holds {strange[0]}, which is not of an unfinished run; move it away")
@@ -270,7 +272,7 @@ def _is_ours(entry: Path) -> bool:
 
 def _locked(out: Path, path: Path) -> Lock | None:
     """The lock of the folder of an earlier run, None if there is no such folder. Raises BusyError."""
-    folder = path.with_name(path.name + UNFINISHED)
+    folder = _unfinished(path)
     while folder.is_dir():
         try:
             if not (folder / _LOCK).exists() and any(folder.iterdir()):
@@ -286,14 +288,13 @@ def _locked(out: Path, path: Path) -> Lock | None:
     return None
 
 
+def _unfinished(path: Path) -> Path:
+    """The folder of the run for this output."""
+    return path.with_name(path.name + UNFINISHED)
+
+
 def _busy(out: Path) -> str:
     return f"another run is writing {out}; wait for it to end, or choose another output"
-
-
-def _write_state(folder: Path, state: RunState) -> None:
-    with write_durably(folder / _STATE) as temporary:
-        temporary.write_text(state.to_json(), encoding="utf-8")
-    sync(folder)
 
 
 def _work_in(scratch: Path, path: Path) -> Path:

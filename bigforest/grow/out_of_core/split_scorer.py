@@ -77,7 +77,7 @@ class SplitScorer:
         best = float(scores.max())
         if best == -np.inf:
             return
-        self.limit = max(self.limit, _lowered(best))
+        self.limit = max(self.limit, best - abs(best) * _NEAR)
         rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
         for place in np.flatnonzero(scores >= self.limit):
             here = left[place].copy()  # not a view: it is kept
@@ -108,7 +108,3 @@ class SplitScorer:
             self._criterion.number, before, counts, self._scored, self._criterion.table, self._scratch, bounds
         )
         return bounds
-
-
-def _lowered(score: float) -> float:
-    return score - abs(score) * _NEAR

@@ -6,7 +6,7 @@ many bits as chance does.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +15,9 @@ from numpy.typing import NDArray
 _CODEC = "zstd"
 
 
-class PackedCounts(NamedTuple):
-    """Counts that are packed.
-
-    dtype    that they have unpacked
-    narrow   of the narrow ones
-    size     how many there are
-    planes   compressed: the lowest byte of all narrow ones, then the next of all, and so on
-    """
-
-    dtype: str
-    narrow: str
-    size: int
-    planes: bytes
+# The type of the counts, the narrow type, how many there are, and compressed: the lowest byte of all narrow ones, then
+# the next of all, and so on.
+PackedCounts = tuple[str, str, int, bytes]
 
 
 def packed_counts(counts: NDArray[Any]) -> PackedCounts:
@@ -36,13 +26,13 @@ def packed_counts(counts: NDArray[Any]) -> PackedCounts:
     kind = least if least.kind in "iu" else counts.dtype
     narrow = counts.astype(kind.newbyteorder("<"), copy=False)
     planes = np.ascontiguousarray(narrow.view(np.uint8).reshape(counts.size, kind.itemsize).T)
-    return PackedCounts(counts.dtype.str, narrow.dtype.str, counts.size, pa.compress(planes, _CODEC, asbytes=True))
+    return counts.dtype.str, narrow.dtype.str, counts.size, pa.compress(planes, _CODEC, asbytes=True)
 
 
 def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
     """Inverse of `packed_counts`."""
-    narrow = np.dtype(packed.narrow)
-    found = pa.decompress(packed.planes, packed.size * narrow.itemsize, _CODEC)
-    planes = np.frombuffer(found, np.uint8).reshape(narrow.itemsize, packed.size)
-    counts: NDArray[Any] = np.ascontiguousarray(planes.T).view(narrow).reshape(packed.size).astype(packed.dtype)
+    kind, narrow, size, planes = packed
+    width = np.dtype(narrow).itemsize
+    found = np.frombuffer(pa.decompress(planes, size * width, _CODEC), np.uint8).reshape(width, size)
+    counts: NDArray[Any] = np.ascontiguousarray(found.T).view(narrow).reshape(size).astype(kind)
     return counts

@@ -48,6 +48,9 @@ def tree_arrays(
     offsets, low, high = dictionaries
     grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, criterion.impurity, scale)
     finalize_nodes(*grown, left, right, threshold, default_left, gain, weight, value, start)
+    terms = None
+    if pool is not None and pool.feature.size:
+        terms = Terms(np.concatenate([[0], np.cumsum(pool.size, dtype=np.int64)]), pool.feature, pool.weight)
     return TreeArrays(
         feature=nodes.feature,
         left=left,
@@ -62,7 +65,7 @@ def tree_arrays(
         above=nodes.right_code,
         value=None if nodes.sum is None else value,
         levels=None if subsets is None or not start[-1] else LevelLists(start, subsets.level[: start[-1]]),
-        terms=None if pool is None or pool.feature.size == 0 else _terms(pool),
+        terms=terms,
     )
 
 
@@ -116,7 +119,3 @@ def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first
             for tree, (a, b) in enumerate(bounds, first)
         ]
     )
-
-
-def _terms(pool: DirectionExtras) -> Terms:
-    return Terms(np.concatenate([[0], np.cumsum(pool.size, dtype=np.int64)]), pool.feature, pool.weight)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from bigforest.common.memory_estimate import Shape
 from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, random_access_bytes
-from bigforest.grow.families.sparse_oblique.passes import SparseObliqueTable, sparse_table
+from bigforest.grow.families.sparse_oblique.passes import SparseObliqueTable
 from bigforest.grow.families.sparse_oblique.trees import SparseObliqueTrees, sparse_trees
 from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache, row_cache_of
-from bigforest.kernels.columns.decoded import WIDE_CODE
+from bigforest.kernels.columns.decoded import WIDE_CODE, no_decoded_columns
 from bigforest.kernels.oblique.search import Oblique
+from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler, kept_trees
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -93,8 +96,12 @@ class SparseObliqueFamily(ProjectionFamily):
     def projection_table(
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
     ) -> SparseObliqueTable:
-        """See ProjectionFamily."""
-        return sparse_table(store, sampler, context, decoded)
+        """See ProjectionFamily; see sparse_trees for how many values are held."""
+        spans = decoded.spans
+        wide = no_decoded_columns(spans.low.size)
+        draws = sparse_trees(store, sampler.config, wide, context.limits.values).draws
+        decoded = decoded._replace(steps=Steps(spans.low, draws.span, np.zeros(spans.low.size)))
+        return SparseObliqueTable(store, sampler, context, decoded, draws)
 
 
 def _max_pairs(shape: Shape, config: TrainConfig) -> int:

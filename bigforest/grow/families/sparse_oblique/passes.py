@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.grow.families.oblique.passes import ProjectionTable
-from bigforest.grow.families.sparse_oblique.trees import SparseDraws, sparse_trees, values_of
+from bigforest.grow.families.sparse_oblique.trees import SparseDraws, values_of
 from bigforest.grow.out_of_core.assemble import Subtree
-from bigforest.grow.out_of_core.context import Counts, GrowContext
-from bigforest.grow.out_of_core.decoded_table import DecodedTable, tree_columns
+from bigforest.grow.out_of_core.context import Counts
+from bigforest.grow.out_of_core.decoded_table import tree_columns
 from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
 from bigforest.grow.out_of_core.probes import (
     Answer,
@@ -42,12 +42,10 @@ from bigforest.kernels.oblique.mean_difference import (
     project_differences,
 )
 from bigforest.kernels.oblique.search import make_oblique
-from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.kernels.out_of_core.draws import draw_direction, draw_order, offered_differences
 from bigforest.kernels.scan.draw import make_feature_draw
 from bigforest.kernels.tree.grow import grow
-from bigforest.sampling.bags import Sampler
-from bigforest.store.store import Dictionaries, Store
+from bigforest.store.store import Dictionaries
 
 
 @dataclass(slots=True)
@@ -205,11 +203,3 @@ def mean_differences(
         for (number, size), feature, weight in terms
         if size and number in offered
     }
-
-
-def sparse_table(store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable) -> SparseObliqueTable:
-    """The table of a sparse-oblique forest; see sparse_trees for how many values are held."""
-    spans = decoded.spans
-    shared = sparse_trees(store, sampler.config, no_decoded_columns(spans.low.size), context.limits.values)
-    decoded = decoded._replace(steps=Steps(spans.low, shared.draws.span, np.zeros(spans.low.size)))
-    return SparseObliqueTable(store, sampler, context, decoded, shared.draws)

@@ -9,7 +9,7 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.grow.families.oblique.family import ProjectionFamily, decoded_bytes
 from bigforest.grow.families.subspace.passes import SubspaceTable
 from bigforest.grow.families.subspace.perceptron import TRAINED_ROW
-from bigforest.grow.families.subspace.trees import SubspaceTrees, columns_of, is_shared, seen_as_bits, subspace_trees
+from bigforest.grow.families.subspace.trees import SubspaceTrees, columns_of, is_shared, make_space, seen_as_bits
 from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
@@ -99,7 +99,10 @@ class SubspaceFamily(ProjectionFamily):
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SubspaceTrees:
         """See Family."""
-        return subspace_trees(store, config, self.epochs(config))
+        features, epochs = len(store.spec.features), self.epochs(config)
+        columns = columns_of(store, config, epochs)
+        space = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None
+        return SubspaceTrees(config, epochs, columns, space)
 
     def projection_table(
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable

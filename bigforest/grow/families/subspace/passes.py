@@ -17,7 +17,6 @@ from bigforest.grow.families.subspace.perceptron import (
     PerceptronRequest,
     RowPiece,
     TrainedPerceptron,
-    perceptron_requests,
     row_pieces,
     train_by_passes,
 )
@@ -182,7 +181,11 @@ class SubspaceTable(ProjectionTable):
 
     def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
         """See TableView: by perceptrons, a task for each tree, or several where there are few."""
-        wanted = [(top, requests) for top in tops if (requests := perceptron_requests(top))]
+        wanted = []
+        for top in tops:
+            pending = [(entry, probe) for entry, search in top.searching() for probe in search.pending]
+            if requests := [(entry, probe) for entry, probe in pending if isinstance(probe, PerceptronRequest)]:
+                wanted.append((top, requests))
         shares = max(1, executor.size // max(len(wanted), 1))
         tasks = [
             (request(top, {}, []), dict(some))

@@ -16,7 +16,6 @@ from bigforest.grow.families.subspace.trees import with_cells
 from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.decoded_table import column_of
 from bigforest.grow.out_of_core.row_nodes import NodeItems, numbered
-from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.kernels.common.node_scan import BITS32, SHIFT32
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.out_of_core.subspace import learn_rows
@@ -155,9 +154,3 @@ def row_pieces(
             row = (here >> SHIFT32).astype(np.int64)
             columns = [column_of(cells, feature)[row] for feature in request.space.feature.tolist()]
             yield entry, (with_cells(request.space, columns, row.size), numbered(here & BITS32))
-
-
-def perceptron_requests(top: UpperTree) -> list[tuple[int, PerceptronRequest]]:
-    """The requested perceptrons of the nodes of a tree, by entry."""
-    asked = ((entry, probe) for entry, search in top.searching() for probe in search.pending)
-    return [(entry, probe) for entry, probe in asked if isinstance(probe, PerceptronRequest)]

@@ -71,14 +71,6 @@ def is_shared(config: TrainConfig, features: int) -> bool:
     return config.subspace_per == "node" or config.subspace_sizes(features) == (features,)
 
 
-def subspace_trees(store: Store, config: TrainConfig, epochs: int) -> SubspaceTrees:
-    """Data that all trees of a forest in subspaces share; epochs: see SubspaceTrees."""
-    features = len(store.spec.features)
-    columns = columns_of(store, config, epochs)
-    shared = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None
-    return SubspaceTrees(config, epochs, columns, shared)
-
-
 def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.int64]:
     """The features of a tree, ascending, int64: all of them if nodes draw subspaces.
 
