@@ -24,11 +24,11 @@ SKLEARN_NAMES = {
     "n_jobs": "threads",
 }
 # What scikit-learn has and bigforest has not, and what to do instead; docs/start/coming-from.md says why.
-_ABSENT = {
+ABSENT = {
     "max_leaf_nodes": "trees are grown depth first; bound them with max_depth or min_leaf",
     "min_impurity_decrease": "a split of any decrease is taken; use min_leaf, or bigforest.prune_forest afterwards",
     "ccp_alpha": "use bigforest.prune_forest with other rows",
-    "monotonic_cst": "splits are chosen by the decrease of impurity alone; LightGBM and XGBoost have constraints",
+    "monotonic_cst": "splits are chosen by their gain alone; LightGBM and XGBoost have constraints",
     "oob_score": "the out-of-bag report is always written; see Forest.oob",
     "verbose": "pass listener=, which is told how the run goes",
 }
@@ -89,8 +89,8 @@ def passed_on(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hint(name: str, names: list[str]) -> str:
-    if name in _ABSENT:
-        return _ABSENT[name]
+    if name in ABSENT:
+        return ABSENT[name]
     near = [SKLEARN_NAMES[name]] if name in SKLEARN_NAMES else difflib.get_close_matches(name, names, n=2)
     return (
         f"did you mean {' or '.join(near)}?"

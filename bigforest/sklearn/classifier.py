@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -16,7 +17,7 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.schema.labels import proba_names
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters
 from bigforest.sklearn.parameters import CLASS_CRITERIA, threads_of
-from bigforest.sklearn.tables import check_dense, classes_of, labels_in_forest
+from bigforest.sklearn.tables import check_dense, checked_sample_weight, classes_of, labels_in_forest
 
 
 @described
@@ -41,7 +42,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         True, but False for tree and the subspace families, and with `rotation` "pca" and "pca-classes".
     class_weight : dict or "balanced", default=None
         Class weights. The weight of a row is multiplied by that of its class, which is 1 for classes that are not
-        named. "balanced" is n_samples / (n_classes * rows of the class).
+        named; with 0 its rows are left out. "balanced" is n_samples / (n_classes * rows of the class).
 
     Attributes
     ----------
@@ -59,10 +60,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     Notes
     -----
     The defaults are those of `bigforest.train`: in particular `random_state=0`, all processors, and a feature that is
-    constant in a node does not use up a draw. These parameters of scikit-learn's forests are not supported:
-    `max_leaf_nodes` (trees are grown depth first), `min_impurity_decrease`, `ccp_alpha` (prune with
-    `bigforest.prune_forest`), `monotonic_cst` and `class_weight="balanced_subsample"`. A target with several outputs is
-    refused.
+    constant in a node does not use up a draw. `class_weight="balanced_subsample"` is not supported, and a target with
+    several outputs is refused.
 
     Polars, pandas and pyarrow tables, and others that export an Arrow stream, are supported, with categories, dates and
     missing values. Arrays are read as numbers, where NaN is missing, and lists too, where None is. Sparse matrices are
@@ -136,6 +135,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         categories: Any = None,
         memory: int | str | None = None,
         scratch: Any = None,
+        ccp_alpha: float = 0.0,
+        max_leaf_nodes: None = None,
+        min_impurity_decrease: float = 0.0,
         monotonic_cst: None = None,
     ) -> None:
         keep_parameters(self, locals())
@@ -149,7 +151,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
             Training rows.
         y : array-like of shape (n_samples,)
             Classes of the rows.
-        sample_weight : array-like of shape (n_samples,), default=None
+        sample_weight : float or array-like of shape (n_samples,), default=None
             Row weights of at least 0. None for 1 for all rows.
         groups : array-like of shape (n_samples,), default=None
             Group of each row, such as a patient: all rows of a group are in a bag, or out of it.
@@ -163,8 +165,11 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         check_dense(y)
         check_classification_targets(y)
         classes, codes, labels = classes_of(y)
-        named_weights = _class_weight(self.class_weight, classes)
-        if self._fit(X, labels, sample_weight, groups, named_weights) or not hasattr(self, "oob_score_"):
+        class_weight = _class_weight(self.class_weight, classes)
+        if isinstance(class_weight, dict) and not all(class_weight.values()):
+            sample_weight = _without_classes(class_weight, labels, sample_weight)
+            class_weight = {label: weight for label, weight in class_weight.items() if weight}
+        if self._fit(X, labels, sample_weight, groups, class_weight) or not hasattr(self, "oob_score_"):
             self.classes_, self.n_classes_, self.n_outputs_ = classes, len(classes), 1
             if self.oob_score:
                 self._set_oob_score_and_attributes(codes)
@@ -258,4 +263,18 @@ def _class_weight(given: Any, classes: NDArray[Any]) -> Any:
     if unknown and any(label not in plain for label in known):
         raise ConfigError(f"class_weight names {unknown[0]!r}, which is not a class; the classes are {known[:20]}")
     named = dict(zip(known, labels_in_forest(classes).to_list(), strict=True))
+    wrong = [
+        weight
+        for weight in plain.values()
+        if not isinstance(weight, int | float | np.number) or not 0.0 <= weight < np.inf
+    ]
+    if wrong:
+        raise ConfigError(f"class_weight must be finite numbers, 0 or more, not {wrong[0]!r}")
     return {named[label]: float(weight) for label, weight in plain.items() if label in named}
+
+
+def _without_classes(class_weight: dict[Any, float], labels: pl.Series, sample_weight: Any) -> NDArray[np.float64]:
+    """The weights of the rows, 0 in classes of weight 0: these rows are left out, and their classes stay."""
+    weights = checked_sample_weight(1.0 if sample_weight is None else sample_weight, labels)
+    left_out = labels.is_in([label for label, weight in class_weight.items() if not weight]).to_numpy()
+    return np.where(left_out, 0.0, weights)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from bigforest.api.given import SKLEARN_NAMES
+from bigforest.api.given import ABSENT, SKLEARN_NAMES
 from bigforest.common.errors import ConfigError
 from bigforest.execution.resources import available_threads
 from bigforest.schema.options import BOOSTED
@@ -29,7 +29,9 @@ _WORDS = re.compile(rf"\b({'|'.join(_PARAMETER)})\b")
 # Parameters with the names of options that may have other values.
 _CONVERTED = ("bootstrap", "class_weight", "categories")
 CLASS_CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "error": "error"}
-NUMBER_CRITERIA = {"squared_error": "variance"}
+NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance"}
+# Parameters of scikit-learn's forests without an option, and the only value they may have: it changes nothing.
+_NEUTRAL = {"ccp_alpha": 0.0, "max_leaf_nodes": None, "min_impurity_decrease": 0.0, "monotonic_cst": None}
 
 
 def training_options(
@@ -44,11 +46,11 @@ def training_options(
 
     Raises ConfigError for a parameter that cannot be used.
     """
-    if given["monotonic_cst"] is not None:
-        raise ConfigError(
-            "monotonic_cst is not supported: splits are chosen by the decrease of impurity alone; set it to None, or "
-            "use HistGradientBoosting of scikit-learn"
-        )
+    for name, neutral in _NEUTRAL.items():
+        if given[name] is not neutral and not (
+            isinstance(given[name], int | float | np.number) and given[name] == neutral
+        ):
+            raise ConfigError(f"{name} is not supported, leave it at {neutral}: {_as_parameters(ABSENT[name])}")
     family = given["family"]
     trees = given["n_estimators"]
     if not _is_whole(trees) or trees < 1:
@@ -112,7 +114,12 @@ def names_of_parameters() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(_WORDS.sub(lambda found: _PARAMETER[found[1]], str(error))) from error
+        raise ConfigError(_as_parameters(str(error))) from error
+
+
+def _as_parameters(message: str) -> str:
+    """A message with the names of parameters for those of options."""
+    return _WORDS.sub(lambda found: _PARAMETER[found[1]], message)
 
 
 def _is_whole(value: Any) -> bool:

@@ -26,8 +26,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
     Parameters
     ----------
-    criterion : {"squared_error"}, default="squared_error"
-        Impurity: the variance.
+    criterion : {"squared_error", "friedman_mse"}, default="squared_error"
+        Impurity: the variance, under both names.
     family : {"axis", "tree"}, default="axis"
         A forest that splits on features, or a single tree on all rows. The other families of BigForestClassifier
         support classification only.
@@ -102,6 +102,9 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         categories: Any = None,
         memory: int | str | None = None,
         scratch: Any = None,
+        ccp_alpha: float = 0.0,
+        max_leaf_nodes: None = None,
+        min_impurity_decrease: float = 0.0,
         monotonic_cst: None = None,
     ) -> None:
         keep_parameters(self, locals())
@@ -115,7 +118,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
             Training rows.
         y : array-like of shape (n_samples,)
             Targets of the rows.
-        sample_weight : array-like of shape (n_samples,), default=None
+        sample_weight : float or array-like of shape (n_samples,), default=None
             Row weights of at least 0. None for 1 for all rows.
         groups : array-like of shape (n_samples,), default=None
             Group of each row, such as a patient: all rows of a group are in a bag, or out of it.

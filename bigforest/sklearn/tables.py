@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -119,7 +120,9 @@ def numbers_of(y: Any) -> NDArray[np.float64]:
 
 
 def checked_sample_weight(sample_weight: Any, frame: Any) -> NDArray[np.float64]:
-    """The weights of the rows."""
+    """The weights of the rows; a single number is that of each."""
+    if isinstance(sample_weight, Real):
+        sample_weight = np.full(frame.shape[0], sample_weight)
     weights: NDArray[np.float64] = check_array(
         sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"
     )

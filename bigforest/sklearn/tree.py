@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -24,7 +25,10 @@ class FittedArrays(NamedTuple):
     value           float64 [nodes, 1, classes], shares of the classes, or [nodes, 1, 1], the number predicted; shrunk
                     where the forest is
     impurity        float64, see bigforest/export/trees.py node_impurities
-    weighted_n_node_samples  float64, weight of the bag rows; without weights their number
+    weighted_n_node_samples  float64, weight of the bag rows; without weights their number, repeats counted
+    n_node_samples  int64, the same, rounded
+    max_depth       level of the deepest leaf, the root having 0
+    apply           function that gives the number of the leaf of each row of X
     """
 
     children_left: NDArray[np.int64]
@@ -35,11 +39,19 @@ class FittedArrays(NamedTuple):
     value: NDArray[np.float64]
     impurity: NDArray[np.float64]
     weighted_n_node_samples: NDArray[np.float64]
+    n_node_samples: NDArray[np.int64]
+    max_depth: int
+    apply: Callable[[Any], NDArray[np.int64]]
 
     @property
     def node_count(self) -> int:
         """Number of nodes."""
         return self.feature.size
+
+    @property
+    def n_leaves(self) -> int:
+        """Number of leaves."""
+        return int((self.children_left < 0).sum())
 
 
 class FittedTree:
@@ -57,6 +69,7 @@ class FittedTree:
         """The nodes."""
         nodes, place = self._tree.nodes, self._estimator._places
         leaf = nodes["left"].is_null().to_numpy()
+        weight = nodes["weight"].to_numpy().astype(np.float64)
         value = node_values(nodes, self._tree.forest)
         if not self._tree.forest.is_regression:
             value = self._estimator._of_all_classes(value)
@@ -68,7 +81,10 @@ class FittedTree:
             nodes["default_left"].fill_null(False).to_numpy().astype(np.uint8),
             value[:, None, :],
             node_impurities(nodes, self._tree.forest),
-            nodes["weight"].to_numpy().astype(np.float64),
+            weight,
+            np.rint(weight).astype(np.int64),
+            self._tree.depth,
+            self.apply,
         )
 
     @property

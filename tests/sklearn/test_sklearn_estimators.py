@@ -24,6 +24,7 @@ import sklearn
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_classification, make_regression
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, r2_score
 
 import bigforest as bf
@@ -208,9 +209,33 @@ def test_class_weight__counts_as_weights_of_rows() -> None:
     assert same(one, other)
     folds = BigForestClassifier(n_estimators=4, class_weight={0: 2.0, 1: 1.0, 2: 5.0}).fit(X[Y < 2], Y[Y < 2])
     assert folds.classes_.tolist() == [0, 1]
-    for wrong in ({3: 1.0}, "balanced_subsample", [1.0]):
+    without = BigForestClassifier(n_estimators=4, class_weight={0: 2.0, 1: 0, 2: 5.0}).fit(X, WORDS == "yes")
+    assert without.classes_.tolist() == [False, True]
+    for wrong in ({3: 1.0}, "balanced_subsample", [1.0], {0: -1.0}, {0: "much"}, {0: np.nan}):
         with pytest.raises(BigForestError, match="class_weight"):
             BigForestClassifier(class_weight=wrong).fit(X, Y)
+
+
+@pytest.mark.parametrize("weights", [None, np.arange(200) % 3 + 1.0, 2])
+def test_class_weight__of_zero_leaves_the_class_out(weights: Any) -> None:
+    ours = BigForestClassifier(n_estimators=4, class_weight={"no": 2.0, "perhaps": 0, "yes": 5.0})
+    ours.fit(X, WORDS, sample_weight=weights)
+    own = np.where(Y == 1, 0.0, 1.0 if weights is None else weights) * np.array([2.0, 1.0, 5.0])[Y]
+    other = BigForestClassifier(n_estimators=4).fit(X, WORDS, sample_weight=own)
+    assert ours.classes_.tolist() == ["no", "perhaps", "yes"] and same(ours, other)
+    assert not ours.predict_proba(X)[:, 1].any()
+    with pytest.raises(BigForestError, match="no row is left"):
+        BigForestClassifier(class_weight=dict.fromkeys(np.unique(WORDS), 0.0)).fit(X, WORDS, sample_weight=weights)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_sample_weight__may_be_a_number(kind: type[BaseBigForest]) -> None:
+    table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
+    one: Any = kind(n_estimators=4).fit(table, target, sample_weight=2.5)  # type: ignore[attr-defined, call-arg]
+    other: Any = kind(n_estimators=4).fit(table, target, np.full(200, 2.5))  # type: ignore[attr-defined, call-arg]
+    assert np.array_equal(one.predict(table), other.predict(table))
+    with pytest.raises(BigForestError, match="all weights in sample_weight are zero"):
+        kind().fit(table, target, sample_weight=0)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -337,6 +362,10 @@ def test_trees__predict_what_the_forest_averages(kind: type[BaseBigForest]) -> N
         np.testing.assert_allclose(np.mean([tree.predict(table) for tree in ours], axis=0), ours.predict(table))
     tree = ours[0]
     assert np.array_equal(tree.apply(table), ours.apply(table)[:, 0])
+    assert np.array_equal(tree.tree_.apply(table), ours.apply(table)[:, 0])
+    assert tree.tree_.n_leaves == tree.get_n_leaves() and tree.tree_.max_depth == tree.get_depth() > 1
+    in_leaf = np.bincount(tree.apply(table)[ours.estimators_samples_[0]], minlength=tree.tree_.node_count)
+    assert np.array_equal(tree.tree_.n_node_samples[tree.tree_.children_left < 0], in_leaf[in_leaf > 0])
     assert (
         tree.get_n_leaves()
         == (tree.tree_.children_left == -1).sum()
@@ -462,6 +491,10 @@ def test_families__fit_and_are_cloned(parameters: dict[str, Any]) -> None:
     ("parameters", "message"),
     [
         ({"monotonic_cst": [0] * 6}, "monotonic_cst is not supported"),
+        ({"monotonic_cst": np.zeros(6)}, "monotonic_cst is not supported, leave it at None"),
+        ({"ccp_alpha": 0.1}, "ccp_alpha is not supported, leave it at 0.0: use bigforest.prune_forest"),
+        ({"max_leaf_nodes": 4}, "bound them with max_depth or min_samples_leaf"),
+        ({"min_impurity_decrease": 0.1}, "use min_samples_leaf, or"),
         ({"n_estimators": 0}, "n_estimators must be"),
         ({"criterion": "poisson"}, "criterion must be one of gini"),
         ({"max_features": 1.5}, "max_features must be"),
@@ -571,3 +604,15 @@ def test_metadata_routing__asks_for_weights() -> None:
     with sklearn.config_context(enable_metadata_routing=True):
         request = BigForestClassifier().set_fit_request(sample_weight=True, groups=True).get_metadata_routing()
         assert request.consumes("fit", ["sample_weight", "groups"]) == {"sample_weight", "groups"}
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_parameters_of_a_forest_of_scikit_learn__are_taken_as_they_are(kind: type[BaseBigForest]) -> None:
+    theirs = RandomForestClassifier if kind is BigForestClassifier else RandomForestRegressor
+    ours = fitted(kind, **theirs(n_estimators=3, random_state=1, ccp_alpha=0).get_params())
+    assert len(ours) == 3 and set(theirs().get_params()) <= set(ours.get_params())
+
+
+def test_criteria__friedman_mse_is_the_variance() -> None:
+    one, other = (fitted(BigForestRegressor, criterion=name) for name in ("friedman_mse", "squared_error"))
+    assert np.array_equal(one.predict(X_NUMBERS), other.predict(X_NUMBERS))
