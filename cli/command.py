@@ -82,7 +82,7 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
                 parameter.replace(name=name, annotation=choice.annotation, default=choice.default)
                 for name, choice in options.items()
             ]
-        if any(name in own for name in _TABLES):
+        if any(parameter.name in _TABLES for parameter in parameters):
             keyword = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter("separator", keyword, default=None, annotation=_SEPARATOR))
 
@@ -97,8 +97,9 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
             if separator is not None:
                 from bigforest.source import SeparatedPath
 
-                tables = [name for name in _TABLES if values.get(name) is not None]
-                values |= {name: SeparatedPath(values[name], separator) for name in tables}
+                for given in (values, *(values[group] for group in groups)):
+                    tables = [name for name in _TABLES if given.get(name) is not None]
+                    given |= {name: SeparatedPath(given[name], separator) for name in tables}
             command(**values)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from . import options
 from .command import command
 from .config import CONFIG
+from .groups import count_or_word, option
 from .show import Facts, count, duration, lines, number_cell, print_table
 
 
@@ -51,39 +52,39 @@ def _draw(facts: Facts) -> None:
     )
 
 
-@command(_draw, config=CONFIG, run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"))
+# By the names of `compare`; the order is that of --help.
+COMPARE = {
+    "candidates": option(
+        str,
+        "FILE|N",
+        "TOML file with a table of options for each candidate, the simplest first; or a number of the default "
+        "candidates. Default: all of these.",
+        read=count_or_word,
+    ),
+    "metric": option(str, "log_loss|error|auc|mse", "Loss to compare. Default: log_loss, mse for regression."),
+    "budget": option(str, "TIME", "Time limit after which no more trees are grown, such as 10m."),
+    "out": option(
+        str,
+        "DIR",
+        "Folder of the comparison. Default: <stem of DATA>.comparison. An interrupted one is continued.",
+        panel=options.RUN,
+    ),
+}
+
+
+@command(
+    _draw,
+    table=options.TABLE,
+    config=CONFIG,
+    how=COMPARE,
+    run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
+)
 def compare(
     data: options.Data,
-    target: options.Target = None,
-    exclude: options.Exclude = None,
-    candidates: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|N",
-            help="TOML file with a table of options for each candidate, the simplest first; or a number of the default "
-            "candidates. Default: all of these.",
-        ),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            metavar="log_loss|error|auc|mse",
-            help="Loss to compare. Default: log_loss, mse for regression.",
-        ),
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Time limit after which no more trees are grown, such as 10m.")
-    ] = None,
     *,
+    table: dict[str, Any],
     config: dict[str, Any],
-    out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the comparison. Default: <stem of DATA>.comparison. An interrupted one is continued.",
-            rich_help_panel=options.RUN,
-        ),
-    ] = None,
+    how: dict[str, Any],
     run: dict[str, Any],
 ) -> Facts:
     """Compare sets of options out of bag and keep the best forest.
@@ -96,17 +97,9 @@ def compare(
     import bigforest
     from bigforest.api.files import default_output
 
-    comparison = bigforest.compare(
-        data,
-        target,
-        candidates=int(candidates) if candidates is not None and candidates.isdecimal() else candidates,
-        metric=metric,
-        budget=budget,
-        out=out if out is not None else str(default_output(data, ".comparison")),
-        options=config,
-        exclude=exclude or (),
-        **run,
-    )
+    if "out" not in how:
+        how["out"] = str(default_output(data, ".comparison"))
+    comparison = bigforest.compare(data, options=config, **table, **how, **run)
     return {
         "comparison": str(comparison.path),
         "winner": comparison.winner,

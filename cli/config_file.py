@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .groups import Choice
 from .options import RUN
 
 DEFAULT = Path("bigforest.toml")
@@ -18,11 +19,11 @@ DEFAULT = Path("bigforest.toml")
 FROM_FILE = "bigforest.config_file"
 
 
-def _read(context: typer.Context, file: str | None) -> str | None:
-    """Make the options in the file the defaults of the command."""
+def _read(context: typer.Context, file: str | None) -> None:
+    """Make the options in the file the defaults of the command, which is not given the option itself."""
     path = DEFAULT if file is None and DEFAULT.is_file() else file
     if path is None or context.resilient_parsing:
-        return file
+        return
     try:
         given = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -42,20 +43,17 @@ def _read(context: typer.Context, file: str | None) -> str | None:
         found[option] = json.dumps(value) if isinstance(value, dict) else value
     context.default_map = found
     context.meta[FROM_FILE] = path
-    return file
 
 
-ConfigFile = Annotated[
-    str | None,
-    typer.Option(
-        "--config",
-        metavar="FILE",
-        help="TOML file of options, named without dashes. Default: bigforest.toml in the current folder.",
-        callback=_read,
-        is_eager=True,
-        rich_help_panel=RUN,
-    ),
-]
+_OPTION = typer.Option(
+    "--config",
+    metavar="FILE",
+    help="TOML file of options, named without dashes. Default: bigforest.toml in the current folder.",
+    callback=_read,
+    is_eager=True,
+    rich_help_panel=RUN,
+)
+CONFIG_FILE = {"config_file": Choice(Annotated[str | None, _OPTION], None, None)}
 
 
 def toml_of(options: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ import typer
 from . import options
 from .command import command
 from .config import CONFIG, STORE
-from .config_file import ConfigFile
+from .config_file import CONFIG_FILE
 from .groups import chosen
 from .show import Facts, lines, size, table_size
 
@@ -20,27 +20,25 @@ def _draw(facts: Facts) -> None:
 
 @command(
     _draw,
-    config=chosen(CONFIG, STORE),
+    table=options.TABLE,
+    config=chosen(CONFIG, STORE) | CONFIG_FILE,
     run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
 )
 def encode(
     data: options.Data,
     out: Annotated[str, typer.Option(metavar="STORE", show_default=False, help="The store, a folder.")],
-    target: options.Target = None,
-    exclude: options.Exclude = None,
     *,
+    table: dict[str, Any],
     config: dict[str, Any],
-    config_file: ConfigFile = None,
     run: dict[str, Any],
 ) -> Facts:
     """Presort a table into a store, to train on it many times.
 
     Example: bigforest encode flights.parquet --out flights.store
     """
-    del config_file  # its options have become those of the command
     import bigforest
 
-    store = bigforest.encode_store(data, out, target=target, exclude=exclude or (), **config, **run)
+    store = bigforest.encode_store(data, out, **table, **config, **run)
     return {
         "store": str(store.path),
         "target": store.spec.target.name,

@@ -8,7 +8,7 @@ import typer
 
 from . import options
 from .command import command
-from .groups import option
+from .groups import flag, option
 from .plan import draw_parts, plan_facts
 from .show import Facts, count, duration, lines, number_cell, print_table
 
@@ -20,7 +20,7 @@ SHOWN = 10
 
 # The options that ask for parts, by the names of the parts.
 PARTS = {
-    part: option(bool, False, None, text, f"--{part}")
+    part: flag(text, f"--{part}")
     for part, text in (
         ("importance", "Importance of features by the decrease of impurity."),
         ("unbiased", "The same on out-of-bag rows, without bias towards features of many values (MDI-oob)."),
@@ -39,11 +39,6 @@ PARTS = {
 }
 
 
-def _features(text: str) -> tuple[str, ...]:
-    """A feature, or two with a comma between."""
-    return tuple(text.split(","))
-
-
 def _group(text: str) -> tuple[str, list[str]]:
     name, equals, columns = text.partition("=")
     if not equals or not name:
@@ -53,50 +48,41 @@ def _group(text: str) -> tuple[str, list[str]]:
 
 # By the names of `explain_forest`, with its defaults; the order is that of --help.
 EXPLAIN = {
-    "loss": option(
-        str | None,
-        None,
-        "error|log_loss|mse",
-        "Loss for permutation importance. Default: error, mse for regression.",
-    ),
+    "out": option(str, "DIR", "Folder of the tables. Default: <stem of FOREST>.explanation."),
+    "loss": option(str, "error|log_loss|mse", "Loss for permutation importance. Default: error, mse for regression."),
     "groups": option(
-        list[str] | None,
-        None,
+        list[str],
         "NAME=COL,COL",
         "Features permuted together. Repeat for more.",
         "--group",
         read=lambda texts: dict(map(_group, texts)),
     ),
-    "new_rows": option(
-        bool, False, None, "DATA is not the training table: all of its rows are out of bag.", "--new-rows"
-    ),
-    "classes": option(list[str] | None, None, "CLASS", "Class to explain; repeat for more.", "--class"),
+    "new_rows": flag("DATA is not the training table: all of its rows are out of bag.", "--new-rows"),
+    "classes": option(list[str], "CLASS", "Class to explain; repeat for more.", "--class"),
     "features": option(
-        list[str] | None,
-        None,
+        list[str],
         "COL[,COL]",
         "Feature, or two, to vary; repeat for more.",
         "--feature",
         read=lambda texts: [tuple(text.split(",")) for text in texts],
     ),
-    "grid": option(int, 20, "N", "Maximum number of values at which a feature is varied."),
-    "individual": option(int, 0, "N", "Rows whose individual curves are kept."),
+    "grid": option(int, "N", "Maximum number of values at which a feature is varied.", default=20),
+    "individual": option(int, "N", "Rows whose individual curves are kept.", default=0),
     "sample": option(
-        int | None,
-        None,
+        int,
         "N",
         "Rows to draw. Default: 1000 for dependence and local, 100 for interactions, 10000 for proximities.",
     ),
     "rows": option(
-        list[int] | None,
-        None,
+        list[int],
         "N",
         "Row to explain in local, interactions, proximities and filling. Repeat for more.",
         "--row",
     ),
-    "neighbors": option(int, 10, "N", "Neighbors kept for each row."),
-    "rules": option(int, 20, "N", "Leaves shown as rules in text."),
-    "seed": option(int, 0, "N", "Seed of permutations and samples."),
+    "neighbors": option(int, "N", "Neighbors kept for each row.", default=10),
+    "rules": option(int, "N", "Leaves shown as rules in text.", default=20),
+    "seed": option(int, "N", "Seed of permutations and samples.", default=0),
+    "plan": flag("Show an estimate of disk, memory and time, and do nothing else.", "--plan"),
 }
 
 
@@ -132,14 +118,8 @@ def explain(
             help="Rows to explain. Parts that use out-of-bag rows need the training table.",
         ),
     ] = None,
-    out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of the tables. Default: <stem of FOREST>.explanation.")
-    ] = None,
     *,
     how: dict[str, Any],
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Show an estimate of disk, memory and time, and do nothing else.")
-    ] = False,
     parts: dict[str, Any],
     run: dict[str, Any],
 ) -> Facts:
@@ -153,12 +133,12 @@ def explain(
     import bigforest
 
     how["parts"] = list(parts) or None
-    if plan:
+    out = how.pop("out", options.named_after(forest, ".explanation"))
+    if how.pop("plan", False):
         limits = {name: run[name] for name in ("threads", "scratch", "memory") if name in run}
         return plan_facts(bigforest.plan_explanation(forest, data, **how, **limits))
-    output = out if out is not None else options.named_after(forest, ".explanation")
-    found = bigforest.explain_forest(forest, data, output, **how, **run)
-    return {"forest": forest, "out": output, "tables": {name: _rows(found, name) for name in found.tables}}
+    found = bigforest.explain_forest(forest, data, out, **how, **run)
+    return {"forest": forest, "out": out, "tables": {name: _rows(found, name) for name in found.tables}}
 
 
 def _rows(found: Any, name: str) -> int:

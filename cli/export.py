@@ -13,9 +13,10 @@ from .show import Facts, lines, size
 
 # By the names of `export_forest`, with its defaults.
 FORMAT = {
-    "dtype": option(str, "float32", "float32|float64", "onnx: type of the rows."),
-    "table": option(str, "rows", "NAME", "sql: table that the query reads."),
-    "keep": option(list[str] | None, None, "COL", "sql: column to copy to the result; repeat for more."),
+    "out": option(str, "FILE", "The file. Default: the name of FOREST with the suffix of the format."),
+    "dtype": option(str, "float32|float64", "onnx: type of the rows.", default="float32"),
+    "table": option(str, "NAME", "sql: table that the query reads.", default="rows"),
+    "keep": option(list[str], "COL", "sql: column to copy to the result; repeat for more."),
 }
 
 
@@ -29,10 +30,6 @@ def export(
     to: Annotated[
         str, typer.Option(metavar="onnx|treelite|sklearn|sql", show_default=False, help="Format of the file.")
     ],
-    out: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The file. Default: the name of FOREST with the suffix of the format."),
-    ] = None,
     *,
     format: dict[str, Any],
     run: dict[str, Any],
@@ -46,6 +43,6 @@ def export(
     import bigforest
     from bigforest.api.export import SUFFIXES
 
-    output = out or options.named_after(forest, SUFFIXES.get(to, ""))
-    written = bigforest.export_forest(forest, output, to=to, **format, **run)
+    format.setdefault("out", options.named_after(forest, SUFFIXES.get(to, "")))
+    written = bigforest.export_forest(forest, to=to, **format, **run)
     return {"forest": forest, "to": to, "file": str(written), "bytes": written.stat().st_size}

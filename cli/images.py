@@ -9,32 +9,33 @@ import typer
 
 from . import options
 from .command import command
-from .groups import Choice, option
+from .groups import Choice, flag, option
 from .show import Facts, count, duration, lines
 
 # By the names of `images_to_features`, with its defaults; the order is that of --help.
 IMAGES: dict[str, Choice] = {
     "features": option(
-        str, "pixels", "pixels|neighbours", "Pixels only, or also the directional neighbours of Ho 1995."
+        str, "pixels|neighbours", "Pixels only, or also the directional neighbours of Ho 1995.", default="pixels"
     ),
     "size": option(
-        str | None,
-        None,
+        str,
         "ROWSxCOLS",
         "Size of the canvas on which images are centred. Default: the size of the images.",
     ),
-    "crop": option(bool, False, None, "Crop images to the bounding box of the ink.", "--crop"),
-    "ink": option(
-        int | None, None, "N", "Lowest grey value that counts as ink for --crop. Default: the threshold, or 1."
+    "crop": flag("Crop images to the bounding box of the ink.", "--crop"),
+    "ink": option(int, "N", "Lowest grey value that counts as ink for --crop. Default: the threshold, or 1."),
+    "invert": flag("For dark ink on light paper.", "--invert"),
+    "threshold": option(int, "N", "Pixels are true from this grey value on. Default of neighbours: 128."),
+    "stride": option(
+        str, "paper|full", "Neighbours at the positions of the paper, or at all positions.", default="paper"
     ),
-    "invert": option(bool, False, None, "For dark ink on light paper.", "--invert"),
-    "threshold": option(int | None, None, "N", "Pixels are true from this grey value on. Default of neighbours: 128."),
-    "stride": option(str, "paper", "paper|full", "Neighbours at the positions of the paper, or at all positions."),
-    "labels": option(str | None, None, "FILE", "IDX file of labels. Default: the one next to SOURCE, by its name."),
-    "column": option(str | None, None, "NAME", "Column of images in a table. Default: the only one."),
-    "target": option(str | None, None, "NAME", "Column of labels in a table. Default: target, label, class or y."),
-    "names": option(bool, False, None, "Also write the file or number of every image, as column image.", "--names"),
-    "on_corrupt": option(str, "skip", "skip|refuse", "Skip damaged images and report them, or stop at the first."),
+    "labels": option(str, "FILE", "IDX file of labels. Default: the one next to SOURCE, by its name."),
+    "column": option(str, "NAME", "Column of images in a table. Default: the only one."),
+    "target": option(str, "NAME", "Column of labels in a table. Default: target, label, class or y."),
+    "names": flag("Also write the file or number of every image, as column image.", "--names"),
+    "on_corrupt": option(
+        str, "skip|refuse", "Skip damaged images and report them, or stop at the first.", default="skip"
+    ),
 }
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from . import options
 from .command import command
 from .config import CONFIG
-from .config_file import ConfigFile
+from .config_file import CONFIG_FILE
+from .groups import option
 from .show import Facts, count, duration, lines, print_table, size
 
 if TYPE_CHECKING:
@@ -118,44 +119,36 @@ def _verdict(facts: Facts) -> str:
     return f"it does not fit; {' and '.join(problems)}"
 
 
+# By the names of `plan_training`; the order is that of --help.
+OUTPUT = {
+    "out": option(str, "DIR", "Folder of the forest. Default: in the current folder.", panel=options.RUN),
+    **CONFIG_FILE,
+}
+CLUSTER = {
+    "workers": option(
+        int, "N", "Also estimate it on a cluster of N workers, each with --threads and --memory.", panel=options.RUN
+    ),
+    "link": option(str, "SPEED", "Network link of each worker of that cluster. Default: 10Gbit.", panel=options.RUN),
+}
+
+
 @command(
     _draw,
+    table=options.TABLE,
     config=CONFIG,
+    how=OUTPUT,
     run={**options.run_options("threads", "scratch", "memory"), "scratch": options.SCRATCH_BESIDE},
+    cluster=CLUSTER,
     progress=False,
 )
 def plan(
     data: options.Data,
-    target: options.Target = None,
-    exclude: options.Exclude = None,
     *,
+    table: dict[str, Any],
     config: dict[str, Any],
-    out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the forest. Default: in the current folder.",
-            rich_help_panel=options.RUN,
-        ),
-    ] = None,
-    config_file: ConfigFile = None,
+    how: dict[str, Any],
     run: dict[str, Any],
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Also estimate it on a cluster of N workers, each with --threads and --memory.",
-            rich_help_panel=options.RUN,
-        ),
-    ] = None,
-    link: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SPEED",
-            help="Network link of each worker of that cluster. Default: 10Gbit.",
-            rich_help_panel=options.RUN,
-        ),
-    ] = None,
+    cluster: dict[str, Any],
 ) -> Facts:
     """Estimate what training needs: disk, memory, passes, time.
 
@@ -166,12 +159,9 @@ def plan(
 
     Example: bigforest plan flights.parquet --target late --memory 1GB
     """
-    del config_file  # its options have become those of the command
     import bigforest
 
-    found = bigforest.plan_training(
-        data, target, out=out, exclude=exclude or (), workers=workers, link=link, **config, **run
-    )
+    found = bigforest.plan_training(data, **table, **config, **how, **run, **cluster)
     facts = plan_facts(found)
     if found.cluster is not None:
         facts["cluster"] |= {"seconds": found.cluster.seconds, "client_share": found.cluster.client_share}

@@ -13,16 +13,21 @@ from .show import Facts, duration, lines
 
 # By the names of `plot_forest`, with its defaults; the order is that of --help.
 PLOT = {
-    "format": option(str, "svg", "svg|png|html", "Format of the files."),
-    "row": option(int, 0, "N", "Row of the waterfall, from 0."),
-    "tree": option(int, 0, "N", "Tree to draw, from 0."),
-    "depth": option(int, 3, "N", "Levels of the tree to draw, at most 8."),
-    "features": option(
-        list[str] | None, None, "COL", "Feature of dependence, or two of surface; repeat for more.", "--feature"
+    "what": option(
+        str,
+        "NAME,...",
+        "error, confusion, reliability, roc, precision-recall, rejection, importance, unbiased, permutation, "
+        "dependence, waterfall, swarm, surface, interactions, map, depth, leaves, tree, time. Default: all "
+        "that can be drawn, except surface and interactions.",
+        read=lambda text: text.split(","),
     ),
-    "label": option(
-        str | None, None, "CLASS", "Class that waterfall, swarm, surface and interactions explain.", "--class"
-    ),
+    "out": option(str, "DIR", "Folder of the files. Default: <stem of FOREST>.pictures."),
+    "format": option(str, "svg|png|html", "Format of the files.", default="svg"),
+    "row": option(int, "N", "Row of the waterfall, from 0.", default=0),
+    "tree": option(int, "N", "Tree to draw, from 0.", default=0),
+    "depth": option(int, "N", "Levels of the tree to draw, at most 8.", default=3),
+    "features": option(list[str], "COL", "Feature of dependence, or two of surface; repeat for more.", "--feature"),
+    "label": option(str, "CLASS", "Class that waterfall, swarm, surface and interactions explain.", "--class"),
 }
 
 
@@ -42,18 +47,6 @@ def plot(
             "permutation, map.",
         ),
     ] = None,
-    what: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME,...",
-            help="error, confusion, reliability, roc, precision-recall, rejection, importance, unbiased, permutation, "
-            "dependence, waterfall, swarm, surface, interactions, map, depth, leaves, tree, time. Default: all "
-            "that can be drawn, except surface and interactions.",
-        ),
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder of the files. Default: <stem of FOREST>.pictures.")
-    ] = None,
     *,
     plot: dict[str, Any],
     run: dict[str, Any],
@@ -66,12 +59,6 @@ def plot(
     """
     import bigforest
 
-    files = bigforest.plot_forest(
-        forest,
-        data,
-        out=out if out is not None else options.named_after(forest, ".pictures"),
-        what=None if what is None else what.split(","),
-        **plot,
-        **run,
-    )
+    plot.setdefault("out", options.named_after(forest, ".pictures"))
+    files = bigforest.plot_forest(forest, data, **plot, **run)
     return {"forest": forest, "files": [str(file) for file in files]}

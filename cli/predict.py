@@ -3,62 +3,58 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from . import options
 from .command import command
-from .groups import option
+from .groups import flag, option
 from .show import Facts, count, duration, lines, number_cell, percent
 from .streams import STREAM, output_at
 
 # By the names of `predict_file`, with its defaults; the order is that of --help.
 PREDICT = {
-    "proba": option(bool, False, None, "Also write one column p_<class> per class.", "--proba"),
-    "keep": option(list[str] | None, None, "COL", "Column of DATA to copy to the output; repeat for more."),
-    "vote": options.VOTE,
-    "ties": options.TIES,
+    "proba": flag("Also write one column p_<class> per class.", "--proba"),
+    "keep": option(list[str], "COL", "Column of DATA to copy to the output; repeat for more."),
+    **options.VOTES,
     "unseen": option(
         str,
-        "larger",
         "larger|missing|error",
         "A level that did not occur in training goes to the larger child, is missing, or is an error.",
+        default="larger",
     ),
     "quantiles": option(
-        str | None,
-        None,
+        str,
         "LIST",
         "Regression: also write these quantiles, such as 0.1,0.5,0.9. The forest needs --keep-targets.",
         read=lambda text: text.split(","),
     ),
     "coverage": option(
-        float | None,
-        None,
+        float,
         "SHARE",
         "Also write prediction intervals (regression: low, high) or sets (classification: set) that contain the true "
         "value with about this probability, such as 0.9. Calibrated on out-of-bag rows.",
     ),
     "reject_above": option(
-        float | None,
-        None,
+        float,
         "RISK",
         "Classification: no prediction (null) for rows whose error, estimated on out-of-bag rows, is above this limit.",
     ),
     "coverage_by": option(
-        str | None,
-        None,
+        str,
         "COL",
         "With --coverage: calibrate each category of this column separately. DATA and the training table have the "
         "column.",
     ),
-    "jackknife": option(
-        bool,
-        False,
-        None,
+    "jackknife": flag(
         "With --coverage, regression: intervals by the jackknife+ after bootstrap. Their coverage is at least "
         "1 - 2 (1 - SHARE) under the conditions in the guide on intervals.",
         "--jackknife",
+    ),
+    "out": option(
+        str,
+        "FILE",
+        "Output file: Parquet, CSV or NDJSON by its ending; - is CSV on standard output. "
+        "Default: <stem of DATA>.predictions.parquet.",
     ),
 }
 
@@ -92,14 +88,6 @@ def predict(
     data: options.Data,
     *,
     how: dict[str, Any],
-    out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Output file: Parquet, CSV or NDJSON by its ending; - is CSV on standard output. "
-            "Default: <stem of DATA>.predictions.parquet.",
-        ),
-    ] = None,
     run: dict[str, Any],
 ) -> Facts:
     """Predict every row of a table, in order, to a file.
@@ -112,7 +100,7 @@ def predict(
     import bigforest
     from bigforest.api.files import default_output
 
-    output = out if out is not None else str(default_output(data, ".predictions.parquet"))
+    output = how.pop("out") if "out" in how else str(default_output(data, ".predictions.parquet"))
     with output_at(output, run.get("scratch")) as written:
         scores = bigforest.predict_file(forest, data, written, **how, **run)
     return {"predictions": output, **asdict(scores)}

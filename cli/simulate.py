@@ -9,20 +9,21 @@ import typer
 
 from . import options
 from .command import command
-from .groups import option
+from .groups import flag, option
 from .show import Facts, count, duration, lines, percent
 
 # By the names of `bigforest.simulate`, with its defaults; the order is that of --help.
 SIMULATE = {
-    "dims": option(int | None, None, "P", "Columns, named x0 and so on. Default of shapes: 2, others are noise."),
-    "rotate": option(bool, False, None, "Rotate all rows by one random rotation.", "--rotate"),
-    "scale": option(bool, False, None, "Multiply every column by a random factor from 0 to 10.", "--scale"),
-    "affine": option(bool, False, None, "Rotate, then scale.", "--affine"),
-    "outliers": option(int, 0, "N", "Rows to append, from the same means with 4 times the covariance."),
-    "noise": option(float | None, None, "F", "Share of wrong labels in shapes. Default: 0.1."),
-    "truth": option(bool, False, None, "Also write the label without noise, as truth.", "--truth"),
-    "sample": option(int, 0, "N", "Another number draws other rows from the same distribution."),
-    "seed": option(int, 0, "N", "Random seed. The same seed and options give the same table."),
+    "dims": option(int, "P", "Columns, named x0 and so on. Default of shapes: 2, others are noise."),
+    "rotate": flag("Rotate all rows by one random rotation.", "--rotate"),
+    "scale": flag("Multiply every column by a random factor from 0 to 10.", "--scale"),
+    "affine": flag("Rotate, then scale.", "--affine"),
+    "outliers": option(int, "N", "Rows to append, from the same means with 4 times the covariance.", default=0),
+    "noise": option(float, "F", "Share of wrong labels in shapes. Default: 0.1."),
+    "truth": flag("Also write the label without noise, as truth.", "--truth"),
+    "sample": option(int, "N", "Another number draws other rows from the same distribution.", default=0),
+    "seed": option(int, "N", "Random seed. The same seed and options give the same table.", default=0),
+    "out": option(str, "FILE", "The table. Default: KIND.parquet."),
 }
 
 
@@ -56,7 +57,6 @@ def simulate(
     rows: Annotated[int, typer.Option(metavar="N", show_default=False, help="Rows to draw.")],
     *,
     how: dict[str, Any],
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="The table. Default: KIND.parquet.")] = None,
     run: dict[str, Any],
 ) -> Facts:
     """Draw a table of any size from a known distribution.
@@ -65,12 +65,12 @@ def simulate(
     """
     import bigforest
 
-    output = out if out is not None else f"{kind}.parquet"
-    table = bigforest.simulate(kind, rows=rows, out=output, **how, **run)
+    how.setdefault("out", f"{kind}.parquet")
+    table = bigforest.simulate(kind, rows=rows, **how, **run)
     columns = len(table.collect_schema())
     bayes = bigforest.bayes_error(kind, **{name: how[name] for name in ("dims", "noise", "seed") if name in how})
     return {
-        "out": output,
+        "out": how["out"],
         "rows": rows + how.get("outliers", 0),
         "dims": columns - 1 - how.get("truth", False),
         "bayes": None if bayes is None else asdict(bayes),

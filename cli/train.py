@@ -9,7 +9,9 @@ import typer
 from . import options
 from .command import command
 from .config import CONFIG
-from .config_file import ConfigFile
+from .config_file import CONFIG_FILE
+from .groups import count_or_word, option
+from .options import RUN
 from .show import Facts, count, duration, lines, out_of_bag, shrinkage_lines, stop_lines, table_size, validation_lines
 from .streams import table_of
 
@@ -29,9 +31,27 @@ def _draw(facts: Facts) -> None:
     )
 
 
+# By the names of `train`; the order is that of --help.
+TRAIN = {
+    "out": option(str, "DIR", "The forest, a folder. Default: <stem of DATA>.forest.", panel=RUN),
+    "resume": option(str, "FOREST", "Continue an interrupted run, or add trees to a forest up to --trees.", panel=RUN),
+    "validate": option(str, "TABLE", "Also measure the error on the rows of this table, tree by tree.", panel=RUN),
+    "tune": option(
+        str,
+        "N|TIME",
+        "First compare N configurations, or all in a time such as 10m, and keep the best; see compare.",
+        panel=RUN,
+        read=count_or_word,
+    ),
+    **CONFIG_FILE,
+}
+
+
 @command(
     _draw,
+    table=options.TABLE,
     config=CONFIG,
+    how=TRAIN,
     run={
         **options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
         "scratch": options.SCRATCH_BESIDE,
@@ -47,43 +67,10 @@ def train(
             callback=table_of,
         ),
     ] = None,
-    target: options.Target = None,
-    exclude: options.Exclude = None,
     *,
+    table: dict[str, Any],
     config: dict[str, Any],
-    out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="The forest, a folder. Default: <stem of DATA>.forest.",
-            rich_help_panel=options.RUN,
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FOREST",
-            help="Continue an interrupted run, or add trees to a forest up to --trees.",
-            rich_help_panel=options.RUN,
-        ),
-    ] = None,
-    validate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TABLE",
-            help="Also measure the error on the rows of this table, tree by tree.",
-            rich_help_panel=options.RUN,
-        ),
-    ] = None,
-    tune: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|TIME",
-            help="First compare N configurations, or all in a time such as 10m, and keep the best; see compare.",
-            rich_help_panel=options.RUN,
-        ),
-    ] = None,
-    config_file: ConfigFile = None,
+    how: dict[str, Any],
     run: dict[str, Any],
 ) -> Facts:
     """Train a forest on a table or a store.
@@ -93,25 +80,14 @@ def train(
 
     Example: bigforest train flights.parquet --target late --trees 200
     """
-    del config_file  # its options have become those of the command
     import bigforest
     from bigforest.api.files import default_output
 
     from .facts import training_facts
 
-    if data is None and resume is None:
+    if data is None and "resume" not in how:
         raise typer.BadParameter("it is missing; give a table, or a forest to --resume", param_hint="DATA")
-    if resume is None and out is None and data is not None:
-        out = str(default_output(data, ".forest"))
-    forest = bigforest.train(
-        data,
-        target,
-        out=out,
-        exclude=exclude or (),
-        resume=resume,
-        validate=validate,
-        tune=int(tune) if tune is not None and tune.isdecimal() else tune,
-        **config,
-        **run,
-    )
+    if data is not None and not {"resume", "out"} & set(how):
+        how["out"] = str(default_output(data, ".forest"))
+    forest = bigforest.train(data, **table, **config, **how, **run)
     return training_facts(forest)

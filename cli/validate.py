@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from . import options
 from .command import command
+from .groups import option
 from .show import Facts, count, duration, lines, percent, print_table, validation_lines
 
 
@@ -23,19 +24,23 @@ def _draw(facts: Facts) -> None:
     print_table(["trees", "error", "rejected"], rows, left=0)
 
 
+# By the names of `validate_forest`; the order is that of --help.
+VALIDATE = {
+    "out": option(str, "FILE", "Also write the error after each tree to this Parquet file."),
+    **options.VOTES,
+}
+
+
 @command(
     _draw,
-    votes={"vote": options.VOTE, "ties": options.TIES},
+    how=VALIDATE,
     run=options.run_options("overwrite", "threads", "scratch", "memory"),
 )
 def validate(
     forest: options.ForestFolder,
     data: options.Data,
-    out: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Also write the error after each tree to this Parquet file.")
-    ] = None,
     *,
-    votes: dict[str, Any],
+    how: dict[str, Any],
     run: dict[str, Any],
 ) -> Facts:
     """Evaluate a forest on labelled rows, by number of trees.
@@ -46,5 +51,5 @@ def validate(
     """
     import bigforest
 
-    curve = bigforest.validate_forest(forest, data, out, **votes, **run)
-    return {"forest": forest, "curve": curve.to_dicts(), "out": out}
+    curve = bigforest.validate_forest(forest, data, **how, **run)
+    return {"forest": forest, "curve": curve.to_dicts(), "out": how.get("out")}

@@ -172,8 +172,7 @@ def _choice(one: Declared) -> str:
     kind = kinds[0].__name__ if kinds and len(one.types) - (NoneType in one.types) == 1 else "str"
     metavar = one.option.metavar or "|".join(one.choices) or {"int": "N", "float": "F"}.get(kind, "COL")
     arguments = [
-        f"{'list[str]' if one.is_list else kind} | None",
-        "None",
+        "list[str]" if one.is_list else kind,
         "None" if kind == "bool" else literal(metavar),
         repr(_help(one)) if '"' in _help(one) else literal(_help(one)),
         f"panel={literal(one.option.panel)}",
