@@ -272,7 +272,7 @@ def planned(workers: int) -> tuple[list[Call], float]:
     stages = {stage.stage: stage for stage in found.stages}
     passes, groups = found.passes, -(-TREES // found.group)
     chances = random.Random(2)
-    encode, oob, below = stages["encode"], stages["out of bag"], stages["subtrees"]
+    encode, oob, below = stages["encode"], stages["oob"], stages["subtrees"]
     calls = [Call(False, (encode.work / FEATURES,) * FEATURES)]
     scored = tuple([stages["scoring"].work / passes / found.group] * found.group)
     sent = stages["passes"].network / passes

@@ -9,7 +9,7 @@ import typer
 from . import options
 from .compare import draw_candidates
 from .config_file import toml_of
-from .show import Facts, count, lines, out_of_bag, print_table, show, shrinkage_lines, table_size
+from .show import Facts, count, lines, out_of_bag, print_table, show, shrinkage_lines, table_size, words
 from .text import plain
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _draw(facts: Facts) -> None:
         ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
         *shrinkage_lines(facts["shrinkage"]),
         *([("chosen", facts["chosen"])] if "chosen" in facts else []),
-        ("options", ", ".join(f"{name} {value_text(value)}" for name, value in used.items())),
+        ("options", words(", ".join(f"{name} {value_text(value)}" for name, value in used.items()))),
         ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
         *([("grown on", origin["data"])] if origin["data"] else []),
         *([("merged from", "\n".join(map(_piece, merged)))] if merged else []),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 import math
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # Wide enough that nothing is folded or cut when the output goes to a file or another program.
 PIPE_WIDTH = 1000
+PIPE_WORDS = 100
 # Least width of a column of text; longer text is folded where a table is wider than the terminal.
 _MIN_TEXT = 8
 # Spaces between columns.
@@ -44,6 +46,11 @@ def lines(*pairs: tuple[str, str]) -> None:
     for name, value in pairs:
         grid.add_row(name, Text("\n".join(map(plain, value.split("\n")))))
     _print(grid)
+
+
+def words(text: str) -> str:
+    """A long value of words for `lines`: where no terminal folds it, it is broken into lines here."""
+    return text if _console().is_terminal else fill(text, PIPE_WORDS, break_long_words=False, break_on_hyphens=False)
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
@@ -93,13 +100,13 @@ def duration(seconds: float) -> str:
 
 
 def size(total: int) -> str:
-    """12 kB, 3.4 MB, 56 GB"""
-    amount, unit = total / 1000, "kB"
-    for larger in ("MB", "GB", "TB"):
+    """0 B, 12 kB, 3.4 MB, 56 GB"""
+    amount, unit = float(total), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
         if amount < 1000:
             break
         amount, unit = amount / 1000, larger
-    return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+    return f"{amount:.1f} {unit}" if amount < 10 and unit != "B" else f"{amount:.0f} {unit}"
 
 
 def _console() -> Console:

@@ -14,7 +14,7 @@ from bigforest.common.errors import DataError, reason
 from bigforest.schema.columns import columns_named
 from bigforest.source.source import not_readable, parquet_schema, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
-from bigforest.source.text import Scan, blank_lines, scan_csv, scan_ndjson, with_dates, without_rows
+from bigforest.source.text import Scan, blank_lines, has_whole_lines, scan_csv, scan_ndjson, with_dates, without_rows
 from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable
 
 KINDS = {
@@ -116,6 +116,8 @@ def _spooled_csv(
     last = columns_named({list(schema)[-1] for _, schema in scans})
     if not sum(scan_parquet(found).select(last).null_count().collect().row(0)):
         return found  # a line that ends too early would lack a value there
+    if all(has_whole_lines(file, mark) for file in files):
+        return found
     blank = [blank_lines(file, mark, unread=False) for file in files]
     if not any(blank):
         return found

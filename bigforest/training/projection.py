@@ -241,7 +241,7 @@ def _whole_trees(shape: Shape, config: TrainConfig, machines: Machines, rates: R
     looks = family_of(config).looks(shape.features, config)
     visits = _bag(shape) * config.trees * _levels(shape, config, rates) * looks
     codes = shape.rows * shape.row_bytes * min(machines.workers, parts)
-    return _Stage("trees", rates.visit * visits, cores, 0.0, codes, codes, parts)
+    return _Stage("grow", rates.visit * visits, cores, 0.0, codes, codes, parts)
 
 
 def _by_passes(
@@ -278,7 +278,7 @@ def _out_of_bag(shape: Shape, config: TrainConfig, machines: Machines, rates: Ra
     written = rates.report * shape.rows
     tasks = 2 * min(machines.workers, block_count(shape.rows)) + (1 + groups) * machines.workers + 2 * config.trees
     moved = codes + 2 * answers
-    return _Stage("out of bag", judged + written, cores, rates.client * shape.rows, moved, moved, tasks)
+    return _Stage("oob", judged + written, cores, rates.client * shape.rows, moved, moved, tasks)
 
 
 def _bag(shape: Shape) -> float:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bigforest
 from cli.images import images
-from cli.show import print_table, shrinkage_lines
+from cli.show import print_table, shrinkage_lines, size
 from cli.simulate import simulate
 from tests.commands import Run, contents, folder, run
 
@@ -38,6 +38,22 @@ def called(monkeypatch: pytest.MonkeyPatch, name: str) -> list[dict[str, Any]]:
 
     monkeypatch.setattr(bigforest, name, note)
     return seen
+
+
+@pytest.mark.parametrize(
+    ("total", "text"),
+    [
+        (0, "0 B"),
+        (5, "5 B"),
+        (999, "999 B"),
+        (1234, "1.2 kB"),
+        (34_567, "35 kB"),
+        (9_940_000, "9.9 MB"),
+        (10**15, "1000 TB"),
+    ],
+)
+def test_size(total: int, text: str) -> None:
+    assert size(total) == text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from bigforest.common.errors import DataError
+from bigforest.source import files
 from bigforest.source.open import open_source
+from bigforest.source.text import has_whole_lines
 
 
 def read(path: Path) -> pl.DataFrame:
@@ -30,6 +33,36 @@ def test_csv__blank_lines_are_no_rows(tmp_path: Path) -> None:
     (tmp_path / "t/2.csv").write_text("c,b,a\ny,8,seven\n\nz,,nine\n")
     expected = expected.with_columns(a=pl.Series(["1", None, "4\n4", "seven", "nine"]))
     assert_frame_equal(read(tmp_path / "t"), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("a,b\n1,2\n3,\n,", True),
+        ("a,b\r\n1,\r\n", True),
+        ("a\n1\n\n", True),
+        ("a,b\n1\n2,3\n", False),
+        ("a,b\n\n2,3", False),
+        ('a,b\n"1,2",\n', False),  # where only quotes tell
+    ],
+)
+def test_has_whole_lines(tmp_path: Path, text: str, whole: bool) -> None:
+    (tmp_path / "t.csv").write_bytes(text.encode())
+    assert has_whole_lines(tmp_path / "t.csv", None) is whole
+
+
+def test_csv__a_line_with_more_values_does_not_make_up_for_one_with_fewer(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n1,2,3\n4\n")
+    with pytest.raises(DataError, match="line 2 has 3 values, and the header names 2 columns"):
+        read(tmp_path / "t.csv")
+
+
+def test_csv__values_missing_in_the_last_column__no_line_is_parsed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "blank_lines", pytest.fail)
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n3,\n")
+    assert read(tmp_path / "t.csv")["b"].to_list() == [2, None]
 
 
 def test_csv__blank_lines_of_one_column_are_missing_values(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_project__counts_of_many_workers_are_narrower() -> None:
 def test_project__small_tables_grow_whole() -> None:
     found = projected(10, None, Shape(rows=10_000, widths=(2,) * 8, codes=10_000, classes=2))
     assert not found.by_passes
-    assert [one.stage for one in found.stages] == ["encode", "trees", "out of bag"]
+    assert [one.stage for one in found.stages] == ["encode", "grow", "oob"]
     assert found.histograms == 0
     assert found.client_share > 0
 
@@ -121,7 +121,7 @@ def test_plan__on_the_command_line(table: Path, capsys: pytest.CaptureFixture[st
     facts = run.json(*asked)["cluster"]
     assert (facts["workers"], facts["threads"]) == (7, 2)
     assert facts["seconds"] > 0
-    assert [one["stage"] for one in facts["stages"]] == ["encode", "trees", "out of bag"]
+    assert [one["stage"] for one in facts["stages"]] == ["encode", "grow", "oob"]
     assert run(*asked).code == 0
     assert "7 workers of 2 threads" in run.out
     assert run("plan", table, "--target", "late", "--link", "fast", "--workers", 2).code == 2
