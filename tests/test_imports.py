@@ -184,18 +184,17 @@ def test_folders__have_a_readme_of_a_page() -> None:
 
 
 def test_growing_by_passes__stays_within_its_lines() -> None:
-    """Both folders, and of the families all that imports from them; of family.py only that of all with projections."""
+    """Both folders, and of the families all that imports from them except for family.py."""
     engine = [*_modules(PACKAGE / "grow" / "out_of_core"), *_modules(PACKAGE / "kernels" / "out_of_core")]
     families = [path for name, path in MODULES.items() if _within(name, {"bigforest.grow.families"})]
-    shared = [path for path in families if path.match("oblique/family.py")]
     own = [
         path
         for path in families
         if path.name not in ("family.py", "registry.py")
         and any("out_of_core" in name.split(".") for name in _known(path))
     ]
-    assert {path.parent.name for path in own} == {"axis", "oblique", "rotation", "sparse_oblique", "subspace"}
-    lines = {path: len(path.read_text().splitlines()) for path in {*engine, *shared, *own}}
+    assert {path.parent.name for path in own} == {"axis", "families", "rotation", "sparse_oblique", "subspace"}
+    lines = {path: len(path.read_text().splitlines()) for path in {*engine, *own}}
     assert sum(lines.values()) <= MOST_PASSES
 
 

@@ -31,7 +31,6 @@ from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut
 from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
-from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import root_key
@@ -161,10 +160,8 @@ class Grower:
             return
         for group in fitting(wanted, [len(part) for part in wanted], self._way.group):
             if self._table is None:
-                family, rules = family_of(config), rules_of(store, config)
-                context = GrowContext.of(store, config, rules, limits, by_values=family.by_values)
-                kept = self._prepared.enter_context(TemporaryFolder(self._scratch))
-                self._table = family.passed_table(store, config, context, kept, self._executor)
+                kept, rules = self._prepared.enter_context(TemporaryFolder(self._scratch)), rules_of(store, config)
+                self._table = family_of(config).passed_table(store, config, rules, limits, kept, self._executor)
             with TemporaryFolder(self._scratch) as folder:
                 grow_by_passes(self._table, group, directory, folder, executor=self._executor, on_trees=advance)
 

@@ -13,7 +13,7 @@ from bigforest.encode.features import compile_presort
 from bigforest.execution.compiling import KernelKind
 from bigforest.execution.executor import Threads
 from bigforest.grow.families.registry import family_of
-from bigforest.grow.out_of_core.context import GrowContext, MemoryLimits
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.tree_arrays import tree_arrays
@@ -98,12 +98,11 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         config = config.settled(store.spec.target.task)
         number, family = criterion_of(config).number, family_of(config)
         rules = Rules(len(store.spec.features), number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
-        context = GrowContext.of(store, config, rules, _LIMITS, by_values=family.by_values)
         (folder / "rows").mkdir()
         executor = Threads(1)
         if family.by_values:
             compile_presort()  # ways of ranking that a small table does not use
-        table = family.passed_table(store, config, context, folder, executor)
+        table = family.passed_table(store, config, rules, _LIMITS, folder, executor)
         grow_by_passes(table, [range(1)], folder, folder / "rows", executor=executor, on_trees=lambda _: None)
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.out_of_core.context import GrowContext
+from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache, row_cache_of
@@ -105,6 +105,6 @@ class Family(ABC):
 
     @abstractmethod
     def passed_table(
-        self, store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
+        self, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, folder: Path, executor: Executor
     ) -> TableView:
         """The table for passes; `folder` is scratch while it is used."""

@@ -143,10 +143,7 @@ class GrowContext(NamedTuple):
     values: Store | None
 
     @classmethod
-    def of(
-        cls, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, *, by_values: bool
-    ) -> GrowContext:
-        """What the nodes of a forest on a store share; by_values: see Family."""
+    def of(cls, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, kind: ColumnKind) -> GrowContext:
+        """What the nodes of a forest on a store share."""
         stats, features, criterion = NodeStats.of(store.shape), Features.of(store), criterion_of(config)
-        kind, values = PROJECTIONS if by_values else CODES, store if config.splitter == "random" else None
-        return cls(rules, stats, features, criterion, limits, kind, values)
+        return cls(rules, stats, features, criterion, limits, kind, store if config.splitter == "random" else None)

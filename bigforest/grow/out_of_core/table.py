@@ -1,7 +1,7 @@
 """The table for passes, as trees see it: it answers requests block by block.
 
 Methods of a `TableView` depend on the family, and on whether columns are features (grow/families/axis/passes.py) or
-directions (grow/families/oblique/passes.py); it is sent to the workers with each task.
+directions (grow/families/projection.py); it is sent to the workers with each task.
 """
 
 from __future__ import annotations

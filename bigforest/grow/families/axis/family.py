@@ -12,13 +12,14 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.axis.passes import FeatureTable
 from bigforest.grow.families.axis.random_search import OWN_VALUE, dictionary_of
 from bigforest.grow.families.family import Family, TreeCall
-from bigforest.grow.out_of_core.context import GrowContext
+from bigforest.grow.out_of_core.context import CODES, GrowContext, MemoryLimits
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import PassMemory, TreeMemory, code_bytes, target_bytes
 from bigforest.grow.shared.row_cache import RowCache
 from bigforest.grow.shared.tree_arrays import drawn_of_trees, tree_arrays
 from bigforest.kernels.scan.random_split import CodeDictionary
+from bigforest.kernels.tree.builder import Rules
 from bigforest.kernels.tree.grow import grow
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler, distinct_rows
 from bigforest.schema.config import TrainConfig
@@ -96,9 +97,10 @@ class AxisFamily(Family):
         return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
 
     def passed_table(
-        self, store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
+        self, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, folder: Path, executor: Executor
     ) -> FeatureTable:
         """See Family."""
+        context = GrowContext.of(store, config, rules, limits, CODES)
         return FeatureTable(store, Sampler.of(store, config), context)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import Shape
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.family import TreeCall
-from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, random_access_bytes
+from bigforest.grow.families.projection import MEASURED, ProjectionFamily, decoded_bytes, random_access_bytes
 from bigforest.grow.families.rotation.components import moments_shape, principal_axes_of
 from bigforest.grow.families.rotation.passes import RotationTable
 from bigforest.grow.families.rotation.trees import in_terms, random_axes, rotate, rotated_features, with_others

@@ -1,4 +1,4 @@
-"""Rotation trees that do not fit in memory: the table for passes (oblique/passes.py)."""
+"""Rotation trees that do not fit in memory: the table for passes (projection.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique.passes import ProjectionTable
+from bigforest.grow.families.projection import ProjectionTable
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
 from bigforest.grow.families.rotation.trees import in_terms, project_rows_on, with_others
 from bigforest.grow.out_of_core.assemble import Subtree

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bigforest.common.memory_estimate import Shape
-from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, random_access_bytes
+from bigforest.grow.families.projection import MEASURED, ProjectionFamily, decoded_bytes, random_access_bytes
 from bigforest.grow.families.sparse_oblique.passes import SparseObliqueTable
 from bigforest.grow.families.sparse_oblique.trees import SparseObliqueTrees, sparse_trees
 from bigforest.grow.out_of_core.context import GrowContext

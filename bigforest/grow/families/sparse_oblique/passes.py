@@ -1,4 +1,4 @@
-"""Sparse-oblique trees that do not fit in memory: the table for passes (oblique/passes.py)."""
+"""Sparse-oblique trees that do not fit in memory: the table for passes (projection.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
-from bigforest.grow.families.oblique.passes import ProjectionTable
+from bigforest.grow.families.projection import ProjectionTable
 from bigforest.grow.families.sparse_oblique.trees import SparseDraws, values_of
 from bigforest.grow.out_of_core.assemble import Subtree
 from bigforest.grow.out_of_core.context import Counts

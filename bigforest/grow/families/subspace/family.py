@@ -6,7 +6,7 @@ import numpy as np
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
-from bigforest.grow.families.oblique.family import ProjectionFamily, decoded_bytes
+from bigforest.grow.families.projection import ProjectionFamily, decoded_bytes
 from bigforest.grow.families.subspace.passes import SubspaceTable
 from bigforest.grow.families.subspace.perceptron import TRAINED_ROW
 from bigforest.grow.families.subspace.trees import SubspaceTrees, columns_of, is_shared, make_space, seen_as_bits

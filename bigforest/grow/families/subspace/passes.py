@@ -1,4 +1,4 @@
-"""Trees in subspaces that do not fit in memory: the table for passes (oblique/passes.py)."""
+"""Trees in subspaces that do not fit in memory: the table for passes (projection.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
-from bigforest.grow.families.oblique.passes import ProjectionTable
+from bigforest.grow.families.projection import ProjectionTable
 from bigforest.grow.families.subspace.perceptron import (
     PerceptronRequest,
     RowPiece,

@@ -1,1 +1,0 @@
-"""What families of trees that split on projections share."""
