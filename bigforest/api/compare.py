@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bigforest.api.files import named_table
 from bigforest.api.given import with_training_options_apart
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Listener
 from bigforest.common.progress import watching
-from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
+from bigforest.execution.arguments import column_names, resources_of
 from bigforest.execution.connect import crew_of
 from bigforest.race.comparison import Comparison
 from bigforest.race.run import Race, parse_duration
 from bigforest.schema.train_options import OPTIONS
-from bigforest.source.in_memory import with_columns_beside
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 from bigforest.training.run import TrainingJob
@@ -88,13 +88,8 @@ def compare(
     for name in given:
         if name not in OPTIONS:
             raise ConfigError(f"there is no option {name!r} of training; see bigforest.train")
-    data, names = with_columns_beside(
-        data, {"target": target, "weight": given.get("weight"), "group": given.get("group")}
-    )
-    shared = {name: names[name] for name in ("weight", "group") if name in given}
-    job = TrainingJob(
-        data, target_of(names["target"]), tuple(column_names(exclude, "exclude")), options_of(given | shared)
-    )
+    data, target, given = named_table(data, target, given)
+    job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), given)
     seconds = parse_duration(budget)
     resources = resources_of(threads, scratch, memory)
     holding = TemporaryFolder(resources.scratch) if out is None else None

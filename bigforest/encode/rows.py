@@ -20,7 +20,7 @@ from bigforest.encode.features import EncodeJob, kept_column
 from bigforest.encode.memory import EncodePlan
 from bigforest.encode.regression_target import FoundNumbers, find_numbers, number_codes, present_numbers
 from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, weights_in_slice
-from bigforest.schema.columns import cells, is_text_type
+from bigforest.schema.columns import cells, is_text_type, text_of_categories
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import GroupSpec, WeightSpec
 from bigforest.source import Source
@@ -169,7 +169,7 @@ def encode_groups(
             raise DataError(
                 f"group {name!r} has {series.null_count()} nulls; give every row a group; it may be one of its own"
             )
-        values = _plain(series).unique()
+        values = text_of_categories(series).unique()
         found = (values if found is None else pl.concat([found, values]).unique()).sort()
     assert found is not None
     if len(found) < 2:
@@ -177,13 +177,8 @@ def encode_groups(
     table = pl.DataFrame({"value": found, "code": pl.int_range(len(found), dtype=pl.UInt32, eager=True)})
     rows = np.zeros(len(found), np.int64)
     for series in slices():
-        column = _plain(series).alias("value").to_frame()
+        column = text_of_categories(series).alias("value").to_frame()
         codes = column.join(table, on="value", how="left", maintain_order="left")["code"].to_numpy()
         rows += np.bincount(codes, minlength=len(found))
         writer.add_groups(codes)
     return GroupSpec(name, str(dtype), len(found), int(rows.max()))
-
-
-def _plain(series: pl.Series) -> pl.Series:
-    """Categories as their text: their codes depend on the piece they come in."""
-    return series.cast(pl.String) if is_text_type(series.dtype) else series

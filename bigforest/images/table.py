@@ -16,7 +16,7 @@ from bigforest.encode.class_target import USUAL_NAMES, check_column
 from bigforest.images.decode import check_pillow, decode_image
 from bigforest.images.folder import Entry, decoded
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, check_shape, grey_levels
-from bigforest.schema.columns import cells, is_text_type
+from bigforest.schema.columns import cells, text_of_categories
 from bigforest.source import Source
 
 # Encoded images are read this many at a time, because how large they are is not known before.
@@ -60,13 +60,13 @@ def array_images(images: Any, labels: Any) -> ImageSet:
         raise DataError(f"{where} is empty")
     if labels is not None and np.shape(labels) != (len(images),):
         raise DataError(f"the labels have shape {np.shape(labels)}; {len(images)} images need ({len(images)},)")
-    target = None if labels is None else _label_column(pl.Series(np.asarray(labels)))
+    target = None if labels is None else text_of_categories(pl.Series(np.asarray(labels)))
 
     def chunks(most: int, pixels: int) -> Iterator[Chunk]:
         step = max(1, min(most, MAX_CHUNK, pixels // math.prod(images.shape[1:])))
         for start in range(0, len(images), step):
             part = images[start : start + step]
-            yield _array_chunk(part, np.arange(start, start + len(part)), None if target is None else target, [])
+            yield _array_chunk(part, np.arange(start, start + len(part)), target, [])
 
     return ImageSet(where, len(images), labels is not None, chunks)
 
@@ -105,11 +105,6 @@ def _encoded(dtype: pl.DataType) -> bool:
     return dtype == pl.Binary
 
 
-def _label_column(labels: pl.Series) -> pl.Series:
-    """Labels in a type that is the same in every batch; a category's codes need not be."""
-    return labels.cast(pl.String) if is_text_type(labels.dtype) else labels
-
-
 def _encoded_chunks(source: Source, column: str, target: str | None, most: int, pixels: int) -> Iterator[Chunk]:
     def entries() -> Iterator[Entry]:
         row = 0
@@ -117,12 +112,12 @@ def _encoded_chunks(source: Source, column: str, target: str | None, most: int, 
             images = cells(batch, column)
             if isinstance(images.dtype, pl.Struct):
                 images = images.struct.field("bytes")
-            labels = [None] * len(batch) if target is None else _label_column(cells(batch, target)).to_list()
+            labels = [None] * len(batch) if target is None else text_of_categories(cells(batch, target)).to_list()
             for content, label in zip(images, labels, strict=True):
                 yield str(row), label, partial(_decode, content)
                 row += 1
 
-    dtype = None if target is None else _label_column(pl.Series(dtype=source.schema[target])).dtype
+    dtype = None if target is None else text_of_categories(pl.Series(dtype=source.schema[target])).dtype
     return decoded(entries(), dtype, most, pixels)
 
 
@@ -159,7 +154,7 @@ def _array_chunks(source: Source, column: str, target: str | None, most: int, pi
         else:
             images = images.filter(there)
         rows = there.arg_true().to_numpy().astype(np.int64)
-        labels = None if target is None else _label_column(cells(batch, target))
+        labels = None if target is None else text_of_categories(cells(batch, target))
         damaged = [(str(start + place), why) for place, why in wrong]
         # Missing pixels make an array of whole numbers one of floats with NaN.
         part = images.to_numpy().reshape(len(rows), *shape)

@@ -59,8 +59,8 @@ class JackknifeIntervals:
         for start in range(0, len(values), step):
             some = slice(start, start + step)
             own = (values[some] @ self.left) * share
-            found[some, 0] = -_smallest_of_each(self.errors - own, self.rank)
-            found[some, 1] = _smallest_of_each(self.errors + own, self.rank)
+            for column, bounds, sign in ((0, self.errors - own, -1), (1, self.errors + own, 1)):
+                found[some, column] = sign * np.partition(bounds, self.rank - 1, axis=1)[:, self.rank - 1]
         return found
 
 
@@ -86,9 +86,3 @@ def whole_values(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], floa
     largest = float(np.abs(values).max(initial=0.0))
     unit = largest / _STEPS if largest / _STEPS > 0.0 else 1.0
     return np.rint(values / unit), unit
-
-
-def _smallest_of_each(values: NDArray[np.float64], rank: int) -> NDArray[np.float64]:
-    """The one of this rank, from 1, in each row."""
-    found: NDArray[np.float64] = np.partition(values, rank - 1, axis=1)[:, rank - 1]
-    return found

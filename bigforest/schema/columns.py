@@ -108,6 +108,11 @@ def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:
     return dtype.base_type() in _TEXT  # a Categorical of categories of its own is not equal to pl.Categorical
 
 
+def text_of_categories(series: pl.Series) -> pl.Series:
+    """Categories as their text, as their codes depend on the piece they come in; other columns as they are."""
+    return series.cast(pl.String) if is_text_type(series.dtype) else series
+
+
 def type_name(dtype: pl.DataType) -> str:
     """The name of a type, as the dataspec keeps it: without the categories of an Enum."""
     return str(dtype.base_type()) if is_text_type(dtype) else str(dtype)

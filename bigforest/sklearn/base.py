@@ -27,13 +27,12 @@ from bigforest.sklearn.parameters import names_of_parameters, seed_of, threads_o
 from bigforest.sklearn.tables import (
     category_names,
     checked_sample_weight,
-    free_name,
     named,
     table_frame,
     with_categories,
 )
 from bigforest.sklearn.tree import FittedTree
-from bigforest.source.in_memory import SparseTable, is_sparse
+from bigforest.source.in_memory import SparseTable, free_name, is_sparse
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 

@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.source.in_memory import arrow_stream, frame_from_arrow, frame_from_numpy, frame_from_pandas, is_sparse
+from bigforest.source.in_memory import (
+    arrow_stream,
+    frame_from_arrow,
+    frame_from_numpy,
+    frame_from_pandas,
+    is_sparse,
+    package_of,
+)
 
 
 def table_frame(X: Any) -> pl.DataFrame | None:
@@ -21,7 +28,7 @@ def table_frame(X: Any) -> pl.DataFrame | None:
 
     Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
     """
-    package = type(X).__module__.partition(".")[0]
+    package = package_of(X)
     if isinstance(X, pl.LazyFrame):
         frame = X.collect()
     elif isinstance(X, pl.DataFrame):
@@ -78,13 +85,6 @@ def with_categories(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
                 raise DataError(f"the category {name!r} holds numbers that are not whole; convert it to text")
             made.append(whole)
     return frame.with_columns(made) if made else frame
-
-
-def free_name(wanted: str, taken: Sequence[str]) -> str:
-    """A name for a column that no other has."""
-    while wanted in taken:
-        wanted += "_"
-    return wanted
 
 
 def check_dense(y: Any) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -215,7 +215,7 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
             raise DataError(
                 f"X has a column {column.name!r} too; drop it from X, or name a column in place of an array"
             )
-        name = column.name or _free(what, known)
+        name = column.name or free_name(what, known)
         known.add(name)
         columns[what], names[what] = column.alias(name), name
     if isinstance(table, pl.DataFrame):
@@ -235,7 +235,7 @@ def series_of(values: Any, name: str | None, what: str) -> pl.Series:
 
 
 def _series(values: Any) -> pl.Series:
-    package = type(values).__module__.partition(".")[0]
+    package = package_of(values)
     if package == "pandas":
         if not hasattr(values, "columns") and not hasattr(values, "to_frame"):  # an array of pandas, as a Categorical
             import pandas as pd
@@ -278,9 +278,14 @@ def _from_numpy(array: Any) -> pl.Series:
     return column if masked is None else column.set(pl.Series(masked), None)
 
 
+def package_of(data: Any) -> str:
+    """The package that the class of an object is from."""
+    return type(data).__module__.partition(".")[0]
+
+
 def is_sparse(data: Any) -> bool:
     """Whether this is a sparse matrix, or array, of scipy."""
-    return type(data).__module__.partition(".")[0] == "scipy" and hasattr(data, "tocsr")
+    return package_of(data) == "scipy" and hasattr(data, "tocsr")
 
 
 def is_matrix(data: Any) -> bool:
@@ -322,7 +327,7 @@ def frame_in_memory(data: Any) -> pl.DataFrame | None:
             return pl.DataFrame(data, infer_schema_length=None)
         except (TypeError, ValueError, *_POLARS_FAULTS) as error:
             raise _no_table(data, error) from error
-    package = type(data).__module__.partition(".")[0]
+    package = package_of(data)
     if package == "pandas":
         return frame_from_pandas(data)
     if package == "pyarrow":
@@ -345,8 +350,8 @@ def _no_table(data: Any, error: Exception) -> DataError:
     return DataError(f"a table cannot be made of this {type(data).__name__} ({reason(error)}); give columns")
 
 
-def _free(what: str, known: set[str]) -> str:
-    name = TARGET if what == "target" else what
+def free_name(name: str, known: Collection[str]) -> str:
+    """This name, or one like it, for a column that no other has."""
     while name in known:
         name += "_"
     return name

@@ -11,7 +11,14 @@ import polars as pl
 from bigforest.common.errors import DataError
 from bigforest.common.forks import check_polars_threads
 from bigforest.source.files import parquet_files
-from bigforest.source.in_memory import SparseTable, arrow_stream, frame_in_memory, is_sparse, with_columns_beside
+from bigforest.source.in_memory import (
+    SparseTable,
+    arrow_stream,
+    frame_in_memory,
+    is_sparse,
+    package_of,
+    with_columns_beside,
+)
 from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.storage.atomic import naming_full_disk
@@ -66,7 +73,7 @@ def _spooled(files: list[Path]) -> Source:
 
 def _reader(data: Any) -> Any:
     """A pyarrow RecordBatchReader of a table that comes in batches."""
-    if _package(data) == "pyarrow":
+    if package_of(data) == "pyarrow":
         import pyarrow as pa
         import pyarrow.dataset as ds
 
@@ -77,13 +84,9 @@ def _reader(data: Any) -> Any:
             return data
     if (reader := arrow_stream(data)) is not None:
         return reader
-    if _package(data) == "dask":
+    if package_of(data) == "dask":
         raise DataError("a table cannot be made of a collection of Dask; write it with to_parquet, and give the folder")
     raise DataError(
         f"a table cannot be made of {type(data).__name__}; give a path, a Polars, pyarrow or pandas table, "
         "or a pair (X, y)"
     )
-
-
-def _package(data: Any) -> str:
-    return type(data).__module__.partition(".")[0]

@@ -12,7 +12,6 @@ import contextlib
 import secrets
 import threading
 from pathlib import Path
-from typing import Protocol
 
 from bigforest.common.errors import StorageError
 from bigforest.storage.owned_folders import FileLock
@@ -22,16 +21,6 @@ _PREFIX = "lease-"
 # Seconds between two signs of life, and without one until a process counts as dead.
 _BEAT = 10.0
 DEAD = 60.0
-
-
-class Lock(Protocol):
-    """A lock that is held."""
-
-    def held(self) -> bool:
-        """Whether it is still held, and still the lock of the current file."""
-
-    def close(self) -> None:
-        """Release it."""
 
 
 def take_lock(path: Path) -> Lock | None:
@@ -75,9 +64,11 @@ class _Lease:
         return True
 
     def held(self) -> bool:
+        """Whether it is still held."""
         return self._path.exists()
 
     def close(self) -> None:
+        """Release it."""
         self._ended.set()
         self._beat.join()
         with contextlib.suppress(OSError, StorageError):
@@ -88,3 +79,7 @@ class _Lease:
             with contextlib.suppress(OSError, StorageError):  # the store may answer again before the lease expires
                 if self._path.exists():
                     self._path.write_text("")
+
+
+# A lock that is held.
+Lock = FileLock | _Lease
