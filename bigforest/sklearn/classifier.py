@@ -10,7 +10,6 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from bigforest.common.errors import ConfigError, DataError
@@ -163,7 +162,6 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         if y is None:
             raise DataError("This BigForestClassifier requires y to be passed, but the target y is None")
         check_dense(y)
-        check_classification_targets(y)
         classes, codes, labels = classes_of(y)
         class_weight = _class_weight(self.class_weight, classes)
         if isinstance(class_weight, dict) and not all(class_weight.values()):

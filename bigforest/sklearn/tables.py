@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import polars.selectors as cs
 from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
 from bigforest.common.errors import ConfigError, DataError
@@ -100,6 +101,7 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
     labels = np.asarray(column_or_1d(y, warn=True))
     if labels.dtype.kind in "fO":
         assert_all_finite(labels, input_name="y")
+    check_classification_targets(y)
     classes, codes = np.unique(labels, return_inverse=True)
     return classes, codes, labels_in_forest(labels)
 

@@ -23,6 +23,7 @@ from bigforest.source.spool import PART_BYTES, spool_batches
 TARGET = "target"
 
 _POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+_PANDAS_FAULTS = (ValueError, TypeError, NotImplementedError, *_POLARS_FAULTS)
 
 
 def numbered_names(matrix: Any) -> list[str]:
@@ -91,11 +92,21 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
         raise DataError(f"a pandas {type(frame).__name__} is not a table; give a DataFrame")
     names = [str(name) for name in frame.columns]
     check_names(names, "the pandas frame")
+    # Polars would make up a name for an empty one.
+    numbered = frame.set_axis(range(len(names)), axis=1)
+    sparse = {place: dtype.subtype for place, dtype in numbered.dtypes.items() if type(dtype).__name__ == "SparseDtype"}
+    if sparse:
+        numbered = numbered.astype(sparse)
     try:
-        # Polars would make up a name for an empty one.
-        found = pl.from_pandas(frame.set_axis(range(len(names)), axis=1))
-    except (ValueError, TypeError, NotImplementedError, *_POLARS_FAULTS) as error:
-        raise DataError(f"the pandas frame cannot be read ({reason(error)}); convert or drop the column") from error
+        found = pl.from_pandas(numbered)
+    except _PANDAS_FAULTS as error:
+        for place, name in enumerate(names):
+            try:
+                pl.from_pandas(numbered[[place]])
+            except _PANDAS_FAULTS:
+                where = f"column {name!r} of the pandas frame cannot be read"
+                raise DataError(f"{where} ({reason(error)}); convert or drop it") from error
+        raise DataError(f"the pandas frame cannot be read ({reason(error)})") from error
     found.columns = names
     ordered = [name for name, dtype in zip(names, frame.dtypes, strict=True) if getattr(dtype, "ordered", False)]
     categories = {name: frame.iloc[:, names.index(name)].cat.categories for name in ordered}

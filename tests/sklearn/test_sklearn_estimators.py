@@ -613,6 +613,11 @@ def test_parameters_of_a_forest_of_scikit_learn__are_taken_as_they_are(kind: typ
     assert len(ours) == 3 and set(theirs().get_params()) <= set(ours.get_params())
 
 
+def test_missing_classes__are_said_to_be_missing() -> None:
+    with pytest.raises(ValueError, match="contains NaN"):
+        BigForestClassifier().fit(X, pd.Series([None, *WORDS[1:]], dtype=object))
+
+
 def test_criteria__friedman_mse_is_the_variance() -> None:
     one, other = (fitted(BigForestRegressor, criterion=name) for name in ("friedman_mse", "squared_error"))
     assert np.array_equal(one.predict(X_NUMBERS), other.predict(X_NUMBERS))

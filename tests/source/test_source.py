@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -111,6 +112,14 @@ def test_open_source__table_of_every_library(kind: str, tmp_path: Path) -> None:
     source = open_source(IN_MEMORY[kind](), scratch=tmp_path)
     assert (source.name, source.rows) == ("data", 5)
     assert_frame_equal(whole(source), TABLE)
+
+
+@pytest.mark.parametrize("cells", [[0, 3, 0], [0.5, np.nan, 0.0], [True, False, True]])
+def test_open_source__sparse_columns_of_pandas_have_all_cells(cells: list[Any], tmp_path: Path) -> None:
+    made = pd.DataFrame({"a": cells, "b": [1, 2, 3]})
+    thin = made.assign(a=pd.arrays.SparseArray(cells))
+    found, dense = (whole(open_source(table, scratch=tmp_path)) for table in (thin, made))
+    assert_frame_equal(found, dense)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

@@ -107,7 +107,10 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         "duplicate column names '1'",
     ),
     "pandas series": (lambda folder: pd.Series([1]), "Series is not a table"),
-    "pandas mixed": (lambda folder: pd.DataFrame({"a": [1, "b", None]}), "pandas frame cannot be read"),
+    "pandas mixed": (
+        lambda folder: pd.DataFrame({"a": [1, 2, 3], "b": [1, "b", None]}),
+        "column 'b' of the pandas frame cannot be read",
+    ),
     "no rows": (lambda folder: ONE.clear(), "no rows"),
     "no columns": (lambda folder: pl.DataFrame(), "no columns"),
     "no rows lazy": (lambda folder: ONE.lazy().filter(pl.col("a") > 5), "no rows"),
