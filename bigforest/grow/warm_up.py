@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bigforest.common.arrays import read_only
 from bigforest.common.memory_estimate import Extras
 from bigforest.encode.features import compile_presort
 from bigforest.execution.compiling import KernelKind
@@ -85,8 +86,7 @@ def compile_whole(extras: Extras, config: TrainConfig) -> None:
     nodes, more = compile_kernels(needs)
     pool = more if isinstance(more, DirectionExtras) else None
     subsets = more if isinstance(more, Subsets) else None
-    values = np.arange(2.0)
-    values.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
+    values = read_only(np.arange(2.0))
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 
 

@@ -167,11 +167,6 @@ def tree_columns(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) ->
     return [next(rows[width]) for width in place[:, 0].tolist()]
 
 
-def places(width: int, columns: int) -> NDArray[np.uint32]:
-    """Where columns are in cells of one type, of this many bytes."""
-    return np.array([(width, column) for column in range(columns)], np.uint32)
-
-
 def _width_of(low: NDArray[np.float64]) -> int:
     """The narrowest type, in bytes, for all values, ascending."""
     if low.size <= _BYTE and 0.0 <= low[0] <= low[-1] < _BYTE and not np.signbit(low[0]) and (low == low.round()).all():

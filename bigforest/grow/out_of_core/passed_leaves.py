@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, shifted
@@ -80,8 +81,7 @@ class ScratchArray(NamedTuple):
         here = local_path(self.path)
         if here.stat().st_size != self.size * np.dtype(self.kind).itemsize:
             raise damaged(self.path)
-        array = np.asarray(np.memmap(here, self.kind, "r")) if self.size else np.empty(0, self.kind)
-        array.flags.writeable = False
+        array = read_only(np.asarray(np.memmap(here, self.kind, "r")) if self.size else np.empty(0, self.kind))
         if zlib.crc32(array.data) != self.check:
             raise damaged(self.path)
         return array

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.common.errors import FormatError
 from bigforest.grow.out_of_core.row_nodes import NodeItems, numbered
 from bigforest.kernels.out_of_core.row_files import checksum, pick_columns, pick_tags, seal_chunks
@@ -138,9 +139,7 @@ def load_rows(rows: NodeRows, kinds: Sequence[Matrix], most: int) -> tuple[list[
                     matrix[:, at : at + count] = own.reshape(len(matrix), count)
                     begin += size
                 at += count
-    for matrix in matrices:
-        matrix.flags.writeable = False
-    return matrices[1:], numbered(matrices[0][0])
+    return [read_only(matrix) for matrix in matrices[1:]], numbered(matrices[0][0])
 
 
 def _index(file: FileIO, number: int) -> NDArray[np.uint64]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.out_of_core.assemble import Subtree, join_pieces, numbers_in_tree
@@ -202,9 +203,7 @@ class TableView(ABC):
         place = self.place(tree_data)
         for matrix in cells[:3]:
             slots = place[place[:, 0] == matrix.itemsize, 1]
-            own_columns = matrix if slots.size == len(matrix) else matrix[slots]
-            own_columns.flags.writeable = False  # as they are read: with other flags kernels would be compiled again
-            yield own_columns
+            yield read_only(matrix if slots.size == len(matrix) else matrix[slots])
 
 
 def block_ranges(store: Store, tasks: int) -> list[tuple[range]]:

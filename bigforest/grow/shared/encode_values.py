@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.encode.features import dense_ranks
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.common.midpoint import midpoints
@@ -32,12 +33,15 @@ def code_columns(
     for number, column in enumerate(columns):
         matrix[number, where], distinct = dense_ranks(column.astype(np.float64, copy=False))
         low.append(distinct)
-    place = np.array([[4, slot] for slot in range(count)], np.uint32)
-    codes = Codes(np.empty((0, rows), np.uint8), np.empty((0, rows), np.uint16), matrix, place)
-    values = np.concatenate(low)
-    for array in (*codes, values):
-        array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
+    none = np.empty((0, rows), np.uint8), np.empty((0, rows), np.uint16)
+    codes = Codes._make([read_only(array) for array in (*none, matrix, places(4, count))])
+    values = read_only(np.concatenate(low))
     return codes, Dictionaries(np.cumsum([0, *map(len, low)]), values, values)
+
+
+def places(width: int, columns: int) -> NDArray[np.uint32]:
+    """Where columns are in cells of one type, of this many bytes."""
+    return np.array([(width, column) for column in range(columns)], np.uint32)
 
 
 def are_whole(values: NDArray[np.float64]) -> bool:

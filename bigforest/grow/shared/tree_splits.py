@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.votes.leaf_files import LeftOut
 from bigforest.grow.shared.feature_kinds import Features
@@ -26,18 +27,11 @@ def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
     """The codes, for routing rows."""
     columns: tuple[NDArray[Any], ...] = codes[:3]
     rows: tuple[NDArray[Any], ...] = by_row[:3]
-    u8, u16, u32, r8, r16, r32 = (_read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
+    u8, u16, u32, r8, r16, r32 = (read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
     widths, room = np.array([matrix.shape for matrix in columns], np.uint64).T.copy()
     width = sum(matrix.shape[1] * matrix.itemsize for matrix in rows)
     reach = np.uint64(CACHE_BYTES // width if width else 0)
     return CodeView(u8, u16, u32, r8, r16, r32, room, widths, codes.place, reach)
-
-
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """The array as if it were of a file; other flags would be compiled apart."""
-    found = array.view()
-    found.flags.writeable = False
-    return found
 
 
 def split_arrays(trees: TreeArrays) -> dict[str, NDArray[Any]]:
@@ -61,7 +55,7 @@ def splits_of(
 ) -> GrownSplits | ProjectedSplits:
     """What nodes split on, for the kernels. projected: whether on projections; decoded: whether rows have values in
     place of codes."""
-    of = {name: _read_only(array) for name, array in arrays.items()}
+    of = {name: read_only(array) for name, array in arrays.items()}
     offsets, low, _ = dictionaries
     if projected:
         nodes = of["feature"], of["right"], of["threshold"]

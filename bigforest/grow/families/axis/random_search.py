@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
@@ -30,12 +31,9 @@ OWN_VALUE = 12
 
 
 def dictionary_of(store: Store) -> CodeDictionary:
-    """The values between which random splits are drawn, with the array flags of compiled kernels
-    (kernels/tree/compile.py)."""
+    """The values between which random splits are drawn."""
     offsets, low, _ = store.dictionaries
-    offsets = offsets.view()
-    offsets.flags.writeable = False
-    return CodeDictionary(offsets, low)
+    return CodeDictionary(read_only(offsets), low)
 
 
 @dataclass(slots=True)
@@ -123,8 +121,6 @@ def own_codes(codes: Codes, store: Store, features: Features) -> OwnCodes:
             column[:] = np.searchsorted(distinct, column)
         known.append(distinct)
         low.append(store.low(feature)[distinct])
-    dictionary = CodeDictionary(np.cumsum([0, *map(len, low)]), np.concatenate(low))
-    for array in (*matrices.values(), *dictionary):
-        array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
-    own = Codes(matrices[1], matrices[2], matrices[4], codes.place)
+    dictionary = CodeDictionary(read_only(np.cumsum([0, *map(len, low)])), read_only(np.concatenate(low)))
+    own = Codes._make([*(read_only(matrices[width]) for width in (1, 2, 4)), codes.place])
     return OwnCodes(own, dictionary, np.concatenate(known), features.kinds)

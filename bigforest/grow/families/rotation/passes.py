@@ -17,7 +17,7 @@ from bigforest.grow.families.rotation.components import Grid, moments, principal
 from bigforest.grow.families.rotation.trees import in_terms, project_rows_on, with_others
 from bigforest.grow.out_of_core.assemble import Subtree
 from bigforest.grow.out_of_core.context import Counts
-from bigforest.grow.out_of_core.decoded_table import column_of, places, tree_columns
+from bigforest.grow.out_of_core.decoded_table import column_of, tree_columns
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, feature_direction
@@ -25,7 +25,7 @@ from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.table import SubtreeScratch
 from bigforest.grow.out_of_core.upper_tree import UpperTree
-from bigforest.grow.shared.encode_values import code_columns, with_thresholds
+from bigforest.grow.shared.encode_values import code_columns, places, with_thresholds
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import BlockValues

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.execution.executor import Executor
 from bigforest.grow.families.projection import ProjectionTable
 from bigforest.grow.families.subspace.perceptron import (
@@ -29,12 +30,13 @@ from bigforest.grow.families.subspace.trees import (
 )
 from bigforest.grow.out_of_core.assemble import Subtree
 from bigforest.grow.out_of_core.context import Counts
-from bigforest.grow.out_of_core.decoded_table import places, tree_columns
+from bigforest.grow.out_of_core.decoded_table import tree_columns
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.probes import Answer, Direction, Histogram, Probe, StepSums
 from bigforest.grow.out_of_core.requests import SplitRequest, request
 from bigforest.grow.out_of_core.table import SubtreeScratch
 from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.grow.shared.encode_values import places
 from bigforest.kernels.columns.project import LARGEST
 from bigforest.kernels.columns.row_major import NO_ROWS
 from bigforest.kernels.common.layout import Codes
@@ -220,7 +222,4 @@ def train_perceptrons(
 def _no_codes(columns: int) -> Codes:
     """The codes of this many columns, without rows: trees in subspaces use values."""
     u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
-    codes = Codes(u8, u16, u32, places(1, columns))
-    for array in codes:
-        array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
-    return codes
+    return Codes._make([read_only(array) for array in (u8, u16, u32, places(1, columns))])

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.common.memory_estimate import Shape
 from bigforest.grow.shared.encode_values import are_whole
 from bigforest.kernels.common.layout import RowMajorCodes
@@ -185,8 +186,7 @@ def with_cells(space: SubspaceColumns, cells: Sequence[NDArray[Any]], rows: int)
         held = np.empty((space.feature.size, rows), np.uint8)
         for place in used:
             held[place] = cells[place]
-        held.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
-        _pack(held, np.arange(space.feature.size), space)
+        _pack(read_only(held), np.arange(space.feature.size), space)
     else:
         for place in used:
             space.value[:, place] = cells[place]
