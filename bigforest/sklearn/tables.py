@@ -101,6 +101,8 @@ def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
     labels = np.asarray(column_or_1d(y, warn=True))
     if labels.dtype.kind in "fO":
         assert_all_finite(labels, input_name="y")
+    if labels.dtype.kind == "O" and any(label is None for label in labels):
+        raise DataError("Input y contains None, which is no class; drop these rows")
     check_classification_targets(y)
     classes, codes = np.unique(labels, return_inverse=True)
     return classes, codes, labels_in_forest(labels)

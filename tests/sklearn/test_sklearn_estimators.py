@@ -614,7 +614,7 @@ def test_parameters_of_a_forest_of_scikit_learn__are_taken_as_they_are(kind: typ
 
 
 def test_missing_classes__are_said_to_be_missing() -> None:
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(BigForestError, match="y contains None"):
         BigForestClassifier().fit(X, pd.Series([None, *WORDS[1:]], dtype=object))
 
 
