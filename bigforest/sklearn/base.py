@@ -6,7 +6,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import polars as pl
@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from bigforest import read_forest, train
 from bigforest.common.checks import check_flag
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
 from bigforest.predict.forest import Forest
 from bigforest.schema.config import TrainConfig
@@ -26,6 +26,7 @@ from bigforest.schema.docstrings import option_entries, section, with_section
 from bigforest.sklearn.parameters import names_of_parameters, seed_of, threads_of, training_options
 from bigforest.sklearn.tables import (
     category_names,
+    check_dense,
     checked_sample_weight,
     named,
     table_frame,
@@ -167,6 +168,35 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             found.append(np.repeat(bag["row"].to_numpy().astype(np.int32), bag[str(tree)].to_numpy()))
         return found
 
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Train the forest.
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n_samples, n_features)
+            Training rows.
+        y : array-like of shape (n_samples,)
+            Classes or targets of the rows.
+        sample_weight : float or array-like of shape (n_samples,), default=None
+            Row weights of at least 0. None for 1 for all rows.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row, such as a patient: all rows of a group are in a bag, or out of it.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        if y is None:
+            raise DataError(f"This {type(self).__name__} requires y to be passed, but the target y is None")
+        check_dense(y)
+        self._fit_target(X, y, sample_weight, groups)
+        return self
+
+    def _fit_target(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
+        """`fit` where there is a target."""
+        raise NotImplementedError
+
     def apply(self, X: Any) -> NDArray[np.int64]:
         """Return the leaf of each row in each tree.
 
@@ -279,7 +309,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             )
         if trees == grown:
             warnings.warn(
-                "Warm-start fitting without increasing n_estimators does not fit new trees.", UserWarning, stacklevel=4
+                "Warm-start fitting without increasing n_estimators does not fit new trees.", UserWarning, stacklevel=5
             )
             return None
         changed = [name for name, value in options.items() if name != "trees" and self._options.get(name) != value]
@@ -343,7 +373,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 "Some inputs do not have OOB scores. This probably means too few trees were used to compute any "
                 "reliable OOB estimates.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         return found
 

@@ -12,11 +12,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.errors import ConfigError
 from bigforest.schema.labels import proba_names
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters
 from bigforest.sklearn.parameters import CLASS_CRITERIA, threads_of
-from bigforest.sklearn.tables import check_dense, checked_sample_weight, classes_of, labels_in_forest
+from bigforest.sklearn.tables import checked_sample_weight, classes_of, labels_in_forest
 
 
 @described
@@ -141,27 +141,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     ) -> None:
         keep_parameters(self, locals())
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> BigForestClassifier:
-        """Train the forest.
-
-        Parameters
-        ----------
-        X : array-like or table of shape (n_samples, n_features)
-            Training rows.
-        y : array-like of shape (n_samples,)
-            Classes of the rows.
-        sample_weight : float or array-like of shape (n_samples,), default=None
-            Row weights of at least 0. None for 1 for all rows.
-        groups : array-like of shape (n_samples,), default=None
-            Group of each row, such as a patient: all rows of a group are in a bag, or out of it.
-
-        Returns
-        -------
-        self : BigForestClassifier
-        """
-        if y is None:
-            raise DataError("This BigForestClassifier requires y to be passed, but the target y is None")
-        check_dense(y)
+    def _fit_target(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         classes, codes, labels = classes_of(y)
         class_weight = _class_weight(self.class_weight, classes)
         if isinstance(class_weight, dict) and not all(class_weight.values()):
@@ -171,7 +151,6 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
             self.classes_, self.n_classes_, self.n_outputs_ = classes, len(classes), 1
             if self.oob_score:
                 self._set_oob_score_and_attributes(codes)
-        return self
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each row: the one with the most votes, the lowest among ties.

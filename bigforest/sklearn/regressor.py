@@ -12,10 +12,9 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from bigforest.common.errors import DataError
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters
 from bigforest.sklearn.parameters import NUMBER_CRITERIA, threads_of
-from bigforest.sklearn.tables import check_dense, numbers_of
+from bigforest.sklearn.tables import numbers_of
 
 
 @described
@@ -109,33 +108,12 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     ) -> None:
         keep_parameters(self, locals())
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> BigForestRegressor:
-        """Train the forest.
-
-        Parameters
-        ----------
-        X : array-like or table of shape (n_samples, n_features)
-            Training rows.
-        y : array-like of shape (n_samples,)
-            Targets of the rows.
-        sample_weight : float or array-like of shape (n_samples,), default=None
-            Row weights of at least 0. None for 1 for all rows.
-        groups : array-like of shape (n_samples,), default=None
-            Group of each row, such as a patient: all rows of a group are in a bag, or out of it.
-
-        Returns
-        -------
-        self : BigForestRegressor
-        """
-        if y is None:
-            raise DataError("This BigForestRegressor requires y to be passed, but the target y is None")
-        check_dense(y)
+    def _fit_target(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
         numbers = numbers_of(y)
         if self._fit(X, pl.Series(numbers), sample_weight, groups) or not hasattr(self, "oob_score_"):
             self.n_outputs_ = 1
             if self.oob_score:
                 self._set_oob_score_and_attributes(numbers)
-        return self
 
     def predict(self, X: Any, quantiles: Sequence[float] = ()) -> NDArray[np.float64]:
         """Predict the mean target of each row, or quantiles of it.
