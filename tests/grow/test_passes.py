@@ -34,7 +34,7 @@ from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.context import CODES, PROJECTIONS, ColumnKind, MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.probes import CollectedRows, joined_pieces
-from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
+from bigforest.grow.out_of_core.row_file import NodeRows, WordRoom, load_rows, writing_rows
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.sampling.bags import bag, distinct_rows, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -160,7 +160,7 @@ def test_passes__open_more_files_than_systems_allow_at_first(tmp_path: Path) -> 
         assert parts(store, config, way) == expected
     files, none = [tmp_path / f"rows-{number}" for number in range(40)], np.zeros(1, np.uint64)
     for file in files:
-        with writing_rows(file, [0]) as add:
+        with writing_rows(file, [0], WordRoom()) as add:
             add([], (np.ones(1, np.uint64), none, none + np.uint64(1)))
     with few_files(25):
         assert load_rows(NodeRows(files, 0), [], 40)[1].size == 40

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of, writing_rows
+from bigforest.grow.out_of_core.row_file import NodeRows, WordRoom, load_rows, rows_of, writing_rows
 from bigforest.grow.out_of_core.row_nodes import NodeItems
 from bigforest.kernels.out_of_core.row_files import checksum
 from bigforest.storage.paths import is_remote
@@ -47,8 +47,8 @@ def spread_of(
     return blocks, expected
 
 
-def write(path: Path, entries: list[int], blocks: list[Block]) -> Path:
-    with writing_rows(path, entries) as add:
+def write(path: Path, entries: list[int], blocks: list[Block], room: WordRoom | None = None) -> Path:
+    with writing_rows(path, entries, room or WordRoom()) as add:
         for block in blocks:
             add(*block)
     return path
@@ -124,6 +124,19 @@ def test_load_rows__refuses_what_is_not_all_there(tmp_path: Path) -> None:
     rows.paths[0].unlink()
     with pytest.raises(FormatError, match="missing"):
         load_rows(rows, kinds, 3)
+
+
+def test_writing_rows__in_room_that_was_used_before(tmp_path: Path) -> None:
+    """What it held is not in the file, not even beside rows that fill a word in part."""
+    blocks, _ = spread_of([0, 1, 0, 0, 1, 3], [[1, 2, 0], [3, 1, 5], [0, 0, 0], [9, 9, 9]], 4)
+    room = WordRoom()
+    room.words(200)[:] = ~np.uint64(0)
+    again = write(tmp_path / "again", [0, 1, 2], blocks, room)
+    assert again.read_bytes() == write(tmp_path / "new", [0, 1, 2], blocks).read_bytes()
+    zeros = WordRoom()
+    zeros.words(200)[:] = 0
+    assert again.read_bytes() == write(tmp_path / "zeros", [0, 1, 2], blocks, zeros).read_bytes()
+    assert room.words(3).base is room.words(2).base
 
 
 def test_writing_rows__to_an_object_store_gives_each_node_its_own_file(

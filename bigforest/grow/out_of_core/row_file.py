@@ -69,8 +69,25 @@ def _own_file(path: Path, number: int) -> Path:
     return path.with_name(f"{path.stem}-{number}.bin")
 
 
+class WordRoom:
+    """Room for the words of a block, used again for the next one: the system takes longer to make pages for new arrays
+    than the rows take to be picked."""
+
+    def __init__(self) -> None:
+        self._words = np.empty(0, np.uint64)
+
+    def words(self, count: int) -> NDArray[np.uint64]:
+        """This many words of any content, valid until the next call."""
+        if count > self._words.size:
+            del self._words  # before there is more
+            self._words = np.empty(count, np.uint64)
+        return self._words[:count]
+
+
 @contextmanager
-def writing_rows(path: Path, entries: Sequence[int]) -> Iterator[Callable[[Sequence[NDArray[Any]], NodeItems], None]]:
+def writing_rows(
+    path: Path, entries: Sequence[int], room: WordRoom
+) -> Iterator[Callable[[Sequence[NDArray[Any]], NodeItems], None]]:
     """Write the rows of the nodes `entries` of a tree; gives what takes a block: its cells, and its rows by node."""
     kinds: list[Matrix] = []
     with uploads(path.parent) as folder:
@@ -80,7 +97,7 @@ def writing_rows(path: Path, entries: Sequence[int]) -> Iterator[Callable[[Seque
             def take(matrices: Sequence[NDArray[Any]], node_items: NodeItems) -> None:
                 kinds[:] = [_TAGS, *((matrix.dtype, len(matrix)) for matrix in matrices)]
                 items, begin, end = node_items[0], node_items[1][entries], node_items[2][entries]
-                add(kinds, end - begin, _picked(kinds, matrices, items, begin, end))
+                add(kinds, end - begin, _picked(kinds, matrices, items, begin, end, room))
 
             yield take
         if is_remote(path):
@@ -197,11 +214,14 @@ def _picked(
     items: NDArray[np.uint64],
     begin: NDArray[np.uint64],
     end: NDArray[np.uint64],
+    room: WordRoom,
 ) -> NDArray[np.uint64]:
     """The chunks of nodes, one after the other."""
     sizes = _sizes(kinds, end - begin).T
-    words = np.zeros(int(sizes.sum()), np.uint64)
-    tags, *starts = (np.cumsum(sizes).reshape(sizes.shape) - sizes).astype(np.uint64).T
+    stops = np.cumsum(sizes).reshape(sizes.shape)
+    words = room.words(int(sizes.sum()))
+    words[stops[sizes > 0] - 1] = 0  # the last word of a matrix may be filled in part
+    tags, *starts = (stops - sizes).astype(np.uint64).T
     pick_tags(items, begin, end, tags * np.uint64(2), words.view(np.uint32))
     for matrix, start in zip(matrices, starts, strict=True):
         pick_columns(matrix, items, begin, end, start * np.uint64(8 // matrix.itemsize), words.view(matrix.dtype))

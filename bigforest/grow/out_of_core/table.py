@@ -26,7 +26,7 @@ from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.probes import CollectedRows
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse
-from bigforest.grow.out_of_core.row_file import writing_rows
+from bigforest.grow.out_of_core.row_file import WordRoom, writing_rows
 from bigforest.grow.out_of_core.row_nodes import NodeItems, row_nodes
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.kernels.out_of_core.blocks import Steps, collect_rows, count_rows, route_rows, sum_rows
@@ -136,13 +136,14 @@ class TableView(ABC):
         found = CollectedRows.empty(self.context.kind, most * BLOCK_ROWS + 1, stats.regression)
         numbers = found.number if stats.regression else None
         responses = [asked.no_response(self.context) for asked in requests]
+        room = WordRoom()
         with ExitStack() as stack:
             sinks: list[Any] = []
             for asked, response in zip(requests, responses, strict=True):
                 if asked.splits.node.size if asked.small is None else asked.small:
                     name = f"{'nodes' if asked.small is None else 'rows'}-{asked.tree}-{blocks.start}"
                     response.row_nodes[blocks.start] = path = folder / f"{name}-{secrets.token_hex(8)}.bin"
-                sinks.append(stack.enter_context(writing_rows(path, asked.small)) if asked.small else None)
+                sinks.append(stack.enter_context(writing_rows(path, asked.small, room)) if asked.small else None)
             for at, cells, node_items, value in self.route(requests, blocks, responses):
                 asked, response, sink = requests[at], responses[at], sinks[at]
                 rows = (cells, asked.asked, *node_items, value)
