@@ -143,9 +143,9 @@ class ClusterExecutor(Executor):
 
 def share_out(calls: int, processes: int, slots: int, *, even: bool = False) -> list[int]:
     """How many calls each task makes on the threads of a worker, one after the other where there are many: fewer
-    towards the end, so that all workers finish at the same time, unless calls are even."""
+    towards the end, so that all workers finish at the same time; even ones in a task for each worker."""
     if even:
-        return [len(own) for own in _cut(range(calls), max(processes, -(-calls // (_TURNS * slots))))]
+        return [len(own) for own in _cut(range(calls), processes)]
     sizes = []
     while calls:
         sizes.append(min(_TURNS * slots, max(1, calls // (_ROUNDS * processes))))

@@ -254,7 +254,7 @@ def _by_passes(
     histograms = _histogram_bytes(shape, config, way) * config.trees
     sent = machines.workers * config.trees * _sent_bytes(shape, config, machines, way)
     calls = min(way.group, config.trees) * 2 * (1 << upper)
-    grown = groups * len(share_out(calls, machines.workers, way.workers)) + config.trees
+    grown = groups * (len(share_out(calls, machines.workers, way.workers)) + _shares(config, machines, groups))
     spilled = bags * (shape.row_bytes + 4)
     below = max(1.0, _levels(shape, config, rates) - upper)
     visits = bags * family_of(config).looks(shape.features, config) * below
@@ -276,9 +276,15 @@ def _out_of_bag(shape: Shape, config: TrainConfig, machines: Machines, rates: Ra
     answers = 8 * shape.rows * shape.classes
     judged = rates.judge * (shape.rows - _bag(shape)) * config.trees * _levels(shape, config, rates)
     written = rates.report * shape.rows
-    tasks = 2 * min(machines.workers, block_count(shape.rows)) + (1 + groups) * machines.workers + 2 * config.trees
+    tasks = 2 * min(machines.workers, block_count(shape.rows)) + (1 + groups) * machines.workers
+    tasks += groups * _shares(config, machines, groups) + _shares(config, machines, 1)
     moved = codes + 2 * answers
     return _Stage("oob", judged + written, cores, rates.client * shape.rows, moved, moved, tasks)
+
+
+def _shares(config: TrainConfig, machines: Machines, groups: int) -> int:
+    """Tasks of a call for each tree of a group, where all take equally long."""
+    return min(machines.workers, -(-config.trees // max(groups, 1)))
 
 
 def _bag(shape: Shape) -> float:

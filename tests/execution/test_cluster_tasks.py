@@ -176,7 +176,7 @@ def test_share_out__makes_all_calls_and_gets_smaller(calls: int, processes: int,
 
 @pytest.mark.parametrize(
     ("calls", "processes", "slots", "sizes"),
-    [(0, 2, 1, []), (8, 2, 1, [4, 4]), (7, 3, 16, [2, 2, 3]), (2, 5, 4, [1, 1]), (40, 2, 1, [8, 8, 8, 8, 8])],
+    [(0, 2, 1, []), (8, 2, 1, [4, 4]), (7, 3, 16, [2, 2, 3]), (2, 5, 4, [1, 1]), (40, 2, 1, [20, 20])],
 )
 def test_share_out__even_calls(calls: int, processes: int, slots: int, sizes: list[int]) -> None:
     assert share_out(calls, processes, slots, even=True) == sizes

@@ -107,7 +107,7 @@ def read_ends(path: Path) -> Ends:
 
 
 def remove_subtrees(paths: Sequence[Path]) -> None:
-    """Task: remove the files of some subtrees."""
+    """Remove the files of some subtrees."""
     for path in paths:
         path.unlink(missing_ok=True)
         path.with_suffix(_ENDS).unlink(missing_ok=True)

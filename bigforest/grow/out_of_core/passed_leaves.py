@@ -31,6 +31,7 @@ from bigforest.forest.votes.leaf_files import (
     write_leaves,
 )
 from bigforest.forest.votes.thresholds_to_codes import turn_thresholds
+from bigforest.grow.out_of_core.assemble import remove_subtrees
 from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.shared.feature_kinds import Features
@@ -177,20 +178,24 @@ def write_left_out(
     table: TableView,
     parts: Sequence[range],
     splits: Mapping[int, SplitFiles],
+    subtrees: Sequence[Path],
     directory: Path,
     folder: Path,
     ranges: Sequence[tuple[range]],
     executor: Executor,
     on_trees: Callable[[int], None],
 ) -> None:
-    """Write the leaves of out-of-bag rows in the trees of these parts; ranges: runs of blocks."""
+    """Write the leaves of out-of-bag rows in the trees of these parts, and remove their subtrees; ranges: runs of
+    blocks."""
+    # Subtrees are not removed before all parts are written: until then a task may have to run again.
+    work = [(blocks, subtrees[at :: len(ranges)]) for at, (blocks,) in enumerate(ranges)]
     sizes = [sum(splits[tree].nodes for tree in part) for part in parts]
     for some in fitting(parts, sizes, table.context.limits.nodes):
         trees = {tree: splits[tree] for part in some for tree in part}
         if table.context.kind != PROJECTIONS:
             [trees] = executor.map(cut_exactly, [(trees,)], (table.store,))
         # A task for each worker, which has the blocks of its passes.
-        runs = executor.reduce(send_blocks, ranges, or_, (table, some, trees, folder))
+        runs = executor.reduce(send_blocks, work, or_, (table, some, trees, folder))
         shared = (table.store, directory, [run for _, run in sorted(runs.items())])
         own = [(part, [each for tree in part for each in (splits[tree], trees[tree])]) for part in some]
         executor.run(join_runs, own, lambda _, found: on_trees(found), shared, even=True)
@@ -235,10 +240,16 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
 
 
 def send_blocks(
-    table: TableView, parts: Sequence[range], splits: Mapping[int, SplitFiles], folder: Path, blocks: range
+    table: TableView,
+    parts: Sequence[range],
+    splits: Mapping[int, SplitFiles],
+    folder: Path,
+    blocks: range,
+    subtrees: Sequence[Path],
 ) -> dict[int, Path]:
     """Task: find the leaves of the rows of some blocks; gives the name of their files, one for each part, by the first
-    block."""
+    block. These subtrees are removed."""
+    remove_subtrees(subtrees)
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
     every, classes = range(len(store.spec.features)), max(1, len(store.spec.target.classes))

@@ -79,11 +79,10 @@ def grow_by_passes(
             on_trees(len(parts[index]))
 
     executor.run(write_assemblies, own, end, (table, directory, folder), even=True)
-    # Only now: before, a task may have to run again.
-    over = [([top.subtree(folder, entry) for top in some for entry in top.sizes],) for some, _ in own]
-    executor.run(remove_subtrees, over, lambda *_: None, even=True)
     if splits:
-        write_left_out(table, parts, splits, directory, folder, ranges, executor, on_trees)
+        write_left_out(table, parts, splits, list(subtrees), directory, folder, ranges, executor, on_trees)
+    else:
+        remove_subtrees(list(subtrees))
 
 
 def split_large(
