@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.common.checks import check_flag
 from bigforest.common.errors import BigForestError, ConfigError, FormatError, damaged_store
 from bigforest.common.memory_estimate import Extras, Shape
@@ -159,8 +160,7 @@ class Store:
             mapped(name, CODE_TYPES[width], sum(f.width == width for f in spec.features), rows)
             for width, name in CODES.items()
         )
-        place = np.array([(feature.width, feature.slot) for feature in spec.features], np.uint32)
-        place.flags.writeable = False
+        place = read_only(np.array([(feature.width, feature.slot) for feature in spec.features], np.uint32))
         offsets = np.cumsum([0, *(feature.codes for feature in spec.features)])
         low = mapped(LOW, VALUE_TYPE, int(offsets[-1]))
         store = cls(
@@ -221,8 +221,7 @@ class Store:
         """The target of the rows from `start` to before `stop`, read-only, in private memory: kernels
         index by class. Raises FormatError for numbers that are not classes."""
         self.fetch([], range(start // self.block_rows, -(-stop // self.block_rows)))
-        target = self._target[start:stop].copy()
-        target.flags.writeable = False  # as those of a file: with other flags kernels would be compiled again
+        target = read_only(self._target[start:stop].copy())
         classes = len(self.spec.target.classes)
         if classes and target.size and target.max() >= classes:
             raise damaged_store(f"{self.path / TARGET}: a class is out of range")
@@ -438,7 +437,7 @@ class Store:
 
         made_by  the function of a module that gives this store for the one on disk: other processes call it.
         """
-        values.flags.writeable = False  # as those of a file: with other flags kernels would be compiled again
+        values = read_only(values)
         return replace(self, _low=values, _high=values, _made_by=made_by)
 
     def of_rows(self, rows: NDArray[np.int64]) -> Store:
@@ -543,6 +542,4 @@ def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], 
 
 def _picked(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
     """These rows, along the last axis, of an array; with the flags of a file's, for which kernels are compiled."""
-    found: NDArray[Any] = np.take(array, rows, axis=-1)
-    found.flags.writeable = False
-    return found
+    return read_only(np.take(array, rows, axis=-1))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.common.errors import FormatError, damaged_store
 from bigforest.kernels.compiler.mapped_files import GuardedMap
 from bigforest.storage.object_store import ObjectPath
@@ -34,9 +35,7 @@ class StoreFiles:
     def map(self, name: str, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
         """A file as a plain read-only array, which Numba compiles for once; files that would be empty are absent."""
         if 0 in shape:
-            array: NDArray[Any] = np.empty(shape, dtype)
-            array.flags.writeable = False
-            return array
+            return read_only(np.empty(shape, dtype))
         guarded = self._maps[self.folder / name] = self._guarded(name, dtype, shape)
         return guarded.array
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.files import Header
@@ -63,10 +64,8 @@ def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:
     for trees in pieces:
         roots = np.flatnonzero(trees.depth == 0)
         node = np.arange(trees.depth.size) - np.repeat(roots, np.diff(np.append(roots, trees.depth.size)))
-        columns = (node.astype(np.uint32), trees.right, trees.threshold, trees.weight, trees.counts)
-        for column in columns:
-            column.flags.writeable = False  # as what is read; other flags would be compiled apart
-        number, right, threshold, weight, counts = columns
+        columns: list[NDArray[Any]] = [node.astype(np.uint32), trees.right, trees.threshold, trees.weight, trees.counts]
+        number, right, threshold, weight, counts = map(read_only, columns)
         more = (trees.value, trees.levels, trees.terms)
         yield Nodes(first, roots, number, trees.feature, right, threshold, trees.default_left, weight, counts, *more)
         first += roots.size

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ class FeatureBlock(NamedTuple):
             return
         items = row_items(len(values))
         for tile, start in zip(tiles, range(0, values.shape[1], tiles.shape[1]), strict=False):
-            columns = np.ascontiguousarray(values[:, start : start + len(tile)]).view(np.uint8)
-            columns.flags.writeable = False  # as in a store; other flags would be compiled apart
+            columns = read_only(np.ascontiguousarray(values[:, start : start + len(tile)]).view(np.uint8))
             transpose(columns, items, 0, columns.shape[1], tile, self.places.start)
 
     def cut(self, start: int, stop: int) -> FeatureBlock:

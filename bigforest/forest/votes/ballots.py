@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
@@ -160,8 +161,7 @@ def grown_values(ballots: Ballots) -> NodeValues | None:
         )
         if not room[-1]:
             return None
-    number.flags.writeable = False  # as ballots of files: with other flags kernels would be compiled again
-    return NodeValues(ballots, value, total, number, leaves, room)
+    return NodeValues(ballots, value, total, read_only(number), leaves, room)
 
 
 def leaf_values(nodes: NodeValues, lambdas: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.arrays import read_only
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
@@ -83,7 +84,7 @@ class LeafFile(NamedTuple):
 
     def chunk(self, file: FileIO, number: int) -> LeafChunk:
         """A chunk. Raises FormatError when it is damaged."""
-        found = LeafChunk(*_fixed(self.leaves.block(file, number)))
+        found = LeafChunk(*map(read_only, self.leaves.block(file, number)))
         if not found.rows.size == found.leaves.size == found.counts.sum() or found.counts.size != len(self.trees):
             raise damaged(self.leaves.path)
         return found
@@ -91,7 +92,7 @@ class LeafFile(NamedTuple):
     def ballots(self, spec: DataSpec) -> Ballots:
         """What the leaves cast. Raises FormatError when that is damaged."""
         path = _ballots(self.path)
-        first, ballot, weight, mixed = _fixed(read_arrays(path, ballot_types(spec)))
+        first, ballot, weight, mixed = map(read_only, read_arrays(path, ballot_types(spec)))
         sound = first.size == len(self.trees) + 1 and first[0] == 0 and first[-1] == ballot.size
         sound = sound and (np.diff(first) > 0).all() and weight.size == (ballot.size + len(self.trees)) // 2
         if not sound or mixed.shape[1:] != (max(1, len(spec.target.classes)),):
@@ -239,13 +240,6 @@ def ballot_types(spec: DataSpec) -> dict[str, str]:
     whole = "<u8" if spec.wide_weights else "<u4"
     kind = "<f8" if spec.target.is_regression else whole
     return {"first": "<i8", "ballot": "<u4", "weight": whole, "mixed": kind}
-
-
-def _fixed(arrays: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
-    """The arrays, not to be written to: kernels are compiled for that."""
-    for array in arrays:
-        array.flags.writeable = False
-    return arrays
 
 
 def _leaves(path: Path) -> Path:
