@@ -12,13 +12,19 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import DataError, listed
 from bigforest.common.limits import Limits
 from bigforest.schema.columns import level_codes, level_text
+from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter
 
 # Levels are held in a set, in what is to be added to it, and in what the two are made into.
 _COPIES = 3
+
+# A column of text is taken for numbers if it has so many numbers among its levels, and at most so many words.
+_MIN_NUMBERS, _MAX_WORDS = 10, 3
+# Levels of a table up to which it is searched for such columns.
+_MAX_SEARCHED = 100_000
 
 
 class FoundLevels(NamedTuple):
@@ -69,3 +75,34 @@ def find_levels(
                 f"bytes of {room}; raise memory, exclude it, or join rare levels"
             )
     return FoundLevels(pl.concat(waiting).unique().sort().cast(pl.String), missing)
+
+
+def numbers_in_text(store: Store) -> Iterator[str]:
+    """Messages about columns of text that look like numbers: some have words among them, some a decimal comma."""
+    target = store.spec.target
+    text = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
+    if 0 < sum(feature.levels for feature in store.spec.features) <= _MAX_SEARCHED:
+        levels = store.levels()
+        features = enumerate(store.spec.features)
+        text |= {feature.name: levels.of(number) for number, feature in features if feature.dtype == "String"}
+    with_words = {name: words for name, levels in text.items() if (words := _words_among_numbers(levels))}
+    if with_words:
+        words = listed([repr(word) for word in sorted({word for found in with_words.values() for word in found})])
+        yield (
+            f"these columns are text, because they have {words} among numbers: {listed([*map(repr, with_words)])}; "
+            "if that means missing, leave the cells empty (null), and the columns are numeric"
+        )
+    comma = [name for name, levels in text.items() if levels.str.contains(",", literal=True).any()]
+    comma = [name for name in comma if _words_among_numbers(text[name].str.replace(",", ".", literal=True)) is not None]
+    if comma:
+        yield (
+            f"these columns are text, because their numbers have a comma: {listed([*map(repr, comma)])}; "
+            "replace it by a point, and the columns are numeric"
+        )
+
+
+def _words_among_numbers(levels: pl.Series) -> list[str] | None:
+    """The levels that are not numbers, if there are few of them and many numbers."""
+    words = levels.filter(~levels.cast(pl.Float64, strict=False).is_finite().fill_null(value=False))
+    fits = len(words) <= _MAX_WORDS and len(levels) - len(words) >= _MIN_NUMBERS
+    return words.to_list() if fits else None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bigforest.common.errors import DataError, listed
 from bigforest.common.events import Listener, Notice, Stage, stage
+from bigforest.encode.categories import numbers_in_text
 from bigforest.encode.class_target import MAX_ODD_CLASSES, check_column, find_target, find_task
 from bigforest.encode.features import EncodeJob, compile_presort, encode_group, feature_kinds, kept_column
 from bigforest.encode.memory import plan_encode
@@ -115,7 +116,10 @@ def encode(
                 config.group, columns[config.group].dtype, partial(kept_column, job, config.group), writer
             )
         writer.finish(rows.target.spec, dropped, groups, weight)
-    return Store.open(path, verify=False)
+    store = Store.open(path, verify=False)
+    for message in numbers_in_text(store):
+        listener(Notice(message))
+    return store
 
 
 def check_roles(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:

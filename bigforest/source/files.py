@@ -211,6 +211,10 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     else:
         raise DataError(f"{path}: there is no such file or folder; check the path")
     for file in files:
+        if file.suffix.lower() in _PACKED:
+            raise DataError(
+                f"{file}: the file is compressed; unpack it, or pipe its content in and give - as the table"
+            )
         if file.suffix.lower() not in KINDS:
             raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {known}")
     return name, files

@@ -178,6 +178,26 @@ def test_target__categories_by_text_not_by_physical_code(tmp_path: Path) -> None
     assert store.spec.target.dtype == "Enum"
 
 
+def test_encode__says_which_columns_of_text_look_like_numbers(tmp_path: Path) -> None:
+    numbers = [f"{k}.5" for k in range(10)]
+    frame = pl.DataFrame(
+        {
+            "age": [*numbers, "NA", "NA"],
+            "fare": [*numbers, "?", None],
+            "price": [*(number.replace(".", ",") for number in numbers), "7", "NA"],
+            "zip": [*numbers, "1", "2"],  # text on purpose
+            "cabin": [*numbers[:9], "A", "A", "B"],  # too few numbers
+            "flat": [*numbers[:8], "A", "B", "C", "D"],  # too many words
+            "y": [*numbers, "nan", "0"],
+        }
+    )
+    heard: list[Event] = []
+    encoded(frame, tmp_path, target="y", listener=heard.append)
+    words, comma = [event.message for event in heard if isinstance(event, Notice)]
+    assert "'?', 'NA', 'nan' among numbers: 'y', 'age', 'fare'; if that means missing" in words
+    assert "their numbers have a comma: 'price'; replace it by a point" in comma
+
+
 def test_encode__says_what_it_does(tmp_path: Path) -> None:
     heard: list[Event] = []
     frame = pl.DataFrame({"a": range(5), "b": range(5), "y": [0, 1, None, 1, None]})

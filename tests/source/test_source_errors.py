@@ -75,6 +75,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty glob": (lambda folder: folder / "*.csv", "no file matches"),
     "extension": (text("t.xlsx", "x"), r"unknown kind of file '.xlsx'; it must be one of .parquet"),
     "no extension": (text("t", "x"), "unknown kind of file ''"),
+    "compressed": (text("t.csv.gz", "x"), "t.csv.gz: the file is compressed; unpack it, or pipe its content in"),
     "kinds": (several(("a.csv", "a\n1\n"), ("b.ndjson", '{"a": 1}\n')), r"several kinds \(CSV, NDJSON\)"),
     "not parquet": (text("t.parquet", "hello, hello, hello"), "t.parquet: not a readable Parquet file"),
     "empty parquet": (text("t.parquet", ""), "not a readable Parquet file"),
