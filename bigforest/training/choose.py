@@ -21,7 +21,7 @@ from bigforest.store.store import Store
 from bigforest.training.axes_choice import choose_axes, subset_sizes
 from bigforest.training.trial_trees import (
     TREES,
-    is_better,
+    gain_of,
     row_count,
     summed,
     trial_config,
@@ -91,7 +91,8 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
     usual, rarer = rules_for(config)
     trials = [trial_config(own) for own in (usual, rarer)]
     plain, other = map(summed, try_each(trial_errors, trials, store, resources, listener))
-    if not is_better(other, plain, weights_to_judge(store, config)):
+    mean, error = gain_of(other, plain, weights_to_judge(store, config))
+    if mean <= error:
         return usual
     listener(
         Notice(

@@ -157,15 +157,6 @@ def summed(parts: Sequence[Errors]) -> Errors:
     return Errors(*(sum(part[1:], part[0]) for part in zip(*parts, strict=True)))
 
 
-def is_better(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> bool:
-    """Whether the loss of the other trees is lower than that of the plain ones by more than its standard error.
-
-    weight  of each row; None where all weigh the same.
-    """
-    mean, error = gain_of(other, plain, weight)
-    return mean > error
-
-
 def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
     """The mean decrease of the loss over the rows by the other trees, and its standard error.
 

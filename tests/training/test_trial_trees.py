@@ -35,18 +35,18 @@ def errors_of(trees: Trees, rows: int, outputs: int) -> trial.Errors:
 
 @given(st.data())
 @settings(max_examples=examples(200))
-def test_is_better__is_what_the_naive_one_says(data: st.DataObject) -> None:
+def test_gain_of__is_what_the_naive_one_says(data: st.DataObject) -> None:
     rows, outputs = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 3))
     bags = data.draw(st.lists(st.sets(st.integers(0, rows - 1)), min_size=1, max_size=5))
     values = st.lists(st.integers(-9, 9).map(float), min_size=outputs, max_size=outputs)
     half, every = ([{row: data.draw(values) for row in sorted(bag)} for bag in bags] for _ in range(2))
     weights = data.draw(st.none() | st.lists(st.integers(1, 9).map(float), min_size=rows, max_size=rows))
     own = None if weights is None else np.array(weights)
-    found = trial.is_better(errors_of(every, rows, outputs), errors_of(half, rows, outputs), own)
+    mean, error = trial.gain_of(errors_of(every, rows, outputs), errors_of(half, rows, outputs), own)
     wanted = gain(half, every, weights or [1.0] * rows)
     if wanted is not None and abs(wanted[0] - wanted[1]) < 1e-9:
         return  # a tie but for rounding
-    assert found == (wanted is not None and wanted[0] > wanted[1])
+    assert (mean > error) == (wanted is not None and wanted[0] > wanted[1])
 
 
 @compiled

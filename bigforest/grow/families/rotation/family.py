@@ -69,22 +69,23 @@ class RotationFamily(ProjectionFamily):
         axes = self.drawn_from(shape.features, config)
         codes = 2 * 4 * axes * shape.rows  # by columns and by rows
         tree = self.grown_terms(shape, config, splits) + codes + 24 * axes * rows + shape.rows * MEASURED
-        tree += _sums_bytes(shape, config) + _sampled_bytes(shape, config)
+        tree += sum(_component_bytes(shape, config))
         return TreeMemory(shape.rows * (shape.row_bytes + MEASURED), tree, random_access_bytes(shape))
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
         """See Family."""
         axes = self.drawn_from(shape.features, config)
         drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
+        sums, sampled = _component_bytes(shape, config)
         return PassMemory(
             drawn=drawn,
             # Values of a row three times, its projections twice when they are written.
-            block=BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + 12 * (drawn + 1)) + _sampled_bytes(shape, config),
+            block=BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + 12 * (drawn + 1)) + sampled,
             picked=BLOCK_ROWS * 8 * axes,
             row=24 * axes,
             spilled=8 * axes,
             node=self.node_terms(shape, config),
-            kept=(24 * axes * shape.features + _sums_bytes(shape, config)) * kept_trees(shape, config),
+            kept=(24 * axes * shape.features + sums) * kept_trees(shape, config),
             before=1 + config.has_components,  # the range of axes, and the axes themselves if they depend on rows
             decoded=decoded_bytes(shape) * shape.features,
             sweeps=3,  # a deviation needs the mean first
@@ -112,18 +113,13 @@ class RotationFamily(ProjectionFamily):
         return RotationTable(store, sampler, context, decoded, scale, rotated, self.axes)
 
 
-def _sums_bytes(shape: Shape, config: TrainConfig) -> int:
-    """Bytes of the sums that principal components follow from, twice while those of blocks are added."""
+def _component_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
+    """Bytes of the sums that principal components follow from, twice while those of blocks are added; and of a block of
+    rows while its sums are taken: the values of a subset twice, and what tells the sample."""
     if not config.has_components:
-        return 0
-    return 2 * 8 * math.prod(moments_shape(config, config.rotated_count(shape.features)))
-
-
-def _sampled_bytes(shape: Shape, config: TrainConfig) -> int:
-    """Bytes of a block of rows while its sums are taken: the values of a subset twice, and what tells the sample."""
-    if not config.has_components:
-        return 0
-    return min(shape.rows, BLOCK_ROWS) * (16 * min(config.subset_features, shape.features) + 48)
+        return 0, 0
+    sums = 2 * 8 * math.prod(moments_shape(config, config.rotated_count(shape.features)))
+    return sums, min(shape.rows, BLOCK_ROWS) * (16 * min(config.subset_features, shape.features) + 48)
 
 
 FAMILIES = (RotationFamily(),)
