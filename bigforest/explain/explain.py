@@ -13,7 +13,6 @@ from bigforest.common.memory_estimate import add_estimates
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
-from bigforest.execution.resources import Resources
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.plan import MAKERS, asked_parts, plan_parts
@@ -124,28 +123,10 @@ def explain_forest(
         rules=rules,
         seed=seed,
     )
-    return _explained(
-        forest, data, out, options, resources_of(threads, scratch, memory), overwrite, listener, scheduler
-    )
-
-
-def _explained(
-    forest: Forest,
-    data: Any,
-    out: str | Path | None,
-    options: ExplainOptions,
-    resources: Resources,
-    overwrite: bool,
-    listener: Listener | None,
-    scheduler: Any,
-) -> Explanation:
-    """Make the parts, one after the other, if there is enough memory for all."""
+    resources = resources_of(threads, scratch, memory)
     check_polars_threads()
-    if out is None:
-        holding = TemporaryFolder(resources.scratch)
-        home = holding.path / "explanation"
-    else:
-        holding, home = None, as_path(out)
+    holding = TemporaryFolder(resources.scratch) if out is None else None
+    home = as_path(out) if out is not None else holding.path / "explanation"  # type: ignore[union-attr]
     with (
         watching(listener) as listener,
         crew_of(scheduler, resources, home, listener, beside=True) as resources,

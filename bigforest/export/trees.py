@@ -87,16 +87,13 @@ def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
 
 
 def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> ExportedTree:
-    left = nodes["left"].cast(pl.Int64).fill_null(-1).to_numpy()
-    right = nodes["right"].cast(pl.Int64).fill_null(-1).to_numpy()
     votes = node_values(nodes, forest)
     if not forest.is_regression and forest.config.vote == "hard":
         largest = votes.argmax(axis=1)
         votes = np.zeros(votes.shape)
         votes[np.arange(len(votes)), largest] = 1.0
     return ExportedTree(
-        left,
-        right,
+        *_children(nodes),
         np.array([-1 if name is None else place[name] for name in nodes["feature"].to_list()], np.int64),
         nodes["threshold"].fill_null(np.nan).to_numpy(),
         nodes["default_left"].fill_null(False).to_numpy(),
@@ -105,6 +102,11 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> Ex
         nodes["weight"].to_numpy().astype(np.float64),
         node_impurities(nodes, forest),
     )
+
+
+def _children(nodes: pl.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    left, right = (nodes[side].cast(pl.Int64).fill_null(-1).to_numpy() for side in ("left", "right"))
+    return left, right
 
 
 def node_values(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]:
@@ -119,9 +121,14 @@ def node_values(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]
         values = counts / counts.sum(axis=1, keepdims=True)
     if not forest.shrinkage.amount:
         return values
-    left, right = (nodes[side].cast(pl.Int64).fill_null(-1).to_numpy() for side in ("left", "right"))
+    left, right = _children(nodes)
     rows = nodes["weight"].to_numpy() * weight_unit(forest.spec)
-    return _shrunk(values, left, right, rows / (rows + forest.shrinkage.amount))
+    kept = rows / (rows + forest.shrinkage.amount)  # the share of its children's difference that a node keeps
+    found = values.copy()
+    for node in np.flatnonzero(left >= 0):  # in preorder: a node before its children
+        children = [left[node], right[node]]
+        found[children] = found[node] + (values[children] - values[node]) * kept[node]
+    return found
 
 
 def node_impurities(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]:
@@ -131,7 +138,7 @@ def node_impurities(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.floa
 
     nodes  those of one tree, in preorder, as `Forest.nodes` has them.
     """
-    left, right = (nodes[side].cast(pl.Int64).fill_null(-1).to_numpy() for side in ("left", "right"))
+    left, right = _children(nodes)
     gain, weight = nodes["gain"].to_numpy(), nodes["weight"].to_numpy().astype(np.float64)
     found = np.zeros(len(left))
     of_shares = _IMPURITIES.get(str(forest.config.impurity))
@@ -142,17 +149,6 @@ def node_impurities(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.floa
     for node in np.flatnonzero(left >= 0)[::-1]:  # in preorder: a node before its children
         children = [left[node], right[node]]
         found[node] = gain[node] + weight[children] @ found[children] / weight[node]
-    return found
-
-
-def _shrunk(
-    values: NDArray[np.float64], left: NDArray[np.int64], right: NDArray[np.int64], kept: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Values of nodes moved towards those above; kept: the share of its children's difference that a node keeps."""
-    found = values.copy()
-    for node in np.flatnonzero(left >= 0):  # in preorder: a node before its children
-        children = [left[node], right[node]]
-        found[children] = found[node] + (values[children] - values[node]) * kept[node]
     return found
 
 

@@ -60,6 +60,8 @@ class Contents:
     spec       the dataspec: features and target of the training table.
     config     the configuration it was grown with.
     shrinkage  by what the values of its leaves are shrunk, and how that was chosen.
+    identity   equal for all files of one forest and no others: its dataspec and configuration.
+    part_files  the files of its trees.
     """
 
     def __init__(
@@ -79,19 +81,9 @@ class Contents:
         self.shrinkage = shrinkage
         self._shrunk = shrunk
         self._header = header
-        self._identity = header.identity
-        self._parts = list(parts)
+        self.identity = header.identity
+        self.part_files = list(parts)
         self._holding = holding
-
-    @property
-    def identity(self) -> str:
-        """Equal for all files of one forest and no others: its dataspec and configuration."""
-        return self._identity
-
-    @property
-    def part_files(self) -> list[Path]:
-        """The files of its trees."""
-        return list(self._parts)
 
     @property
     def is_temporary(self) -> bool:
@@ -121,7 +113,7 @@ class Contents:
         """One row per node, by tree and node; columns as in forest/format/schema.py NODES."""
         classes = len(self.spec.target.classes)
         return scan(
-            self._parts,
+            self.part_files,
             nodes_schema(self.spec),
             lambda path, names: batches(Span(path, 0, sys.maxsize), classes, names),
             self._holding,
@@ -130,13 +122,13 @@ class Contents:
     @property
     def features(self) -> pl.DataFrame:
         """One row per feature with its importance; columns as in forest/format/schema.py FEATURES."""
-        return to_frame(read_features(self.directory / "features.parquet", self.spec, self._identity))
+        return to_frame(read_features(self.directory / "features.parquet", self.spec, self.identity))
 
     @property
     def run(self) -> pl.DataFrame:
         """One row per stage of the run that grew the forest; columns as in forest/format/schema.py RUN."""
         path = self.directory / "run.parquet"
-        return to_frame(with_rows(read_table(path, "run", RUN, self._identity)[1], path))
+        return to_frame(with_rows(read_table(path, "run", RUN, self.identity)[1], path))
 
     @cached_property
     def origin(self) -> Origin | None:
@@ -176,7 +168,7 @@ class Contents:
             raise ConfigError(
                 f"the forest was {self.revised}, and has no out-of-bag report since; evaluate it on a test set"
             )
-        return OobReport(self.directory, self.spec, self._identity, self._holding)
+        return OobReport(self.directory, self.spec, self.identity, self._holding)
 
     @property
     def has_votes(self) -> bool:
@@ -192,7 +184,7 @@ class Contents:
         """
         if not self.has_votes:
             raise ConfigError("the votes of the trees are not kept with this forest; train it with keep_votes")
-        return read_votes(self.directory, self._identity, self._holding)
+        return read_votes(self.directory, self.identity, self._holding)
 
     @property
     def has_targets(self) -> bool:
@@ -215,7 +207,7 @@ class Contents:
                 "the forest was trained without a validation set; evaluate it on one with validate_forest"
             )
         path = self.directory / VALIDATION_FILE
-        return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self._identity)[1], path))
+        return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self.identity)[1], path))
 
     @property
     def is_tuned(self) -> bool:
@@ -231,7 +223,7 @@ class Contents:
         if not self.is_tuned:
             raise ConfigError("the forest was not chosen among candidates; train it with tune")
         path = self.directory / TUNING_FILE
-        found = to_frame(read_table(path, TUNING_KIND, TUNING, self._identity)[1])
+        found = to_frame(read_table(path, TUNING_KIND, TUNING, self.identity)[1])
         if found["winner"].sum() != 1 or found["candidate"].n_unique() < found.height:
             raise damaged_forest(f"{path} does not have one winner and different names of candidates")
         return found
@@ -257,7 +249,7 @@ class Contents:
     @cached_property
     def ranks(self) -> training_ranks.Ranks | None:
         """The ranks of the training table, where the forest was grown on them."""
-        return training_ranks.read_ranks(self.directory, self.spec, self._identity) if self.config.ranks else None
+        return training_ranks.read_ranks(self.directory, self.spec, self.identity) if self.config.ranks else None
 
     def _files(self) -> list[Path]:
         """The files that make up the forest, all of which a copy needs."""
@@ -271,4 +263,4 @@ class Contents:
         small += votes_files(self.directory) if self.has_votes else []
         small += oob_rows_files(self.directory) if self.has_oob else []
         names = ["curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
-        return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
+        return [*self.part_files, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]

@@ -156,19 +156,12 @@ class GrownForest(Contents):
         group_leaf_targets = None
         if targets is not None:
             mean, step = self._leaf_means(packed), self.spec.target.step
-            group_leaf_targets = GroupLeafTargets.of(
-                targets, range(packed.roots.size), packed, mean, step, self.directory
-            )
+            trees = range(packed.roots.size)
+            group_leaf_targets = GroupLeafTargets.of(targets, trees, packed, mean, step, self.directory)
         grown = self._leaf_means(packed) - self.spec.target.offset if rule.by_spread else None
-        votes = self.tree_votes()
-        mixed = packed.ballots(rule.ballots) if votes is None else packed.weighted_ballots(rule.ballots, votes)
-        if rule.trees:
-            packed = packed._replace(roots=packed.roots[list(rule.trees)])
-            votes = None if votes is None else votes[list(rule.trees)]
-        total = None if votes is None else math.fsum(votes.tolist())
         by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
         values = LeafValues(*whole_values(packed.counts[:, 0])) if by_jackknife else None
-        made = Predictor(packed, mixed, rule, self.spec, None, self.ranks, group_leaf_targets, total, grown, values)
+        made = self._predictor(rule, packed, None, group_leaf_targets, grown, values)
         if memory is None and plain:
             with self._lock:
                 self._last = made if self._packed is not None else None
@@ -210,13 +203,12 @@ class GrownForest(Contents):
         with self._lock:
             self._packed = self._last = None  # other calls may still use it, but it does not stay
         trees = self._survey(resources.workers)
-        ranks = self.ranks
-        held += 0 if ranks is None else ranks.nbytes
+        held += 0 if self.ranks is None else self.ranks.nbytes
         targets = self._leaf_targets(rule, resources)
         held += 0 if targets is None else targets.held
         if (targets is not None or rule.by_spread) and self._lambdas:
             trees = trees._replace(lambdas=(0.0, *self._lambdas))  # targets and spread are of leaves as grown
-        all_narrow, votes = narrow(), self.tree_votes()
+        all_narrow = narrow()
         kept: dict[range, Predictor] = {}
 
         def load_group(entries: range) -> Predictor:
@@ -224,33 +216,47 @@ class GrownForest(Contents):
                 kept.clear()
                 packed = trees.load(entries, resources.workers)
                 pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
-                own = None
+                own, numbers = None, trees.numbers(entries)
                 grown = packed.counts[:, 0] - self.spec.target.offset if rule.by_spread else None
                 if targets is not None:
-                    numbers, step = trees.numbers(entries), self.spec.target.step
+                    step = self.spec.target.step
                     own = GroupLeafTargets.of(targets, numbers, packed, packed.counts[:, 0], step, self.directory)
                 packed = packed.by(1, 2) if len(trees.lambdas) == 2 else packed
                 packed = packed.narrowed() if all_narrow else packed
-                if votes is None:
-                    mixed = packed.ballots(rule.ballots)
-                else:
-                    own_votes = votes[slice(*trees.first[[entries.start, entries.stop]].tolist())]
-                    mixed = packed.weighted_ballots(rule.ballots, own_votes)
-                packed = packed._replace(counts=packed.counts[:0].copy())
-                count, whole = trees.header.config.trees, None if votes is None else math.fsum(votes.tolist())
-                kept[entries] = Predictor(packed, mixed, rule, self.spec, count, ranks, own, whole, grown)
+                kept[entries] = self._predictor(rule, packed, numbers, own, grown)
             return kept[entries]
 
         assert trees.used is not None
         wanted = len(rule.quantiles), rule.by_spread
         return choose_passes(shape(trees.used), resources, trees, held, load_group, *wanted)
 
+    def _predictor(
+        self,
+        rule: VoteRule,
+        packed: FlatTrees,
+        trees: range | None,
+        targets: GroupLeafTargets | None,
+        grown: NDArray[np.float64] | None,
+        values: LeafValues | None = None,
+    ) -> Predictor:
+        """Of `trees`, whose counts are not kept, or of all trees, of which a rule may take some."""
+        votes, some, total = self.tree_votes(), list(rule.trees), None
+        if votes is None:
+            mixed = packed.ballots(rule.ballots)
+        else:
+            mixed = packed.weighted_ballots(rule.ballots, votes if trees is None else votes[trees.start : trees.stop])
+            total = math.fsum((votes[some] if some else votes).tolist())
+        packed = packed._replace(roots=packed.roots[some]) if some else packed
+        packed = packed if trees is None else packed._replace(counts=packed.counts[:0].copy())
+        count = None if trees is None else self.trees
+        return Predictor(packed, mixed, rule, self.spec, count, self.ranks, targets, total, grown, values)
+
     def _whole(self) -> FlatTrees:
         """All trees, read once by whichever thread comes first. Raises FormatError."""
         with self._lock:
             if self._packed is None:
-                header = check_parts(self._parts)
-                packed = load(whole_parts(self._parts), header, 0, available_threads(), lambdas=self._lambdas)
+                header = check_parts(self.part_files)
+                packed = load(whole_parts(self.part_files), header, 0, available_threads(), lambdas=self._lambdas)
                 check_count(self.directory, packed.roots.size, header)
                 self._packed = packed.with_narrow()
             return self._packed
@@ -275,7 +281,7 @@ class GrownForest(Contents):
             return packed.counts[:, 0]
         with self._lock:
             if self._means is None:
-                grown = load(whole_parts(self._parts), self._header, 0, available_threads())
+                grown = load(whole_parts(self.part_files), self._header, 0, available_threads())
                 self._means = grown.counts[:, 0]
             return self._means
 

@@ -18,7 +18,7 @@ from bigforest.plot.rejection import has_rejection
 from bigforest.plot.tree import DEPTH
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import Source
-from bigforest.storage.atomic import check_output
+from bigforest.storage.atomic import check_output, naming_refusal
 from bigforest.storage.paths import as_path, is_remote
 
 # The plots, in their order, and the arguments that they take.
@@ -167,10 +167,8 @@ def folder_of(out: str | Path) -> Iterator[Path]:
         raise OutputExistsError(f"{out} is a file; plots are written to a folder: choose another output")
     made = not is_remote(folder) and not folder.exists()
     if made:
-        try:
+        with naming_refusal(folder.parent):
             folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise ConfigError(f"the folder {out} cannot be made ({error.strerror}); choose another output") from error
     try:
         yield folder
     except BaseException:

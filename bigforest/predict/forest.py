@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 import bigforest  # whose explanations, pictures and reports stand above a forest, and are loaded when they are named
 from bigforest.common.errors import ConfigError, FormatError, damaged_forest
 from bigforest.common.process_cache import ProcessCache
+from bigforest.export.exportable import ExportableForest
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header, read_shrinkage, write_run
 from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.format.schema import BOOSTING, FEATURES, RANKS, RUN, SHRUNK
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.grown import GrownForest
 from bigforest.forest.load import tree_votes
 from bigforest.predict.html import html_of
 from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
@@ -84,7 +84,7 @@ def grown_forest(directory: Path, shrinkage: Shrinkage) -> Forest:
     return Forest(directory, check_parts(paths), paths, shrinkage)
 
 
-class Forest(GrownForest):
+class Forest(ExportableForest):
     """A trained forest, from `bigforest.train` or `bigforest.read_forest`. Can be used from several threads."""
 
     # What other modules of the package call is not for users.
@@ -104,9 +104,9 @@ class Forest(GrownForest):
         if self._holding is not None:
             files = {str(path.relative_to(self.directory)): path.read_bytes() for path in self._files()}
             return _carried, (files, amount)
-        looked_at = [*self._parts, self.directory / RUN_FILE]
+        looked_at = [*self.part_files, self.directory / RUN_FILE]
         stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in looked_at]
-        return _again, (str(self.directory.resolve()), self._identity, tuple(stamps), amount)
+        return _again, (str(self.directory.resolve()), self.identity, tuple(stamps), amount)
 
     def __repr__(self) -> str:
         classes = "" if self.is_regression else f"{len(self.classes)} classes, "
@@ -438,96 +438,6 @@ class Forest(GrownForest):
         )
         return expression(self, rule, proba=proba, row=row)
 
-    def to_onnx(self, dtype: str = "float32") -> Any:
-        """Convert the forest to an ONNX model, for the families axis and tree without categories.
-
-        The input X is [rows, features], in the order of `features`, with NaN for missing values. The outputs are the
-        label and the probabilities (float32), or the prediction. Booleans are labelled 0 and 1.
-
-        Parameters
-        ----------
-        dtype : {"float32", "float64"}, default="float32"
-            Type of the input. With float32, thresholds are rounded down to it, so that every float32 row goes to the
-            same side.
-
-        Returns
-        -------
-        onnx.ModelProto
-
-        Raises
-        ------
-        ConfigError
-            If ONNX does not support the forest, or onnx is not installed (the extra `onnx`).
-        """
-        from bigforest.export.onnx import to_onnx
-
-        return to_onnx(self, dtype)
-
-    def to_treelite(self) -> Any:
-        """Convert the forest to a treelite model, for the families axis and tree, including categories.
-
-        The input is that of `to_matrix`, in float64. The output is the mean over the trees: class probabilities, in the
-        order of the classes, or the regression prediction.
-
-        Returns
-        -------
-        treelite.Model
-
-        Raises
-        ------
-        ConfigError
-            If treelite does not support the forest, or is not installed (the extra `treelite`).
-        """
-        from bigforest.export.treelite import to_treelite
-
-        return to_treelite(self)
-
-    def to_sklearn(self) -> Any:
-        """Convert the forest to a scikit-learn forest with the same trees, for the families axis and tree without
-        categories.
-
-        scikit-learn converts rows to float32; for these the predictions are the same. It refuses infinite values. The
-        impurity of a node for regression is without that of its leaves, which is not stored; importances are exact.
-
-        Returns
-        -------
-        sklearn.ensemble.RandomForestClassifier or sklearn.ensemble.RandomForestRegressor
-
-        Raises
-        ------
-        ConfigError
-            If scikit-learn does not support the forest, or is not installed (the extra `sklearn`).
-        """
-        from bigforest.export.sklearn import to_sklearn
-
-        return to_sklearn(self)
-
-    def to_sql(self, table: str = "rows", keep: Sequence[str] = ()) -> str:
-        """Convert the forest to an SQL query that predicts every row of a table, for the families axis and tree.
-
-        NULL is missing; NaN must be converted to NULL. The result has the columns `keep`, then `prediction` and, for
-        classification, one column p_<class> per class.
-
-        Parameters
-        ----------
-        table : str, default="rows"
-            Name of the table in the database.
-        keep : sequence of str, default=()
-            Columns of the table to copy.
-
-        Returns
-        -------
-        str
-
-        Raises
-        ------
-        ConfigError
-            If SQL does not support the forest: dates and times, nested columns, splits at infinities.
-        """
-        from bigforest.export.sql import to_sql
-
-        return to_sql(self, table, keep)
-
     def to_matrix(self, data: Any) -> NDArray[np.float64]:
         """Convert a table to the array that exported models read: float64 [rows, features], in the order of `features`.
 
@@ -568,7 +478,7 @@ class Forest(GrownForest):
         """
         check_amount(amount)
         found = Shrinkage(float(amount))
-        return Forest(self.directory, self._header, self._parts, found, self._holding, shrunk=True)
+        return Forest(self.directory, self._header, self.part_files, found, self._holding, shrunk=True)
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the folder `path`.
@@ -596,7 +506,7 @@ class Forest(GrownForest):
                 copy_regular(source, target)
                 # The copy, which nobody else changes, is what is looked at.
                 check_bytes(target)
-                if read_header(target, None)[0].identity != self._identity:
+                if read_header(target, None)[0].identity != self.identity:
                     raise damaged_forest(
                         f"{source} belongs to another forest, as its dataspec or configuration differs"
                     )
@@ -677,7 +587,7 @@ def _again(directory: str, identity: str, stamps: tuple[tuple[str, int, int], ..
 
     def opened() -> Forest:
         forest = read_forest(directory)
-        if forest._identity != identity:
+        if forest.identity != identity:
             raise FormatError(f"{directory} is not the forest that was sent: it has changed, or this is another disk")
         return forest if amount is None else forest.shrink(amount)
 
