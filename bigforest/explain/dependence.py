@@ -287,8 +287,7 @@ def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
         columns[f"feature{end}"] = pl.Series([name] * len(points), dtype=pl.String)
         category = feature.kind == "category"
         columns[f"value{end}"] = pl.Series([None] * len(points) if category else points[:, at], dtype=pl.Float64)
-        texts = [None, *job.forest.levels.of(place).to_list()] if category and feature.missing else []
-        texts = texts or (job.forest.levels.of(place).to_list() if category else [])
+        texts = [*([None] if feature.missing else []), *job.forest.levels.of(place).to_list()] if category else []
         levels = [texts[int(code)] for code in points[:, at]] if category else [None] * len(points)
         columns[f"level{end}"] = pl.Series(levels, dtype=pl.String)
     return columns

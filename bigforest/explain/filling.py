@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
 from bigforest.explain.job import ExplainJob, JudgedRows
-from bigforest.explain.proximity import LeafFiles, leaf_rows, leaf_scratch, plan_near
+from bigforest.explain.proximity import ListedLeaves, leaf_rows, leaf_scratch, plan_near
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import PartPlan
 from bigforest.storage.array_file import read_arrays, write_arrays
@@ -59,11 +59,11 @@ def write_filling(job: ExplainJob, plan: PartPlan) -> None:
     judged = job.judged
     what = _fillable(job, judged.table)
     rows = _rows_with_gaps(job, judged, what)
-    known = leaf_rows(job, judged, plan)
+    leaves = leaf_rows(job, judged, plan)
     step = min(_PIECE_ROWS, max(1, rows.size // (4 * job.resources.workers)))
     pieces = [(rows[begin:end], job.work / f"filling-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("filling", rows.size, "rows", job.listener) as progress:
-        shared = (judged, *known, what)
+        shared = (judged, leaves, what)
         job.run(write_filled_rows, pieces, lambda _, done: progress.advance(done), shared, job.resources.workers)
     job.folder.write_pieces("filling", _tables(job, judged, what, pieces), settings)
 
@@ -101,19 +101,13 @@ def _rows_with_gaps(job: ExplainJob, judged: JudgedRows, what: Filled) -> NDArra
 
 
 def write_filled_rows(
-    judged: JudgedRows,
-    files: LeafFiles,
-    begin: NDArray[np.int64],
-    start: NDArray[np.uint32],
-    what: Filled,
-    rows: NDArray[np.uint32],
-    path: Path,
+    judged: JudgedRows, leaves: ListedLeaves, what: Filled, rows: NDArray[np.uint32], path: Path
 ) -> int:
     """Task: write what `fill_missing` gives for some of the kept rows into a file; how many rows there are."""
     from bigforest.kernels.explain.filling import fill_missing
 
     table = judged.table
-    known, scratch = leaf_scratch(judged, files, begin, start)
+    known, scratch = leaf_scratch(judged, leaves)
     filled, mass = np.full((rows.size, what.columns.size), np.nan), np.zeros((rows.size, what.columns.size))
     tally = np.zeros(max(1, int(what.codes.max(initial=0))))
     chosen = np.ascontiguousarray(rows)

@@ -40,6 +40,15 @@ class PermutedGroup(NamedTuple):
     places: tuple[int, ...]
 
 
+class Permuting(NamedTuple):
+    """The rows, what is permuted among those out of bag, the loss that this raises, and the seed of the orders."""
+
+    judged: JudgedRows
+    groups: list[PermutedGroup]
+    loss: str
+    seed: int
+
+
 class TreeLosses(NamedTuple):
     """Losses of some trees on their out-of-bag rows, by class of the rows, or, for regression, in one sum.
 
@@ -109,15 +118,16 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
     A row per row and feature or group: `importance`, and `trees` that leave out the row; null where there are
     none. The orders are those of `permutation`. (Breiman and Cutler's local importance; ranger divides by all trees.)
     """
-    options, judged, stock = job.options, job.judged, job.shrunk
+    options, stock = job.options, job.shrunk
     loss, groups = options.loss_for(job.forest.spec), permuted_groups(job)
     settings = repr((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
     if job.folder.has("local", settings):
         return
-    kept = judged.table.labelled_rows()
+    how = Permuting(job.judged, groups, loss, options.seed)
+    kept = how.judged.table.labelled_rows()
     rows = kept[job.chosen(_SAMPLE)]
     change, votes = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
-    job.over_trees("local importance", plan, permute_rows, (stock, judged, groups, loss, options.seed, rows, job.work))
+    job.over_trees("local importance", plan, permute_rows, (stock, how, rows, job.work))
     for tree in range(stock.tree_count):
         path = local_file(job.work, tree)
         [found] = read_arrays(path, _LOCAL_TYPES)
@@ -141,46 +151,31 @@ def local_file(folder: Path, tree: int) -> Path:
     return folder / f"local-{tree}.bin"
 
 
-def permute_rows(
-    stock: TreeStock,
-    judged: JudgedRows,
-    groups: list[PermutedGroup],
-    loss: str,
-    seed: int,
-    rows: NDArray[np.uint32],
-    folder: Path,
-    entries: range,
-) -> None:
+def permute_rows(stock: TreeStock, how: Permuting, rows: NDArray[np.uint32], folder: Path, entries: range) -> None:
     """Task: increase of the loss of the chosen rows, float64 [rows, groups], by tree; nan for rows in the bag."""
-    for tree in load_trees(stock, judged.table, entries):
-        unseen = judged.unseen(tree.number)
+    for tree in load_trees(stock, how.judged.table, entries):
+        unseen = how.judged.unseen(tree.number)
         here = np.isin(rows, unseen)
-        found = np.full((rows.size, len(groups)), np.nan)
-        found[here] = _permute_chosen(tree, judged, groups, loss, seed, (unseen, np.ascontiguousarray(rows[here])))
+        found = np.full((rows.size, len(how.groups)), np.nan)
+        found[here] = _permute_chosen(tree, how, unseen, np.ascontiguousarray(rows[here]))
         write_arrays(local_file(folder, tree.number), _LOCAL_TYPES, found)
 
 
 def _permute_chosen(
-    tree: LoadedTree,
-    judged: JudgedRows,
-    groups: list[PermutedGroup],
-    loss: str,
-    seed: int,
-    rows: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+    tree: LoadedTree, how: Permuting, unseen: NDArray[np.uint32], chosen: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
-    """Increase of the loss of some out-of-bag rows of a tree, [rows, groups]; rows: all of these, and the chosen
-    ones."""
+    """Increase of the loss of the chosen ones of the out-of-bag rows of a tree, [rows, groups]."""
     from bigforest.kernels.explain import permute
 
-    table, (unseen, chosen) = judged.table, rows
-    found = np.zeros((len(groups), chosen.size))
+    table = how.judged.table
+    found = np.zeros((len(how.groups), chosen.size))
     if not chosen.size:
         return found.T
     values, at = table.values(), np.searchsorted(unseen, chosen)
-    labels = permute.Judged(table.target(), None, np.uint64(tree.begin), leaf_losses(tree.answer, loss))
+    labels = permute.Judged(table.target(), None, np.uint64(tree.begin), leaf_losses(tree.answer, how.loss))
     kernel: Any = permute.permute_class_rows if table.classes else permute.permute_number_rows
-    for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * unseen.size))):
-        replaced = _drawn(values, unseen, table.used, [groups[number] for number in some], seed, tree.number)
+    for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * unseen.size))):
+        replaced = _drawn(how, values, unseen, some, tree.number)
         replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
         sums = _sums(len(some), chosen.size)
         kernel(tree.walked, replaced, chosen, labels, _parted(len(some)), sums)
@@ -214,7 +209,7 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
 
 
 def _losses(job: ExplainJob, plan: PartPlan, groups: list[PermutedGroup], loss: str) -> TreeLosses:
-    judged, stock = job.judged, job.shrunk
+    stock = job.shrunk
     shape = (stock.tree_count, len(groups), stock.width)
     found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
 
@@ -222,35 +217,32 @@ def _losses(job: ExplainJob, plan: PartPlan, groups: list[PermutedGroup], loss: 
         for whole, some in zip(found, part, strict=True):
             whole[trees] = some
 
-    job.over_trees("permutation", plan, permute_trees, (stock, judged, groups, loss, job.options.seed), collect)
+    job.over_trees(
+        "permutation", plan, permute_trees, (stock, Permuting(job.judged, groups, loss, job.options.seed)), collect
+    )
     return found
 
 
-def permute_trees(
-    stock: TreeStock, judged: JudgedRows, groups: list[PermutedGroup], loss: str, seed: int, entries: range
-) -> TreeLosses:
+def permute_trees(stock: TreeStock, how: Permuting, entries: range) -> TreeLosses:
     """Task: the losses of the trees of some entries. They depend on seed, tree and group alone."""
-    found = [
-        _permute_tree(tree, judged, groups, loss, seed, judged.unseen(tree.number))
-        for tree in load_trees(stock, judged.table, entries)
-    ]
+    found = [_permute_tree(tree, how) for tree in load_trees(stock, how.judged.table, entries)]
     return TreeLosses._make(np.array(arrays) for arrays in zip(*found, strict=True))
 
 
 def _permute_tree(
-    tree: LoadedTree, judged: JudgedRows, groups: list[PermutedGroup], loss: str, seed: int, rows: NDArray[np.uint32]
+    tree: LoadedTree, how: Permuting
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     from bigforest.kernels.explain import permute
 
-    table, width = judged.table, tree.answer.shape[1]
-    change, loss_sum, weight = np.zeros((len(groups), width)), np.zeros(width), np.zeros(width)
+    table, rows, width = how.judged.table, how.judged.unseen(tree.number), tree.answer.shape[1]
+    change, loss_sum, weight = np.zeros((len(how.groups), width)), np.zeros(width), np.zeros(width)
     if not rows.size:
         return change, loss_sum, weight
     values = table.values()
-    labels = permute.Judged(table.target(), table.weight(), np.uint64(tree.begin), leaf_losses(tree.answer, loss))
+    labels = permute.Judged(table.target(), table.weight(), np.uint64(tree.begin), leaf_losses(tree.answer, how.loss))
     kernel: Any = permute.permute_classes if table.classes else permute.permute_numbers
-    for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * rows.size))):
-        replaced = _drawn(values, rows, table.used, [groups[number] for number in some], seed, tree.number)
+    for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * rows.size))):
+        replaced = _drawn(how, values, rows, some, tree.number)
         sums = _sums(len(some), width)
         kernel(tree.walked, replaced, rows, labels, _parted(len(some)), sums)
         change[some], loss_sum, weight = sums  # the loss without permutation is the same each time
@@ -288,19 +280,13 @@ def _together(groups: list[PermutedGroup], used: tuple[int, ...], most: int) -> 
     return found
 
 
-def _drawn(
-    values: NDArray[Any],
-    rows: NDArray[np.uint32],
-    used: tuple[int, ...],
-    groups: list[PermutedGroup],
-    seed: int,
-    tree: int,
-) -> Any:
-    """The rows with the values of each group in random order."""
+def _drawn(how: Permuting, values: NDArray[Any], rows: NDArray[np.uint32], some: list[int], tree: int) -> Any:
+    """The rows with the values of each of these groups in random order."""
     from bigforest.kernels.common.rng import stream_key
     from bigforest.kernels.explain.permute import PURPOSE_PERMUTE, shuffle_columns
     from bigforest.kernels.explain.step import Replaced
 
+    used, groups = how.judged.table.used, [how.groups[number] for number in some]
     place_of = {place: at for at, place in enumerate(used)}
     column, member = np.full(len(used) + 1, -1, np.int32), np.full(len(used) + 1, -1, np.int32)
     wanted = [
@@ -310,7 +296,9 @@ def _drawn(
     drawn = np.empty((len(wanted), rows.size), values.dtype)
     with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
         for at, (number, place) in enumerate(wanted):
-            keys[at] = stream_key(np.uint64(seed), PURPOSE_PERMUTE, np.uint64(tree), np.uint64(groups[number].stream))
+            keys[at] = stream_key(
+                np.uint64(how.seed), PURPOSE_PERMUTE, np.uint64(tree), np.uint64(groups[number].stream)
+            )
             column[place], member[place] = at, number
         shuffle_columns(values, rows, places, keys, drawn)
     return Replaced(values, drawn, column, member)

@@ -38,6 +38,14 @@ class LeafFiles(NamedTuple):
     members: MatrixFile
 
 
+class ListedLeaves(NamedTuple):
+    """The files, where the leaves of each tree begin, int64, and where the rows of each leaf begin, uint32."""
+
+    files: LeafFiles
+    begin: NDArray[np.int64]
+    start: NDArray[np.uint32]
+
+
 # Types of the files.
 _KINDS = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
 
@@ -78,7 +86,7 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     judged = job.judged
     kept = judged.table.labelled_rows()
     chosen = job.chosen(_SAMPLE)
-    known = leaf_rows(job, judged, plan)
+    leaves = leaf_rows(job, judged, plan)
     neighbors = min(options.neighbors, kept.size)
     step = min(_PIECE_ROWS, max(1, chosen.size // (4 * job.resources.workers)))
     pieces = list(row_ranges(chosen.size, step))
@@ -92,25 +100,25 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
             place[begin:end], found[begin:end], sums[begin:end] = part
             progress.advance(end - begin)
 
-        rows = [(chosen[begin:end],) for begin, end in pieces]
-        job.run(near_rows, rows, collect, (judged, *known, neighbors, width), job.resources.workers)
+        tasks = [(chosen[begin:end],) for begin, end in pieces]
+        job.run(near_rows, tasks, collect, (judged, leaves, neighbors, width), job.resources.workers)
     truth = judged.table.target()[kept] if judged.table.classes else np.zeros(kept.size, np.uint16)
+    rows, own = kept[chosen].astype(np.uint64), truth[chosen]
     tables = {
-        "neighbors": _neighbor_table(kept, chosen, place, found),
-        "outliers": _outlier_table(kept, chosen, sums, truth),
+        "neighbors": _neighbor_table(rows, kept[place], found),
+        "outliers": _outlier_table(rows, own, sums, np.bincount(truth)),
     }
     if not job.forest.is_regression:
         labels = label_series(job.forest.spec.target).alias("class")
-        tables["proximity-classes"] = _class_table(kept, chosen, sums, labels)
-        tables["prototypes"] = _prototype_table(kept, chosen, place, found, truth, labels)
+        tables["proximity-classes"] = _class_table(rows, sums, labels)
+        near = np.where(truth[place] == own[:, None], found, 0.0)
+        tables["prototypes"] = _prototype_table(rows, own, place, near, labels)
     for name in names:
         job.folder.write(name, tables[name], settings)
 
 
-def leaf_rows(
-    job: ExplainJob, judged: JudgedRows, plan: PartPlan
-) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
-    """The files, where the leaves of each tree begin, and where the rows of each leaf begin."""
+def leaf_rows(job: ExplainJob, judged: JudgedRows, plan: PartPlan) -> ListedLeaves:
+    """List the rows of all leaves in files."""
     stock, rows = job.stock, judged.table.labelled_rows().size
     files = LeafFiles(*(MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _KINDS.items()))
     for file in files:
@@ -121,8 +129,8 @@ def leaf_rows(
         starts.update(zip(trees, found, strict=True))
 
     job.over_trees("leaves", plan, list_leaves, (stock, judged, files), collect)
-    sizes = [starts[tree].size for tree in range(stock.tree_count)]
-    return files, np.cumsum([0, *sizes]), np.concatenate([starts[tree] for tree in range(stock.tree_count)])
+    in_order = [starts[tree] for tree in range(stock.tree_count)]
+    return ListedLeaves(files, np.cumsum([0, *(own.size for own in in_order)]), np.concatenate(in_order))
 
 
 def list_leaves(stock: TreeStock, judged: JudgedRows, files: LeafFiles, entries: range) -> list[NDArray[np.uint32]]:
@@ -143,13 +151,7 @@ def list_leaves(stock: TreeStock, judged: JudgedRows, files: LeafFiles, entries:
 
 
 def near_rows(
-    judged: JudgedRows,
-    files: LeafFiles,
-    begin: NDArray[np.int64],
-    start: NDArray[np.uint32],
-    neighbors: int,
-    width: int,
-    rows: NDArray[np.uint32],
+    judged: JudgedRows, leaves: ListedLeaves, neighbors: int, width: int, rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
     """Task: the result of `find_neighbors` for some of the kept rows."""
     from bigforest.kernels.explain.neighbors import find_neighbors
@@ -157,49 +159,42 @@ def near_rows(
     table = judged.table
     kept = table.labelled_rows()
     target = np.ascontiguousarray(table.target()[kept]) if width > 1 else np.zeros(kept.size, np.uint16)
-    known, scratch = leaf_scratch(judged, files, begin, start)
+    known, scratch = leaf_scratch(judged, leaves)
     place = np.zeros((rows.size, neighbors), np.uint32)
     found, sums = np.zeros((rows.size, neighbors)), np.zeros((rows.size, width, 2))
     find_neighbors(np.ascontiguousarray(rows), known, target, scratch, place, found, sums)
     return place, found, sums
 
 
-def leaf_scratch(
-    judged: JudgedRows, files: LeafFiles, begin: NDArray[np.int64], start: NDArray[np.uint32]
-) -> tuple[LeafRows, Shares]:
+def leaf_scratch(judged: JudgedRows, leaves: ListedLeaves) -> tuple[LeafRows, Shares]:
     """The rows by leaf, and room for the proximities of a row, for kernels/explain/neighbors.py."""
     from bigforest.kernels.explain.neighbors import LeafRows, Shares
 
     kept, weight = judged.table.labelled_rows(), judged.table.weight()
     own = None if weight is None else np.ascontiguousarray(weight[kept])
-    known: LeafRows = LeafRows(files.leaf.mapped(), files.bag.mapped(), files.members.mapped(), begin, start, own)
+    known = LeafRows._make([*(file.mapped() for file in leaves.files), leaves.begin, leaves.start, own])
     return known, Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))
 
 
-def _neighbor_table(
-    kept: NDArray[np.uint32], chosen: NDArray[np.uint32], place: NDArray[np.uint32], found: NDArray[np.float64]
-) -> pl.DataFrame:
-    rows, neighbors = found.shape
-    near = found.reshape(-1) > 0
+def _neighbor_table(rows: NDArray[np.uint64], neighbor: NDArray[np.uint32], found: NDArray[np.float64]) -> pl.DataFrame:
+    count = found.shape[1]
     columns = {
-        "row": np.repeat(kept[chosen], neighbors),
-        "rank": np.tile(np.arange(1, neighbors + 1, dtype=np.uint32), rows),
-        "neighbor": kept[place.reshape(-1)],
+        "row": np.repeat(rows, count),
+        "rank": np.tile(np.arange(1, count + 1, dtype=np.uint32), rows.size),
+        "neighbor": neighbor.reshape(-1).astype(np.uint64),
         "proximity": found.reshape(-1),
     }
-    return pl.DataFrame({name: values[near] for name, values in columns.items()}).cast(
-        {"row": pl.UInt64, "neighbor": pl.UInt64}
-    )
+    return pl.DataFrame(columns).filter(found.reshape(-1) > 0)
 
 
 def _outlier_table(
-    kept: NDArray[np.uint32], chosen: NDArray[np.uint32], sums: NDArray[np.float64], truth: NDArray[Any]
+    rows: NDArray[np.uint64], own: NDArray[Any], sums: NDArray[np.float64], size: NDArray[np.int64]
 ) -> pl.DataFrame:
-    own, size = truth[chosen], np.bincount(truth)
-    squares = sums[np.arange(chosen.size), own, 1]
+    """own: the class of each row; size: of each class."""
+    squares = sums[np.arange(rows.size), own, 1]
     with np.errstate(divide="ignore"):
         raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[own] / squares, np.nan)  # nan where it is out of no bag
-    score = np.full(chosen.size, np.nan)
+    score = np.full(rows.size, np.nan)
     for k in range(size.size):
         here = (own == k) & ~np.isnan(raw)
         # Rows without a neighbor of their class are infinitely far: they do not count in the median.
@@ -210,47 +205,39 @@ def _outlier_table(
             score[here] = (raw[here] - middle) / spread if spread > 0 else np.where(np.isinf(raw[here]), np.inf, 0.0)
         else:
             score[here] = np.inf
-    return pl.DataFrame({"row": kept[chosen], "score": score}).with_columns(
-        pl.col("row").cast(pl.UInt64), pl.col("score").fill_nan(None)
-    )
+    return pl.DataFrame({"row": rows, "score": pl.Series(score).fill_nan(None)})
 
 
-def _class_table(
-    kept: NDArray[np.uint32], chosen: NDArray[np.uint32], sums: NDArray[np.float64], labels: pl.Series
-) -> pl.DataFrame:
+def _class_table(rows: NDArray[np.uint64], sums: NDArray[np.float64], labels: pl.Series) -> pl.DataFrame:
     classes = len(labels)
-    return pl.DataFrame(
-        {
-            "row": np.repeat(kept[chosen].astype(np.uint64), classes),
-            "class": labels.gather(np.tile(np.arange(classes), chosen.size)),
-            "proximity": sums[:, :, 0].reshape(-1),
-        }
-    )
+    columns = {
+        "row": np.repeat(rows, classes),
+        "class": labels.gather(np.tile(np.arange(classes), rows.size)),
+        "proximity": sums[:, :, 0].reshape(-1),
+    }
+    return pl.DataFrame(columns)
 
 
 def _prototype_table(
-    kept: NDArray[np.uint32],
-    chosen: NDArray[np.uint32],
+    rows: NDArray[np.uint64],
+    own: NDArray[Any],
     place: NDArray[np.uint32],
-    found: NDArray[np.float64],
-    truth: NDArray[Any],
+    near: NDArray[np.float64],
     labels: pl.Series,
 ) -> pl.DataFrame:
-    lines: list[tuple[Any, int, int, int, float]] = []
-    for k, label in enumerate(labels.to_list()):
-        inside = np.where((truth[place] == k) & (truth[chosen] == k)[:, None], found, 0.0)
+    """own: the class of each row; place: its neighbors; near: its proximity to those of its class, to others 0."""
+    lines: list[tuple[int, int, int, int, float]] = []
+    for k in range(len(labels)):
+        inside = np.where((own == k)[:, None], near, 0.0)
         for number in range(1, _PROTOTYPES + 1):
             total = inside.sum(axis=1)
             best = int(total.argmax()) if total.size else 0
             if not total.size or total[best] <= 0:
                 break
             covered = place[best][inside[best] > 0]
-            lines.append((label, number, int(kept[chosen[best]]), covered.size, float(total[best])))
+            lines.append((k, number, int(rows[best]), covered.size, float(total[best])))
             inside[np.isin(place, covered)] = 0.0
             inside[best] = 0.0
-    schema = {"number": pl.UInt32, "row": pl.UInt64, "neighbors": pl.UInt32, "proximity": pl.Float64}
-    columns = [labels.head(0).extend(pl.Series("class", [line[0] for line in lines], labels.dtype))]
-    columns += [
-        pl.Series(name, [line[at] for line in lines], kind) for at, (name, kind) in enumerate(schema.items(), 1)
-    ]
-    return pl.DataFrame(columns)
+    numbers = {"number": pl.UInt32, "row": pl.UInt64, "neighbors": pl.UInt32, "proximity": pl.Float64}
+    table = pl.DataFrame(lines, schema={"class": pl.UInt32, **numbers}, orient="row")
+    return table.with_columns(labels.gather(table["class"]))

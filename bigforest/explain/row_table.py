@@ -25,7 +25,7 @@ from bigforest.forest.load.row_passes import naming_rows
 from bigforest.metrics.numbers import LARGEST
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import label_codes, strange_labels
+from bigforest.schema.labels import known_codes
 from bigforest.source import Source
 from bigforest.storage.atomic import write_whole
 
@@ -223,9 +223,7 @@ class _Writer:
             target = np.full(len(series), np.nan)
             target[present] = values
             return target, ~np.isnan(target)
-        codes = label_codes(series, self._spec.target)
-        if codes is None:
-            raise DataError(f"the table has labels in {name!r} {strange_labels(series, self._spec.target)}")
+        codes = known_codes(series, self._spec.target, "the table")
         return np.maximum(codes, 0).astype(np.uint16), codes >= 0
 
     def _by_class(self, weight: NDArray[np.float64], target: NDArray[Any]) -> NDArray[np.float64]:

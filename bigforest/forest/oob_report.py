@@ -91,20 +91,14 @@ class OobReport:
         return f"OutOfBag({what} {self.error:.6g} on {rows})"
 
     def _repr_html_(self) -> str:
-        numbers = [name for name in self.metrics.columns if name != "class"]
-        rows = [
-            [
-                *(["all" if row["class"] is None else str(row["class"])] if "class" in row else []),
-                *map(_cell, map(row.get, numbers)),
-            ]
-            for row in self.metrics.iter_rows(named=True)
-        ]
-        headings = [*(["class"] if "class" in self.metrics.columns else []), *numbers]
-        return facts_table("Out of bag", {"report": repr(self)}) + rows_table(headings, rows)
+        rows = [[_cell(name, cell) for name, cell in row.items()] for row in self.metrics.iter_rows(named=True)]
+        return facts_table("Out of bag", {"report": repr(self)}) + rows_table(self.metrics.columns, rows)
 
 
-def _cell(value: object) -> str:
-    return "" if value is None else f"{value:,.4g}" if isinstance(value, float) else str(value)
+def _cell(name: str, value: object) -> str:
+    if value is None:
+        return "all" if name == "class" else ""
+    return f"{value:,.4g}" if isinstance(value, float) and name != "class" else str(value)
 
 
 def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:

@@ -105,10 +105,6 @@ class Pictures:
         ----------
         data : table or path
             The training table, as for `bigforest.explain_forest`.
-
-        Returns
-        -------
-        altair.Chart
         """
         return self._importance("unbiased", data)
 
@@ -119,10 +115,6 @@ class Pictures:
         ----------
         data : table or path
             The training table, as for `bigforest.explain_forest`.
-
-        Returns
-        -------
-        altair.Chart
         """
         return self._importance("permutation", data)
 
@@ -135,10 +127,6 @@ class Pictures:
             Rows with the features of the forest.
         features : sequence of str or None, default=None
             Names of features. None for the most important.
-
-        Returns
-        -------
-        altair.Chart
         """
         altair()
         features = None if features is None else several(features)
@@ -159,10 +147,6 @@ class Pictures:
             Number of the row.
         label : object, default=None
             Class whose probability is explained. None for the second of two, otherwise the most frequent one.
-
-        Returns
-        -------
-        altair.Chart
         """
         altair()
         with self.opened(data) as source:
@@ -180,10 +164,6 @@ class Pictures:
             Rows with the features of the forest.
         label : object, default=None
             Class whose probability is explained. None for the second of two, otherwise the most frequent one.
-
-        Returns
-        -------
-        altair.Chart
         """
         altair()
         rows, of = self._drawn(data)
@@ -206,10 +186,6 @@ class Pictures:
             Of the tree.
         depth : int, default=3
             Levels below the root to draw.
-
-        Returns
-        -------
-        altair.Chart
         """
         if not is_integer(number, 0, self.forest.trees - 1):
             raise ConfigError(f"tree must be a number from 0 to {self.forest.trees - 1}, not {shown(number)}")
@@ -232,10 +208,6 @@ class Pictures:
             Names of features. None for the two with the largest decrease of impurity.
         label : object, default=None
             Class whose probability is explained. None for the second of two, otherwise the most frequent one.
-
-        Returns
-        -------
-        altair.Chart
         """
         altair()
         if features is None:
@@ -262,10 +234,6 @@ class Pictures:
             Rows with the features of the forest.
         label : object, default=None
             Class whose probability is explained. None for the second of two, otherwise the most frequent one.
-
-        Returns
-        -------
-        altair.Chart
         """
         altair()
         classes, _ = self._explained(label)
@@ -280,10 +248,6 @@ class Pictures:
         ----------
         data : table or path
             The training table, as for `bigforest.explain_forest`.
-
-        Returns
-        -------
-        altair.Chart
         """
         altair()
         with self.opened(data) as source:

@@ -21,27 +21,26 @@ from bigforest.source import Source
 from bigforest.storage.atomic import check_output, naming_refusal
 from bigforest.storage.paths import as_path, is_remote
 
-# The plots, in their order, and the arguments that they take.
-_ARGUMENTS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("error", "confusion", "reliability", "roc", "precision-recall", "rejection", "importance"), ()),
-    "unbiased": ("data",),
-    "permutation": ("data",),
-    "dependence": ("data", "features"),
-    "waterfall": ("data", "row", "label"),
-    "swarm": ("data", "label"),
-    "surface": ("data", "features", "label"),
-    "interactions": ("data", "label"),
-    "map": ("data",),
-    "depth": (),
-    "leaves": (),
-    "tree": ("tree", "depth"),
-    "time": (),
+# The plots, in their order: what has to be there for one to be drawn unasked, "" for never, and the arguments it takes.
+_PLOTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "error": ("out of bag", ()),
+    **dict.fromkeys(("confusion", "reliability", "roc", "precision-recall"), ("classes out of bag", ())),
+    "rejection": ("rejection", ()),
+    "importance": ("forest", ()),
+    "unbiased": ("training rows", ("data",)),
+    "permutation": ("training rows", ("data",)),
+    "dependence": ("rows", ("data", "features")),
+    "waterfall": ("rows", ("data", "row", "label")),
+    "swarm": ("rows", ("data", "label")),
+    "surface": ("", ("data", "features", "label")),
+    "interactions": ("", ("data", "label")),
+    "map": ("training rows", ("data",)),
+    "depth": ("forest", ()),
+    "leaves": ("forest", ()),
+    "tree": ("forest", ("tree", "depth")),
+    "time": ("forest", ()),
 }
-PICTURES = tuple(_ARGUMENTS)
-_OF_CLASSES = ("confusion", "reliability", "roc", "precision-recall")
-_OF_FOREST = ("importance", "depth", "leaves", "tree", "time")
-_OF_ROWS = ("dependence", "waterfall", "swarm")
-_OF_TRAINING = ("unbiased", "permutation", "map")
+PICTURES = tuple(_PLOTS)
 
 
 def plot_forest(
@@ -124,14 +123,14 @@ def plot_forest(
             check_output(path, overwrite=overwrite, kind="picture", is_ours=Path.is_file)
         for name, path in zip(names, paths, strict=True):
             draw = getattr(plot, name.replace("-", "_"))
-            write_chart(draw(*(given[argument] for argument in _ARGUMENTS[name])), path, overwrite=overwrite)
+            write_chart(draw(*(given[argument] for argument in _PLOTS[name][1])), path, overwrite=overwrite)
     return paths
 
 
 def _named(what: Iterable[str] | str) -> list[str]:
     """The names, each once. Raises ConfigError for one that is none."""
     given = several(what)
-    wrong = [name for name in given if not isinstance(name, str) or name not in _ARGUMENTS]
+    wrong = [name for name in given if not isinstance(name, str) or name not in _PLOTS]
     if wrong or not given:
         raise ConfigError(f"what must be some of {', '.join(PICTURES)}" + (f", not {shown(wrong[0])}" if wrong else ""))
     return list(dict.fromkeys(given))
@@ -139,15 +138,14 @@ def _named(what: Iterable[str] | str) -> list[str]:
 
 def _possible(plot: Pictures, data: Any) -> list[str]:
     """The pictures that can be drawn, in their order."""
-    forest, found = plot.forest, set(_OF_FOREST)
+    forest, there = plot.forest, {"forest"}
     if forest.has_oob and forest.oob.rows_used:
-        found |= {"error"} if forest.is_regression else {"error", *_OF_CLASSES}
-        found |= {"rejection"} if has_rejection(forest) else set()
+        there |= {"out of bag"} if forest.is_regression else {"out of bag", "classes out of bag"}
+        there |= {"rejection"} if has_rejection(forest) else set()
     if data is not None:
-        found |= set(_OF_ROWS)
         with plot.opened(data) as source:
-            found |= set(_OF_TRAINING) if is_training(forest, source) else set()
-    return [name for name in PICTURES if name in found]
+            there |= {"rows", "training rows"} if is_training(forest, source) else {"rows"}
+    return [name for name, (needs, _) in _PLOTS.items() if needs in there]
 
 
 def is_training(forest: Forest, source: Source) -> bool:

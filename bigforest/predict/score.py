@@ -21,7 +21,7 @@ from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import equal_labels, label_codes, label_values, strange_labels
+from bigforest.schema.labels import equal_labels, known_codes, label_values
 from bigforest.source.in_memory import frame_in_memory, series_of
 
 if TYPE_CHECKING:
@@ -150,10 +150,10 @@ class Score:
     def _add_classes(self, sums: Metrics, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
         if self._weights is not None and weight is not None:
             truth = without_weightless(truth, weights_in_slice(weight, self._weights.name))
-        target = self._spec.target
-        codes = label_codes(truth, target)
-        if codes is None:
-            self._stop(f"the table has labels in {target.name!r} {strange_labels(truth, target)}")
+        try:
+            codes = known_codes(truth, self._spec.target, "the table")
+        except DataError as error:
+            self._stop(str(error))
             return
         assert answers.proba is not None
         rows, whole = self._weighed(codes >= 0, weight, codes)

@@ -34,7 +34,7 @@ from bigforest.forest.load.row_batch import missing_error
 from bigforest.forest.load.row_passes import default_batch
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.schema.columns import cells
-from bigforest.schema.labels import label_codes, strange_labels
+from bigforest.schema.labels import known_codes
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.regular_files import copy_regular
@@ -157,11 +157,7 @@ def _counted(
     known = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
-            truth = label_codes(cells(batch, target), spec.target)
-            if truth is None:
-                raise DataError(
-                    f"{revision.rows} has labels in {target!r} {strange_labels(cells(batch, target), spec.target)}"
-                )
+            truth = known_codes(cells(batch, target), spec.target, revision.rows)
             _count_batch(whole, found, batch, truth, counts, resources.workers)
             known += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)

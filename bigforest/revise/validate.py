@@ -29,12 +29,13 @@ from bigforest.predict.columns import answer_shape
 from bigforest.predict.forest import Forest, grown_forest, opened_forest
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import label_codes, strange_labels
+from bigforest.schema.labels import known_codes
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, staged
 
 # Rows whose labels are checked together.
 _BATCH_ROWS = 1 << 17
+_WHERE = "the validation set"
 
 
 def validate_forest(
@@ -124,7 +125,7 @@ def measure(
                 predictor = passes.load(entries)
                 own = slice(tree, tree + predictor.packed.roots.size)
                 for start, batch in _batches(source, found, passes, begin, end):
-                    truth = _labels(cells(batch, spec.target.name), spec)
+                    truth = known_codes(cells(batch, spec.target.name), spec.target, _WHERE)
                     known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     here = votes[start - begin : start - begin + batch.height]
                     with naming_rows(start, batch.height):
@@ -155,10 +156,10 @@ def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
         )
     found = check_schema(source.schema, spec)
     if spec.target.name not in source.schema:
-        raise DataError(f"the validation set lacks the target {spec.target.name!r}; it needs rows with their labels")
+        raise DataError(f"{_WHERE} lacks the target {spec.target.name!r}; it needs rows with their labels")
     targets = (cells(batch, spec.target.name) for batch in source.batches([spec.target.name], _BATCH_ROWS))
-    if not any([(_labels(target, spec) >= 0).any() for target in targets]):  # noqa: C419 (all are to be looked at)
-        raise DataError(f"no row of the validation set has a {spec.target.name!r}; there is nothing to evaluate on")
+    if not any([(known_codes(target, spec.target, _WHERE) >= 0).any() for target in targets]):  # noqa: C419 (all are to be looked at)
+        raise DataError(f"no row of {_WHERE} has a {spec.target.name!r}; there is nothing to evaluate on")
     return found
 
 
@@ -173,10 +174,3 @@ def _batches(
     for batch in source.batches(_columns(found, passes.used), passes.batch, begin, end):
         yield begin, batch
         begin += batch.height
-
-
-def _labels(target: pl.Series, spec: DataSpec) -> NDArray[np.int32]:
-    truth = label_codes(target, spec.target)
-    if truth is None:
-        raise DataError(f"the validation set has labels in {spec.target.name!r} {strange_labels(target, spec.target)}")
-    return truth

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError, listed
+from bigforest.common.errors import DataError, FormatError, listed
 from bigforest.schema.columns import TICKS, is_text_type, kind_of, level_text, physical
 from bigforest.schema.dataspec import TargetSpec
 from bigforest.schema.options import label_text
@@ -125,6 +125,14 @@ def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | No
         return None
     found: NDArray[np.int32] = codes.fill_null(-1).to_numpy()
     return found
+
+
+def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np.int32]:
+    """`label_codes` of a table that messages call `where`. Raises DataError for a label that is none of the classes."""
+    codes = label_codes(series, target)
+    if codes is None:
+        raise DataError(f"{where} has labels in {target.name!r} {strange_labels(series, target)}")
+    return codes
 
 
 def strange_labels(series: pl.Series, target: TargetSpec) -> str:
