@@ -6,8 +6,9 @@ A mapped file is not anonymous memory, so a table may be larger than the budget;
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,14 +17,12 @@ from numpy.typing import NDArray
 from bigforest.common.errors import DataError
 from bigforest.common.events import Listener, stage
 from bigforest.common.process_cache import ProcessCache
-from bigforest.encode.regression_target import present_numbers
 from bigforest.encode.weights import weights_in_slice, without_weightless
 from bigforest.forest.grown import GrownForest
-from bigforest.forest.load.feature_map import FeatureMap, check_schema
-from bigforest.forest.load.reader import Reader
+from bigforest.forest.load.feature_map import check_schema
 from bigforest.forest.load.row_passes import naming_rows
 from bigforest.metrics.numbers import LARGEST
-from bigforest.schema.columns import cells
+from bigforest.schema.columns import cells, numbers
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import known_codes
 from bigforest.source import Source
@@ -133,16 +132,57 @@ def write_row_table(forest: GrownForest, source: Source, table: RowTable, listen
     columns = list(
         dict.fromkeys([*found.columns(used), *([spec.target.name] if table.labelled else []), *filter(None, [name])])
     )
-    writer = _Writer(forest, found, table, name)
-    with stage("read", source.rows, "rows", listener) as progress, writer:
-        begin = 0
+    reader, missing, begin = forest.reader(forest.rule()), np.zeros(used.size, np.int64), 0
+    with stage("read", source.rows, "rows", listener) as progress, ExitStack() as opened:
+        files = {file: opened.enter_context((table.folder / file).open("wb", buffering=0)) for file in _FILES}
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
             with naming_rows(begin, batch.height):
-                writer.add(batch, begin)
+                rows = reader.frame(batch, found, used)
+                rows = rows if forest.ranks is None else rows.ranked(forest.ranks, used)
+                values = np.zeros((1, batch.height, used.size + 1), np.float32 if table.narrow else np.float64)
+                rows.fill(values, by_rows=True)
+                missing += np.isnan(values[0, :, :-1]).sum(axis=0)
+                write_whole(files["values"], values)
+                if table.labelled:
+                    target, weight, known = _judged(batch, spec, name)
+                    write_whole(files["target"], target)
+                    if table.weighted:
+                        write_whole(files["weight"], weight)
+                    write_whole(files["kept"], (begin + np.flatnonzero(known)).astype(np.uint32))
             begin += batch.height
             progress.advance(batch.height)
-    names = [spec.features[place].name for place, count in zip(used.tolist(), writer.missing, strict=True) if count]
+    names = [spec.features[place].name for place, count in zip(table.used, missing, strict=True) if count]
     return table._replace(missing=tuple(names))
+
+
+def _judged(
+    batch: pl.DataFrame, spec: DataSpec, weights: str | None
+) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]:
+    """The targets and weights of rows, and which have a target and weigh something; weights: their column."""
+    series, weight = cells(batch, spec.target.name), np.ones(batch.height)
+    if weights is not None:
+        weight = weights_in_slice(cells(batch, weights), weights)
+        series = without_weightless(series, weight)
+    target, known = (_numbers if spec.target.is_regression else _classes)(series, spec)
+    if spec.weight is not None and spec.weight.classes:
+        weight = weight * np.array(spec.weight.classes)[target]
+    return target, weight, known & (weight > 0.0)
+
+
+def _numbers(series: pl.Series, spec: DataSpec) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    name = spec.target.name
+    if not series.dtype.is_numeric():
+        raise DataError(f"the forest predicts the number {name!r}, which is {series.dtype} here; convert it")
+    values = numbers(series, str(series.dtype)).astype(np.float64)
+    known = ~np.isnan(values)
+    if not (np.abs(values[known]) <= LARGEST).all():
+        raise DataError(f"a value of {name!r} is infinite, or of a size above {LARGEST:g}; drop these rows")
+    return values, known
+
+
+def _classes(series: pl.Series, spec: DataSpec) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    codes = known_codes(series, spec.target, "the table")
+    return np.maximum(codes, 0).astype(np.uint16), codes >= 0
 
 
 def unused_values(forest: GrownForest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
@@ -163,72 +203,6 @@ def unused_values(forest: GrownForest, source: Source, place: int, rows: NDArray
         pieces.append(cells.columns()[0][own].astype(np.float64))
         begin += batch.height
     return np.concatenate(pieces)
-
-
-class _Writer:
-    """Writes the files of a RowTable batch by batch."""
-
-    def __init__(self, forest: GrownForest, found: FeatureMap, table: RowTable, weight: str | None) -> None:
-        self._reader: Reader = forest.reader(forest.rule())
-        self._ranks = forest.ranks
-        self._spec: DataSpec = forest.spec
-        self._found = found
-        self._table = table
-        self._weight = weight
-        self.missing = np.zeros(len(table.used), np.int64)
-
-    def __enter__(self) -> _Writer:
-        self._files: dict[str, IO[bytes]] = {
-            name: (self._table.folder / name).open("wb", buffering=0) for name in _FILES
-        }
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for file in self._files.values():
-            file.close()
-
-    def add(self, batch: pl.DataFrame, begin: int) -> None:
-        """Write the rows of a batch, of which the first is number `begin`."""
-        used = np.array(self._table.used)
-        rows = self._reader.frame(batch, self._found, used)
-        rows = rows if self._ranks is None else rows.ranked(self._ranks, used)
-        values = np.zeros((1, batch.height, used.size + 1), np.float32 if self._table.narrow else np.float64)
-        rows.fill(values, by_rows=True)
-        self.missing += np.isnan(values[0, :, :-1]).sum(axis=0)
-        write_whole(self._files["values"], values)
-        if self._table.labelled:
-            series, weight = cells(batch, self._spec.target.name), np.ones(batch.height)
-            if self._weight is not None:
-                weight = weights_in_slice(cells(batch, self._weight), self._weight)
-                series = without_weightless(series, weight)
-            target, known = self._target(series)
-            write_whole(self._files["target"], target)
-            if self._table.weighted:
-                weight = self._by_class(weight, target)
-                known &= weight > 0.0
-                write_whole(self._files["weight"], weight)
-            write_whole(self._files["kept"], (begin + np.flatnonzero(known)).astype(np.uint32))
-
-    def _target(self, series: pl.Series) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """The targets, and which are there."""
-        name = self._spec.target.name
-        if not self._table.classes:
-            if not series.dtype.is_numeric():
-                raise DataError(f"the forest predicts the number {name!r}, which is {series.dtype} here; convert it")
-            values, present = present_numbers(series)
-            if not (np.abs(values) <= LARGEST).all():
-                raise DataError(f"a value of {name!r} is infinite, or of a size above {LARGEST:g}; drop these rows")
-            if present is None:
-                return values, np.ones(values.size, np.bool_)
-            target = np.full(len(series), np.nan)
-            target[present] = values
-            return target, ~np.isnan(target)
-        codes = known_codes(series, self._spec.target, "the table")
-        return np.maximum(codes, 0).astype(np.uint16), codes >= 0
-
-    def _by_class(self, weight: NDArray[np.float64], target: NDArray[Any]) -> NDArray[np.float64]:
-        assert self._spec.weight is not None
-        return weight * np.array(self._spec.weight.classes)[target] if self._spec.weight.classes else weight
 
 
 def row_ranges(rows: int, step: int) -> Iterator[tuple[int, int]]:

@@ -98,35 +98,26 @@ class Comparison:
         )
 
 
+_LOSSES = dict.fromkeys(("loss", "difference", "standard_error"), pl.Float64)
+_COSTS = {"seconds": pl.Float64, "bytes": pl.Int64, "retired": pl.String, "winner": pl.Boolean}
+_CANDIDATES = {"candidate": pl.String, "options": pl.String, "trees": pl.Int64} | _LOSSES | _COSTS
+
+
 def candidate_table(state: RaceState) -> pl.DataFrame:
     """`Comparison.candidates`."""
-    last = {name: three for each in state.rounds for name, three in each.losses.items()}
-    none = (None, None, None)
-    rows = [
-        {
-            "candidate": name,
-            "options": json.dumps(options),
-            "trees": state.grown.get(name, 0),
-            **dict(zip(("loss", "difference", "standard_error"), last.get(name, none), strict=True)),
-            "seconds": state.seconds.get(name, 0.0),
-            "bytes": state.size.get(name, 0),
-            "retired": state.retired.get(name),
-            "winner": name == state.winner,
-        }
-        for name, options in state.candidates.items()
-    ]
-    numbers = dict.fromkeys(("loss", "difference", "standard_error", "seconds"), pl.Float64)
-    kinds = {"candidate": pl.String, "options": pl.String, "trees": pl.Int64, "bytes": pl.Int64, "retired": pl.String}
-    return pl.DataFrame(rows, schema_overrides={**numbers, **kinds})
+    last = {name: standing for each in state.rounds for name, standing in each.losses.items()}
+    rows = []
+    for name, options in state.candidates.items():
+        costs = state.seconds.get(name, 0.0), state.size.get(name, 0)
+        own = (name, json.dumps(options), state.grown.get(name, 0), *last.get(name, (None, None, None)))
+        rows.append((*own, *costs, state.retired.get(name), name == state.winner))
+    return pl.DataFrame(rows, schema=_CANDIDATES, orient="row")
 
 
 def curve_table(state: RaceState) -> pl.DataFrame:
     """`Comparison.curve`."""
-    rows = [(name, each.trees, *three) for each in state.rounds for name, three in each.losses.items()]
-    schema = {"candidate": pl.String, "trees": pl.Int64} | dict.fromkeys(
-        ("loss", "difference", "standard_error"), pl.Float64
-    )
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    rows = [(name, each.trees, *standing) for each in state.rounds for name, standing in each.losses.items()]
+    return pl.DataFrame(rows, schema={"candidate": pl.String, "trees": pl.Int64, **_LOSSES}, orient="row")
 
 
 def _cell(value: Any) -> str:
