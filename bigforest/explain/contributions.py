@@ -60,9 +60,8 @@ def plan_contributions(job: ExplainJob, name: str) -> PartPlan:
     if how.exact:
         check_exact(stock)
     width, step = _file_shape(job, how)
-    plan = plan_sweep(name, stock, job.resources, 32 * step * (width + 8))
     own = row_nanoseconds(stock, how, len(job.described.used)) + _CELL_NS * (width + 8)
-    return plan._replace(nanoseconds=stock.load_nanoseconds() + rows * own)
+    return plan_sweep(name, stock, job.resources, 32 * step * (width + 8), work=rows * own)
 
 
 def check_exact(stock: TreeStock) -> None:

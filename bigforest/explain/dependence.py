@@ -77,11 +77,10 @@ def plan_dependence(job: ExplainJob, name: str) -> PartPlan:
     rows = min(job.options.sample or _SAMPLE, job.described.rows)
     points = [math.prod(_most_values(job, feature, rows) for feature in own) for own in chosen]
     cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
-    plan = plan_sweep(name, stock, job.resources, 8 * max(1, cells))
     looked = sum(2 ** len(own) for own in chosen) if local else sum(points)
     # A row with several values is routed once until a split on the feature separates them.
     work = stock.walk_nanoseconds(rows) * (len(chosen) + looked / 4) + rows * looked * stock.tree_count * classes
-    return plan._replace(nanoseconds=stock.load_nanoseconds() + work)
+    return plan_sweep(name, stock, job.resources, 8 * max(1, cells), work=work)
 
 
 def _most_values(job: ExplainJob, name: str, rows: int) -> int:

@@ -102,9 +102,8 @@ def plan_unbiased(job: ExplainJob) -> PartPlan:
     """The plan of `unbiased`: out-of-bag rows are routed once through each tree."""
     rows, stock = job.described.rows, job.stock
     unseen = job.unseen_share * rows
-    plan = plan_groups("unbiased", stock, job.resources, ROW_BYTES * rows)
-    walk = stock.walk_nanoseconds(unseen) + unseen * stock.tree_count * _HELD_NS
-    return plan._replace(nanoseconds=stock.load_nanoseconds() + walk)
+    work = stock.walk_nanoseconds(unseen) + unseen * stock.tree_count * _HELD_NS
+    return plan_groups("unbiased", stock, job.resources, ROW_BYTES * rows, work=work)
 
 
 def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:

@@ -41,9 +41,8 @@ def plan_interactions(job: ExplainJob) -> PartPlan:
     check_exact(stock)
     how = Contributed(True, chosen_classes(job))
     cells, step = _piece(job, how)
-    plan = plan_sweep("interactions", stock, job.resources, _CELL_BYTES * step * cells, scratch=8 * rows * cells)
-    work = stock.load_nanoseconds() + rows * pair_nanoseconds(stock, how, columns)
-    return plan._replace(nanoseconds=work)
+    work, own, scratch = rows * pair_nanoseconds(stock, how, columns), _CELL_BYTES * step * cells, 8 * rows * cells
+    return plan_sweep("interactions", stock, job.resources, own, work=work, scratch=scratch)
 
 
 def _piece(job: ExplainJob, how: Contributed) -> tuple[int, int]:

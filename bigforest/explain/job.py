@@ -115,10 +115,11 @@ class ExplainJob:
     def judged(self) -> JudgedRows:
         """The rows with their targets. Raises ConfigError and DataError."""
         table, target = self.table, self.forest.spec.target.name
+        assert self.source is not None
         if not table.labelled:
             raise DataError(f"the table lacks the target {target!r}, on which trees are evaluated; add it")
         weight = self.forest.spec.weight
-        if weight is not None and weight.name is not None and weight.name not in self.source_columns:
+        if weight is not None and weight.name is not None and weight.name not in self.source.schema:
             raise DataError(f"the table lacks the weights {weight.name!r} of the rows; add the column")
         if not table.labelled_rows().size:
             raise DataError(f"no row of the table has a {target!r}; there is nothing to evaluate on")
@@ -129,7 +130,6 @@ class ExplainJob:
                 "the forest was grown without bootstrap, so no row is out of bag; give other rows and set new_rows"
             )
         _check_training(self.forest, table)
-        assert self.source is not None
         spec, config = self.forest.spec, self.forest.config
         kept = table.labelled_rows()
         groups = self.source.column(config.group) if config.group in self.source.schema else None
@@ -151,11 +151,6 @@ class ExplainJob:
         if strange.size:
             raise ConfigError(f"rows must be numbers of rows with a target in the table; {strange[0]} is not one")
         return places.astype(np.uint32)
-
-    @property
-    def source_columns(self) -> list[str]:
-        """Names of the columns of the rows; none without rows."""
-        return [] if self.source is None else list(self.source.schema)
 
     def seconds(self, plan: PartPlan) -> float:
         """Estimated time of a part."""

@@ -63,9 +63,8 @@ class TreeLosses(NamedTuple):
 
 def plan_permutation(job: ExplainJob) -> PartPlan:
     """The plan of `permutation`: rows are routed once through each tree, and again from every feature on their path."""
-    plan = plan_groups("permutation", job.stock, job.resources, _task_bytes(job))
-    unseen = job.unseen_share * job.described.rows
-    return plan._replace(nanoseconds=_permuting_nanoseconds(job, unseen, unseen))
+    work = _permuting_nanoseconds(job, job.described.rows)
+    return plan_groups("permutation", job.stock, job.resources, _task_bytes(job), work=work)
 
 
 def plan_local(job: ExplainJob) -> PartPlan:
@@ -73,9 +72,8 @@ def plan_local(job: ExplainJob) -> PartPlan:
     rows, groups = job.asked(_SAMPLE), len(permuted_groups(job))
     sums = 3 * 8 * rows * groups
     scratch = 8 * job.stock.tree_count * rows * groups
-    plan = plan_groups("local", job.stock, job.resources, _task_bytes(job) + sums, sums, scratch=scratch)
-    unseen = job.unseen_share * job.described.rows
-    return plan._replace(nanoseconds=_permuting_nanoseconds(job, unseen, job.unseen_share * rows))
+    own, work = _task_bytes(job) + sums, _permuting_nanoseconds(job, rows)
+    return plan_groups("local", job.stock, job.resources, own, work=work, shared=sums, scratch=scratch)
 
 
 def _task_bytes(job: ExplainJob) -> int:
@@ -84,12 +82,14 @@ def _task_bytes(job: ExplainJob) -> int:
     return ROW_BYTES * rows + max(_DRAWN_BYTES, 8 * widest * rows)
 
 
-def _permuting_nanoseconds(job: ExplainJob, drawn: float, walked: float) -> float:
-    """Time of drawing values for rows, and of routing rows again from each feature on their path."""
+def _permuting_nanoseconds(job: ExplainJob, rows: int) -> float:
+    """Time of drawing values for the rows out of bag, and of routing those of `rows` again from each feature on their
+    path."""
     stock, features = job.stock, len(job.described.used)
     again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the paths are short
-    walk = stock.walk_nanoseconds(walked) * (1.0 + again)
-    return stock.load_nanoseconds() + drawn * stock.tree_count * features * _DRAW_NS + walk
+    drawn = job.unseen_share * job.described.rows
+    walk = stock.walk_nanoseconds(job.unseen_share * rows) * (1.0 + again)
+    return drawn * stock.tree_count * features * _DRAW_NS + walk
 
 
 def write_permutation(job: ExplainJob, plan: PartPlan) -> None:

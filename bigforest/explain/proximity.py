@@ -59,11 +59,11 @@ def plan_near(job: ExplainJob, part: str, asked: int) -> PartPlan:
     """The plan of listing the rows of all leaves, and of finding the nearest of some rows."""
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _KINDS.values())
-    plan = plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, scratch=scratch)
     listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
     # A leaf has as many rows of the bag as there are on average.
     met = asked * job.unseen_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
-    return plan._replace(nanoseconds=stock.load_nanoseconds() + listing + _MEET_NS * met + asked * rows)
+    work = listing + _MEET_NS * met + asked * rows
+    return plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, work=work, scratch=scratch)
 
 
 def write_proximities(job: ExplainJob, plan: PartPlan) -> None:

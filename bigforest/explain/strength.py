@@ -60,10 +60,9 @@ def plan_strength(job: ExplainJob) -> PartPlan:
     """The plan of `strength`: rows are routed once, and votes are added up for each number of trees."""
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * np.dtype(_VOTES[job.described.classes]).itemsize
-    plan = plan_groups("strength", stock, job.resources, ROW_BYTES * rows, scratch=scratch)
     votes = rows * sum(milestones(stock.tree_count)) * _VOTE_NS
-    walk = stock.walk_nanoseconds(job.unseen_share * rows)
-    return plan._replace(nanoseconds=stock.load_nanoseconds() + walk + votes)
+    work = stock.walk_nanoseconds(job.unseen_share * rows) + votes
+    return plan_groups("strength", stock, job.resources, ROW_BYTES * rows, work=work, scratch=scratch)
 
 
 def write_strength(job: ExplainJob, plan: PartPlan) -> None:

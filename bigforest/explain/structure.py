@@ -72,7 +72,7 @@ def plan_trees(job: ExplainJob) -> PartPlan:
     sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
     tables = _FEATURE_BYTES * features + _TREE_BYTES * stock.tree_count
     most = job.resources.limits.explain_pairs
-    plan = plan_groups("trees", stock, job.resources, _PAIR_BYTES * most, tables, sizes)
+    plan = plan_groups("trees", stock, job.resources, _PAIR_BYTES * most, work=0.0, shared=tables, sizes=sizes)
     return plan._replace(nanoseconds=stock.node_count * _NODE_NS)
 
 

@@ -188,7 +188,7 @@ class PartPlan(NamedTuple):
     need: MemoryEstimate
     groups: list[range]
     at_once: int
-    nanoseconds: float = 0.0
+    nanoseconds: float
 
 
 def plan_groups(
@@ -196,6 +196,8 @@ def plan_groups(
     stock: TreeStock,
     resources: Resources,
     own: int,
+    *,
+    work: float,
     shared: int = 0,
     sizes: NDArray[np.int64] | None = None,
     scratch: int = 0,
@@ -203,32 +205,35 @@ def plan_groups(
     """Groups of trees for a task each.
 
     own     bytes of a task besides its trees; shared: bytes of all tasks together.
+    work    nanoseconds on one thread, besides loading the trees.
     sizes   int64 [trees], bytes of each tree; None for those of `load_trees`.
     scratch  bytes on disk besides the rows and the tables.
     """
-    sizes, first = stock.sizes() if sizes is None else sizes, stock.trees.first
+    sizes, first, time = stock.sizes() if sizes is None else sizes, stock.trees.first, stock.load_nanoseconds() + work
     largest, whole = int(sizes.max()), int(sizes.sum())
     task = own + LOADING_BYTES
     smallest = BASE_BYTES + shared + task + largest
     most, at_once = min(resources.limits.explain_bytes, -(-whole // (_PIECES * resources.workers))), resources.workers
     if resources.memory is not None:
         if resources.memory < smallest:
-            return PartPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0)
+            return PartPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
         room = resources.memory - BASE_BYTES - shared
         at_once = min(at_once, room // (task + largest))
         most = min(most, room // at_once - task)
     most = max(most, largest)
     memory = BASE_BYTES + shared + at_once * (task + most)
     need = MemoryEstimate(part, memory, smallest, scratch)
-    return PartPlan(need, cut(sizes, first, most, stock.tree_count), at_once)
+    return PartPlan(need, cut(sizes, first, most, stock.tree_count), at_once, time)
 
 
-def plan_sweep(part: str, stock: TreeStock, resources: Resources, own: int, scratch: int = 0) -> PartPlan:
+def plan_sweep(
+    part: str, stock: TreeStock, resources: Resources, own: int, *, work: float, scratch: int = 0
+) -> PartPlan:
     """Groups of trees that each task loads one after the other.
 
-    own, scratch  as for `plan_groups`. All trees stay loaded where they fit.
+    own, work, scratch  as for `plan_groups`. All trees stay loaded where they fit.
     """
-    sizes, first = stock.sizes(), stock.trees.first
+    sizes, first, time = stock.sizes(), stock.trees.first, stock.load_nanoseconds() + work
     whole, largest = int(sizes.sum()), int(sizes.max())
     base = BASE_BYTES + LOADING_BYTES
     smallest = base + own + largest
@@ -236,9 +241,9 @@ def plan_sweep(part: str, stock: TreeStock, resources: Resources, own: int, scra
     if memory is not None:
         room = memory - base
         if room < largest + own:
-            return PartPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0)
+            return PartPlan(MemoryEstimate(part, smallest, smallest, scratch), [], 0, time)
         if room < whole + own:
             groups = cut(sizes, first, room - own, stock.tree_count)
-            return PartPlan(MemoryEstimate(part, memory, smallest, scratch), groups, 1)
+            return PartPlan(MemoryEstimate(part, memory, smallest, scratch), groups, 1, time)
         at_once = min(at_once, (room - whole) // own)
-    return PartPlan(MemoryEstimate(part, base + whole + at_once * own, smallest, scratch), groups, at_once)
+    return PartPlan(MemoryEstimate(part, base + whole + at_once * own, smallest, scratch), groups, at_once, time)

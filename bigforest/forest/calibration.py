@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -99,12 +100,17 @@ class Calibration:
         self._fitting = rows.chosen(~np.isnan(rows.spread)) if by_spread else rows
         self._left: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
-    def conformal(self, coverage: float) -> Intervals | ClassSets:
-        """Intervals of a forest that predicts numbers, else sets of classes.
+    def conformal(self, coverage: float, chosen: NDArray[np.bool_] | None = None) -> Intervals | ClassSets:
+        """Intervals of a forest that predicts numbers, by the spread of the trees where enough of them vote on a row;
+        else sets of classes.
 
-        Raises ConfigError where there are too few rows.
+        chosen  which of the rows to calibrate on. Raises ConfigError where there are too few.
         """
-        return self._fitted(self._fitting, coverage)
+        rows = self._fitting if chosen is None else self._fitting.chosen(chosen)
+        if self._classes:
+            return fit_class_sets(rows.truth, rows.share, self._classes, coverage)  # type: ignore[arg-type]
+        spread = rows.spread if self._by_spread else None
+        return fit_intervals(rows.prediction, rows.truth, coverage, spread)  # type: ignore[arg-type]
 
     def by_category(self, column: pl.Series, coverage: float) -> ByCategory:
         """The same by the values of a column of the table that the forest was grown on, all its rows.
@@ -113,10 +119,7 @@ class Calibration:
         """
         own = column.gather(self._fitting.number)
         levels = tuple(level_text(own).drop_nulls().unique().sort())
-
-        def fit(chosen: NDArray[np.bool_]) -> Intervals | ClassSets:
-            return self._fitted(self._fitting.chosen(chosen), coverage)
-
+        fit = partial(self.conformal, coverage)
         return fit_by_category(column.name, levels, category_codes(own, levels), coverage, fit)
 
     def jackknife(self, bag: Callable[[int], NDArray[np.uint16]], trees: int, coverage: float) -> JackknifeIntervals:
@@ -137,13 +140,6 @@ class Calibration:
                 raise damaged_forest(f"{self._path}: its trees are not those that leave out the row")
             self._left = np.abs(rows.truth - rows.prediction), left
         return fit_jackknife(*self._left, coverage)
-
-    def _fitted(self, rows: CalibrationRows, coverage: float) -> Intervals | ClassSets:
-        """Intervals by the spread of the trees, where enough of them vote on a row, or sets of classes."""
-        if self._classes:
-            return fit_class_sets(rows.truth, rows.share, self._classes, coverage)  # type: ignore[arg-type]
-        spread = rows.spread if self._by_spread else None
-        return fit_intervals(rows.prediction, rows.truth, coverage, spread)  # type: ignore[arg-type]
 
     def least_share(self, risk: float) -> float:
         """Of the votes for the predicted class, see `fit_least_share`. Raises ConfigError where there are too few."""

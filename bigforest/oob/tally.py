@@ -311,7 +311,7 @@ def _add_piece(
     start, stop = rows
     for cast in casts:
         trees = min(len(cast.file.trees), config.trees - cast.file.trees.start)
-        with cast.file.reading() as file:
+        with cast.file.leaves.reading() as file:
             for first in range(start, stop, step):
                 found = _chunk(cast.file, file, first // step, kept)
                 if not piece.add(cast, found, slice(first - start, min(first + step, stop) - start), trees):

@@ -220,7 +220,7 @@ def leaves_by_tree(directory: Path, rows: int) -> dict[int, tuple[Any, Any]]:
     """Rows out of bag of each tree, of a table of one chunk, and their leaves."""
     found: dict[int, tuple[Any, Any]] = {}
     for file in found_leaves(directory, rows, 2):
-        with file.reading() as opened:
+        with file.leaves.reading() as opened:
             chunk = file.chunk(opened, 0)
         cuts = np.cumsum(chunk.counts)[:-1]
         both = zip(np.split(chunk.rows, cuts), np.split(chunk.leaves, cuts), strict=True)

@@ -76,15 +76,15 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None, chunk
     rows: list[NDArray[np.uint64]] = []
     leaves: list[NDArray[np.uint32]] = []
     own = tree - file.trees.start
-    with file.reading() as opened:
-        for number in range(file.chunks):
+    with file.leaves.reading() as opened:
+        for number in range(file.leaves.blocks):
             found = file.chunk(opened, number)
             begin = int(found.counts[:own].sum(dtype=np.int64))
             here = slice(begin, begin + int(found.counts[own]))
             places = found.rows[here].astype(np.uint64) + np.uint64(number * chunk)
             rows.append(places if numbers is None else numbers[places])
             leaves.append(found.leaves[here])
-            if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == file.chunks:
+            if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == file.leaves.blocks:
                 joined = np.concatenate(rows)
                 trees = np.full(joined.size, tree, np.uint32)
                 yield arrow_table({"tree": trees, "row": joined, "leaf": np.concatenate(leaves)}, VOTES)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
@@ -73,17 +72,8 @@ class LeafFile(NamedTuple):
     trees: range
     leaves: ArrayFile
 
-    def reading(self) -> AbstractContextManager[FileIO]:
-        """The file, open for `chunk`."""
-        return self.leaves.reading()
-
-    @property
-    def chunks(self) -> int:
-        """How many there are."""
-        return self.leaves.blocks
-
     def chunk(self, file: FileIO, number: int) -> LeafChunk:
-        """A chunk. Raises FormatError when it is damaged."""
+        """A chunk, from the open file. Raises FormatError when it is damaged."""
         found = LeafChunk(*map(read_only, self.leaves.block(file, number)))
         if not found.rows.size == found.leaves.size == found.counts.sum() or found.counts.size != len(self.trees):
             raise damaged(self.leaves.path)
