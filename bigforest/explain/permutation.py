@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -167,32 +168,40 @@ def _permute_chosen(
     """Increase of the loss of the chosen ones of the out-of-bag rows of a tree, [rows, groups]."""
     from bigforest.kernels.explain import permute
 
-    table = how.judged.table
     found = np.zeros((len(how.groups), chosen.size))
-    if not chosen.size:
-        return found.T
-    values, at = table.values(), np.searchsorted(unseen, chosen)
-    labels = permute.Judged(table.target(), None, np.uint64(tree.begin), leaf_losses(tree.answer, how.loss))
-    kernel: Any = permute.permute_class_rows if table.classes else permute.permute_number_rows
-    for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * unseen.size))):
-        replaced = _drawn(how, values, unseen, some, tree.number)
-        replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
-        sums = _sums(len(some), chosen.size)
-        kernel(tree.walked, replaced, chosen, labels, _parted(len(some)), sums)
-        found[some] = sums.change
+    if chosen.size:
+        kernel = permute.permute_class_rows if how.judged.table.classes else permute.permute_number_rows
+        for some, sums in _permuted(tree, how, kernel, (unseen, chosen), None, chosen.size):
+            found[some] = sums.change
     return found.T
 
 
-def _parted(groups: int) -> Any:
-    from bigforest.kernels.explain.permute import Parted
+def _permuted(
+    tree: LoadedTree,
+    how: Permuting,
+    kernel: Any,
+    rows: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+    weight: NDArray[np.float64] | None,
+    columns: int,
+) -> Iterator[tuple[list[int], Any]]:
+    """The groups that are permuted together, by their numbers, and the sums of their losses, of so many columns.
 
-    return Parted(np.zeros(groups, np.uint32), np.empty(groups, np.int32), np.empty(groups, np.uint32))
+    rows  out of the bag, and those of them that are evaluated.
+    """
+    from bigforest.kernels.explain.permute import Judged, Losses, Parted
 
-
-def _sums(groups: int, columns: int) -> Any:
-    from bigforest.kernels.explain.permute import Losses
-
-    return Losses(np.zeros((groups, columns)), np.zeros(columns), np.zeros(columns))
+    table, (unseen, chosen) = how.judged.table, rows
+    values, at = table.values(), None if chosen is unseen else np.searchsorted(unseen, chosen)
+    labels = Judged(table.target(), weight, np.uint64(tree.begin), leaf_losses(tree.answer, how.loss))
+    for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * unseen.size))):
+        replaced = _drawn(how, values, unseen, some, tree.number)
+        if at is not None:
+            replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
+        count = len(some)
+        parted = Parted(np.zeros(count, np.uint32), np.empty(count, np.int32), np.empty(count, np.uint32))
+        sums = Losses(np.zeros((count, columns)), np.zeros(columns), np.zeros(columns))
+        kernel(tree.walked, replaced, chosen, labels, parted, sums)
+        yield some, sums
 
 
 def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
@@ -217,9 +226,8 @@ def _losses(job: ExplainJob, plan: PartPlan, groups: list[PermutedGroup], loss: 
         for whole, some in zip(found, part, strict=True):
             whole[trees] = some
 
-    job.over_trees(
-        "permutation", plan, permute_trees, (stock, Permuting(job.judged, groups, loss, job.options.seed)), collect
-    )
+    how = Permuting(job.judged, groups, loss, job.options.seed)
+    job.over_trees("permutation", plan, permute_trees, (stock, how), collect)
     return found
 
 
@@ -236,16 +244,10 @@ def _permute_tree(
 
     table, rows, width = how.judged.table, how.judged.unseen(tree.number), tree.answer.shape[1]
     change, loss_sum, weight = np.zeros((len(how.groups), width)), np.zeros(width), np.zeros(width)
-    if not rows.size:
-        return change, loss_sum, weight
-    values = table.values()
-    labels = permute.Judged(table.target(), table.weight(), np.uint64(tree.begin), leaf_losses(tree.answer, how.loss))
-    kernel: Any = permute.permute_classes if table.classes else permute.permute_numbers
-    for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * rows.size))):
-        replaced = _drawn(how, values, rows, some, tree.number)
-        sums = _sums(len(some), width)
-        kernel(tree.walked, replaced, rows, labels, _parted(len(some)), sums)
-        change[some], loss_sum, weight = sums  # the loss without permutation is the same each time
+    if rows.size:
+        kernel = permute.permute_classes if table.classes else permute.permute_numbers
+        for some, sums in _permuted(tree, how, kernel, (rows, rows), table.weight(), width):
+            change[some], loss_sum, weight = sums  # the loss without permutation is the same each time
     return change, loss_sum, weight
 
 

@@ -39,7 +39,7 @@ def to_sql(forest: GrownForest, table: str, keep: Sequence[str]) -> str:
         means.append(f"({votes}) / {_number(float(len(trees)))} AS {quoted(name)}")
     columns = ",\n  ".join([*kept, *means])
     query = f"SELECT\n  {columns}\nFROM {quoted(table)}"
-    head = f"-- {forest.trees} trees of bigforest for {_comment(forest.spec.target.name)}\n"
+    head = f"-- {forest.trees} trees of bigforest for {' '.join(forest.spec.target.name.split())}\n"
     if forest.is_regression:
         return f"{head}{query}\n"
     shares = [f"{quoted(own)} AS {quoted(name)}" for own, name in zip(inner, names, strict=True)]
@@ -167,7 +167,3 @@ def _text(text: str) -> str:
 def _number(value: float) -> str:
     """A float64 that is read as such: with an exponent, for databases take others for decimals."""
     return f"{value!r}" if "e" in repr(value) else f"{value!r}e0"
-
-
-def _comment(text: str) -> str:
-    return " ".join(text.split())

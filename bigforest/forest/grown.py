@@ -7,7 +7,6 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,8 @@ from bigforest.execution.resources import Resources, available_threads
 from bigforest.forest.calibration import Calibration
 from bigforest.forest.certainty import check_certainty, conformal_of
 from bigforest.forest.contents import Contents
-from bigforest.forest.format.files import Header
 from bigforest.forest.format.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.format.parts import check_count, check_parts, whole_parts
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
 from bigforest.forest.load.groups import Trees, survey
@@ -41,18 +38,9 @@ from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
 class GrownForest(Contents):
     """A forest whose trees are ready to answer rows. May be used from several threads."""
 
-    def __init__(
-        self,
-        directory: Path,
-        header: Header,
-        parts: Sequence[Path],
-        shrinkage: Shrinkage,
-        holding: object = None,
-        *,
-        shrunk: bool = False,
-    ) -> None:
-        super().__init__(directory, header, parts, shrinkage, holding, shrunk=shrunk)
-        self._lambdas = leaf_lambdas(header.config, shrinkage.amount)  # by which leaves are shrunk
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._lambdas = leaf_lambdas(self.config, self.shrinkage.amount)  # by which leaves are shrunk
         self._readers: dict[str, Reader] = {}
         self._lock = threading.Lock()
         self._packed: FlatTrees | None = None

@@ -83,12 +83,11 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
         write_levels(directory, first.levels, first.spec, config)
         if first.ranks is not None:
             write_ranks(directory, first.ranks.knots(), first.spec, config)
+        sources = [(forest.directory, header_of(forest.spec, forest.config)) for forest in forests]
         if config.keep_targets:
-            sources = [(forest.directory, header_of(forest.spec, forest.config)) for forest in forests]
             copy_targets(sources, directory, first.spec, config)
         if config.keep_votes:
-            kept = [(forest.directory, header_of(forest.spec, forest.config)) for forest in forests]
-            copy_votes(kept, directory, first.spec, config)
+            copy_votes(sources, directory, first.spec, config)
         seconds, shrinkage = {"merge": time.perf_counter() - begin}, _merged_shrinkage(forests)
         write_run(directory, seconds, 1, first.spec, config, origin, shrinkage)
     return read_forest(out)
