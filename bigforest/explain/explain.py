@@ -19,7 +19,7 @@ from bigforest.explain.plan import MAKERS, asked_parts, plan_parts
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import Source, open_source
-from bigforest.storage.atomic import TemporaryFolder, naming_full_disk
+from bigforest.storage.atomic import TemporaryFolder, made_folder, naming_full_disk
 from bigforest.storage.paths import as_path
 
 # Rows of a table in memory that are hashed at a time.
@@ -136,15 +136,12 @@ def explain_forest(
         source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
         folder = ExplanationFolder(home, *_made_of(forest, source), overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
-        try:
+        with made_folder(home):
             plans = plan_parts(job)
             add_estimates([plan.need for plan in plans.values()]).check(resources.memory)
             for part, plan in plans.items():
                 MAKERS[part].write(job, plan)
-        except BaseException:
-            folder.discard_if_empty()
-            raise
-    return Explanation(folder.path, holding)
+    return Explanation(home, holding)
 
 
 def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from bigforest.common.forks import check_polars_threads
 from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import METADATA_KEY, file_kind
 from bigforest.storage.arrow import FAULTS
-from bigforest.storage.atomic import naming_refusal, write_durably
+from bigforest.storage.atomic import write_durably
 from bigforest.storage.paths import (
     as_path,
     can_write,
@@ -51,7 +51,7 @@ class ExplanationFolder:
     """
 
     def __init__(self, path: str | Path, forest: str, rows: str, *, overwrite: bool) -> None:
-        """Make the folder; forest, rows: digests. Raises ConfigError and OutputExistsError."""
+        """forest, rows: digests. Raises ConfigError and OutputExistsError."""
         self.path = as_path(path)
         self._forest = forest
         self._rows = rows
@@ -62,11 +62,7 @@ class ExplanationFolder:
         if not is_remote(self.path) and not is_folder(self.path.resolve().parent):
             raise ConfigError(f"the folder {self.path.parent} of the output {self.path.name} does not exist; create it")
         self._check_ours()
-        self._made = not is_remote(self.path) and not self.path.exists()
-        if self._made:
-            with naming_refusal(self.path.parent):
-                self.path.mkdir(exist_ok=True)
-        elif not can_write(self.path):
+        if (is_remote(self.path) or self.path.exists()) and not can_write(self.path):
             raise ConfigError(f"cannot write to {path}; choose another output")
 
     def _check_ours(self) -> None:
@@ -77,12 +73,6 @@ class ExplanationFolder:
             return
         what = f"is {kind}" if kind else f"holds {foreign.name if foreign else ''}"
         raise OutputExistsError(f"{self.path} {what}, which is no table of an explanation; choose another output")
-
-    def discard_if_empty(self) -> None:
-        """Remove the folder if it was made here and nothing has been written."""
-        if self._made:
-            with suppress(OSError):
-                self.path.rmdir()  # only if it is empty
 
     def has(self, name: str, options: str = "") -> bool:
         """Whether the table exists. Raises OutputExistsError for another one in its place."""

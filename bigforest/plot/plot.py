@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from bigforest.plot.rejection import has_rejection
 from bigforest.plot.tree import DEPTH
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import Source
-from bigforest.storage.atomic import check_output, naming_refusal
-from bigforest.storage.paths import as_path, is_remote
+from bigforest.storage.atomic import check_output, made_folder
+from bigforest.storage.paths import as_path
 
 # The plots, in their order: what has to be there for one to be drawn unasked, "" for never, and the arguments it takes.
 _PLOTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
@@ -117,7 +116,10 @@ def plot_forest(
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     names = _possible(plot, data) if what is None else _named(what)
     given = {"data": data, "row": row, "tree": tree, "depth": depth, "features": features, "label": label}
-    with folder_of(out) as folder:
+    folder = as_path(out)
+    if folder.exists() and not folder.is_dir():
+        raise OutputExistsError(f"{out} is a file; plots are written to a folder: choose another output")
+    with made_folder(folder):
         paths = [folder / f"{name}.{format}" for name in names]
         for path in paths:
             check_output(path, overwrite=overwrite, kind="picture", is_ours=Path.is_file)
@@ -152,25 +154,3 @@ def is_training(forest: Forest, source: Source) -> bool:
     """Whether a table looks like the one the forest was grown on, with bags that can be drawn again."""
     spec = forest.spec
     return forest.has_bags and spec.target.name in source.schema and source.rows == spec.rows + spec.dropped
-
-
-@contextmanager
-def folder_of(out: str | Path) -> Iterator[Path]:
-    """The folder, which is made, and removed again where the block fails and has left it empty.
-
-    Raises ConfigError and OutputExistsError.
-    """
-    folder = as_path(out)
-    if folder.exists() and not folder.is_dir():
-        raise OutputExistsError(f"{out} is a file; plots are written to a folder: choose another output")
-    made = not is_remote(folder) and not folder.exists()
-    if made:
-        with naming_refusal(folder.parent):
-            folder.mkdir(exist_ok=True)
-    try:
-        yield folder
-    except BaseException:
-        if made:
-            with suppress(OSError):
-                folder.rmdir()  # only if it is empty
-        raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from bigforest.common.arrow_arrays import arrow_table
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, stage
+from bigforest.common.memory_estimate import Shape
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.resources import Resources
@@ -24,7 +24,7 @@ from bigforest.forest.format.schema import VALIDATION, VALIDATION_KIND
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.prefix_error import count_prefix_errors
-from bigforest.forest.load.row_passes import AnswerPasses, naming_rows
+from bigforest.forest.load.row_passes import naming_rows
 from bigforest.predict.columns import answer_shape
 from bigforest.predict.forest import Forest, grown_forest, opened_forest
 from bigforest.schema.columns import cells
@@ -108,8 +108,11 @@ def measure(
     spec = forest.spec
     found = check_validation(source, spec)
 
-    def shape(used: NDArray[np.int64]) -> Any:
-        return answer_shape(source.schema, _columns(found, used), source.rows, spec)
+    def columns(used: NDArray[np.int64]) -> list[str]:
+        return list(dict.fromkeys([*found.columns(used), spec.target.name]))
+
+    def shape(used: NDArray[np.int64]) -> Shape:
+        return answer_shape(source.schema, columns(used), source.rows, spec)
 
     rule = forest.rule(vote, ties)
     reader = forest.reader(rule)
@@ -123,24 +126,25 @@ def measure(
             tree = 0
             for entries in passes.groups:
                 predictor = passes.load(entries)
-                own = slice(tree, tree + predictor.packed.roots.size)
-                for start, batch in _batches(source, found, passes, begin, end):
+                own, start = slice(tree, tree + predictor.packed.roots.size), begin
+                for batch in source.batches(columns(passes.used), passes.batch, begin, end):
                     truth = known_codes(cells(batch, spec.target.name), spec.target, _WHERE)
                     known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     here = votes[start - begin : start - begin + batch.height]
                     with naming_rows(start, batch.height):
                         rows = reader.frame(batch, found, passes.used)
                         counts[:, own] += count_prefix_errors(predictor, rows, start, truth, here, resources.workers)
+                    start += batch.height
                     progress.advance(batch.height * predictor.packed.roots.size)
                 tree = own.stop
                 del predictor  # before the next group is loaded
-    columns = {
+    curve = {
         "trees": np.arange(1, forest.trees + 1, dtype=np.uint32),
         "error": counts[0] / known,
         "rejected": counts[1].astype(np.uint64),
         "rows": np.full(forest.trees, known, np.uint64),
     }
-    return arrow_table(columns, VALIDATION)
+    return arrow_table(curve, VALIDATION)
 
 
 def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
@@ -161,16 +165,3 @@ def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
     if not any([(known_codes(target, spec.target, _WHERE) >= 0).any() for target in targets]):  # noqa: C419 (all are to be looked at)
         raise DataError(f"no row of {_WHERE} has a {spec.target.name!r}; there is nothing to evaluate on")
     return found
-
-
-def _columns(found: FeatureMap, used: NDArray[np.int64]) -> list[str]:
-    return list(dict.fromkeys([*found.columns(used), found.spec.target.name]))
-
-
-def _batches(
-    source: Source, found: FeatureMap, passes: AnswerPasses, begin: int, end: int
-) -> Iterator[tuple[int, pl.DataFrame]]:
-    """The rows from `begin` to before `end`, and where each batch begins."""
-    for batch in source.batches(_columns(found, passes.used), passes.batch, begin, end):
-        yield begin, batch
-        begin += batch.height

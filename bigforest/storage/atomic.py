@@ -93,6 +93,25 @@ def naming_refusal(folder: Path) -> Iterator[None]:
         raise ConfigError(f"cannot write to {folder}: {error.strerror}; choose another output") from error
 
 
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """Have a folder for the block; one that did not exist is removed if the block fails and it is still empty.
+
+    Raises ConfigError where it cannot be made.
+    """
+    made = not is_remote(folder) and not folder.exists()
+    if made:
+        with naming_refusal(folder.parent):
+            folder.mkdir(exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if made:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # only if it is empty
+        raise
+
+
 def _hidden(path: Path) -> str:
     """What the names of the hidden folders begin with in which the output is made."""
     return f".{path.name}."
