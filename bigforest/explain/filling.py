@@ -39,7 +39,7 @@ class Filled(NamedTuple):
 def plan_filling(job: ExplainJob) -> PartPlan:
     """The plan of `filling`, assuming that all requested rows lack a value, if any did in training."""
     lacking = any(feature.missing for feature in job.forest.spec.features)
-    return plan_near(job, "filling", job.asked(job.described.rows) if lacking else 0)
+    return plan_near(job, "filling", job.requested(job.described.rows) if lacking else 0)
 
 
 def write_filling(job: ExplainJob, plan: PartPlan) -> None:

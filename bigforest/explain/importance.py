@@ -101,8 +101,8 @@ def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:
 def plan_unbiased(job: ExplainJob) -> PartPlan:
     """The plan of `unbiased`: out-of-bag rows are routed once through each tree."""
     rows, stock = job.described.rows, job.stock
-    unseen = job.unseen_share * rows
-    work = stock.walk_nanoseconds(unseen) + unseen * stock.tree_count * _HELD_NS
+    left_out = job.out_of_bag_share * rows
+    work = stock.walk_nanoseconds(left_out) + left_out * stock.tree_count * _HELD_NS
     return plan_groups("unbiased", stock, job.resources, ROW_BYTES * rows, work=work)
 
 
@@ -140,7 +140,7 @@ def oob_decreases(stock: TreeStock, judged: JudgedRows, entries: range) -> NDArr
     features = len(stock.trees.header.spec.features)
     found = []
     for tree in load_trees(stock, judged.table, entries):
-        rows = judged.unseen(tree.number)
+        rows = judged.out_of_bag(tree.number)
         out = np.full(features, np.nan)
         if rows.size:
             out[:] = 0.0

@@ -37,7 +37,7 @@ _PAIR_NS = 1.0
 
 def plan_interactions(job: ExplainJob) -> PartPlan:
     """The plan of `interactions`. Raises ConfigError for projections."""
-    stock, columns, rows = job.voting, len(job.described.used), job.asked(_SAMPLE)
+    stock, columns, rows = job.voting, len(job.described.used), job.requested(_SAMPLE)
     check_exact(stock)
     how = Contributed(True, chosen_classes(job))
     cells, step = _piece(job, how)

@@ -39,7 +39,7 @@ class JudgedRows(NamedTuple):
     table: RowTable
     bags: TreeBags | None
 
-    def unseen(self, tree: int) -> NDArray[np.uint32]:
+    def out_of_bag(self, tree: int) -> NDArray[np.uint32]:
         """Numbers of the out-of-bag rows of the tree, ascending."""
         kept = self.table.labelled_rows()
         return kept if self.bags is None else np.ascontiguousarray(kept[self.bags.bag(tree) == 0])
@@ -99,14 +99,14 @@ class ExplainJob:
         return write_row_table(self.forest, self.source, described, self.listener)
 
     @property
-    def unseen_share(self) -> float:
+    def out_of_bag_share(self) -> float:
         """The approximate share of out-of-bag rows of a tree."""
         config = self.forest.config
         if self.options.new_rows or not config.bootstrap:
             return 1.0
         return math.exp(-config.sample_fraction) if config.replace else 1.0 - config.sample_fraction
 
-    def asked(self, most: int) -> int:
+    def requested(self, most: int) -> int:
         """How many rows are requested, at most; else of a sample of `most`."""
         wanted = len(set(self.options.rows)) or self.options.sample or most
         return min(wanted, self.described.rows)

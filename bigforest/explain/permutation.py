@@ -70,7 +70,7 @@ def plan_permutation(job: ExplainJob) -> PartPlan:
 
 def plan_local(job: ExplainJob) -> PartPlan:
     """The plan of `local`: values are drawn for all rows, and some rows are routed."""
-    rows, groups = job.asked(_SAMPLE), len(permuted_groups(job))
+    rows, groups = job.requested(_SAMPLE), len(permuted_groups(job))
     sums = 3 * 8 * rows * groups
     scratch = 8 * job.stock.tree_count * rows * groups
     own, work = _task_bytes(job) + sums, _permuting_nanoseconds(job, rows)
@@ -88,8 +88,8 @@ def _permuting_nanoseconds(job: ExplainJob, rows: int) -> float:
     path."""
     stock, features = job.stock, len(job.described.used)
     again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the paths are short
-    drawn = job.unseen_share * job.described.rows
-    walk = stock.walk_nanoseconds(job.unseen_share * rows) * (1.0 + again)
+    drawn = job.out_of_bag_share * job.described.rows
+    walk = stock.walk_nanoseconds(job.out_of_bag_share * rows) * (1.0 + again)
     return drawn * stock.tree_count * features * _DRAW_NS + walk
 
 
@@ -155,15 +155,15 @@ def local_file(folder: Path, tree: int) -> Path:
 def permute_rows(stock: TreeStock, how: Permuting, rows: NDArray[np.uint32], folder: Path, entries: range) -> None:
     """Task: increase of the loss of the chosen rows, float64 [rows, groups], by tree; nan for rows in the bag."""
     for tree in load_trees(stock, how.judged.table, entries):
-        unseen = how.judged.unseen(tree.number)
-        here = np.isin(rows, unseen)
+        left_out = how.judged.out_of_bag(tree.number)
+        here = np.isin(rows, left_out)
         found = np.full((rows.size, len(how.groups)), np.nan)
-        found[here] = _permute_chosen(tree, how, unseen, np.ascontiguousarray(rows[here]))
+        found[here] = _permute_chosen(tree, how, left_out, np.ascontiguousarray(rows[here]))
         write_arrays(local_file(folder, tree.number), _LOCAL_TYPES, found)
 
 
 def _permute_chosen(
-    tree: LoadedTree, how: Permuting, unseen: NDArray[np.uint32], chosen: NDArray[np.uint32]
+    tree: LoadedTree, how: Permuting, left_out: NDArray[np.uint32], chosen: NDArray[np.uint32]
 ) -> NDArray[np.float64]:
     """Increase of the loss of the chosen ones of the out-of-bag rows of a tree, [rows, groups]."""
     from bigforest.kernels.explain import permute
@@ -171,7 +171,7 @@ def _permute_chosen(
     found = np.zeros((len(how.groups), chosen.size))
     if chosen.size:
         kernel = permute.permute_class_rows if how.judged.table.classes else permute.permute_number_rows
-        for some, sums in _permuted(tree, how, kernel, (unseen, chosen), None, chosen.size):
+        for some, sums in _permuted(tree, how, kernel, (left_out, chosen), None, chosen.size):
             found[some] = sums.change
     return found.T
 
@@ -190,11 +190,11 @@ def _permuted(
     """
     from bigforest.kernels.explain.permute import Judged, Losses, Parted
 
-    table, (unseen, chosen) = how.judged.table, rows
-    values, at = table.values(), None if chosen is unseen else np.searchsorted(unseen, chosen)
+    table, (left_out, chosen) = how.judged.table, rows
+    values, at = table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
     labels = Judged(table.target(), weight, np.uint64(tree.begin), leaf_losses(tree.answer, how.loss))
-    for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * unseen.size))):
-        replaced = _drawn(how, values, unseen, some, tree.number)
+    for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * left_out.size))):
+        replaced = _drawn(how, values, left_out, some, tree.number)
         if at is not None:
             replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
         count = len(some)
@@ -242,7 +242,7 @@ def _permute_tree(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     from bigforest.kernels.explain import permute
 
-    table, rows, width = how.judged.table, how.judged.unseen(tree.number), tree.answer.shape[1]
+    table, rows, width = how.judged.table, how.judged.out_of_bag(tree.number), tree.answer.shape[1]
     change, loss_sum, weight = np.zeros((len(how.groups), width)), np.zeros(width), np.zeros(width)
     if rows.size:
         kernel = permute.permute_classes if table.classes else permute.permute_numbers

@@ -52,7 +52,7 @@ _KINDS = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
 
 def plan_proximities(job: ExplainJob) -> PartPlan:
     """The plan of `proximities`."""
-    return plan_near(job, "proximities", job.asked(_SAMPLE))
+    return plan_near(job, "proximities", job.requested(_SAMPLE))
 
 
 def plan_near(job: ExplainJob, part: str, asked: int) -> PartPlan:
@@ -61,7 +61,7 @@ def plan_near(job: ExplainJob, part: str, asked: int) -> PartPlan:
     scratch = stock.tree_count * rows * sum(np.dtype(kind).itemsize for kind in _KINDS.values())
     listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
     # A leaf has as many rows of the bag as there are on average.
-    met = asked * job.unseen_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
+    met = asked * job.out_of_bag_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
     work = listing + _MEET_NS * met + asked * rows
     return plan_groups(part, stock, job.resources, 3 * ROW_BYTES * rows, work=work, scratch=scratch)
 

@@ -61,7 +61,7 @@ def plan_strength(job: ExplainJob) -> PartPlan:
     rows, stock = job.described.rows, job.stock
     scratch = stock.tree_count * rows * np.dtype(_VOTES[job.described.classes]).itemsize
     votes = rows * sum(milestones(stock.tree_count)) * _VOTE_NS
-    work = stock.walk_nanoseconds(job.unseen_share * rows) + votes
+    work = stock.walk_nanoseconds(job.out_of_bag_share * rows) + votes
     return plan_groups("strength", stock, job.resources, ROW_BYTES * rows, work=work, scratch=scratch)
 
 
@@ -106,11 +106,11 @@ def cast_votes(stock: TreeStock, judged: JudgedRows, votes: MatrixFile, entries:
     """Task: write the votes of the trees of some entries on their out-of-bag rows."""
     kept = judged.table.labelled_rows()
     for tree in load_trees(stock, judged.table, entries):
-        unseen = judged.unseen(tree.number)
-        leaves = leaf_positions(tree, judged.table.values(), unseen) - np.uint32(tree.begin)
+        left_out = judged.out_of_bag(tree.number)
+        leaves = leaf_positions(tree, judged.table.values(), left_out) - np.uint32(tree.begin)
         own = np.full(kept.size, _SEEN if judged.table.classes else np.nan, votes.kind)
         says = tree.answer.argmax(axis=1) if judged.table.classes else tree.answer[:, 0]
-        own[np.searchsorted(kept, unseen)] = says[leaves]
+        own[np.searchsorted(kept, left_out)] = says[leaves]
         votes.put(tree.number, own)
 
 

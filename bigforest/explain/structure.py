@@ -38,14 +38,14 @@ class TreeShapes(NamedTuple):
     lines    of `trees`, by column.
     splits   int64 [features, 4]: nodes that split on each feature, the bag weight in them, the sum of their levels,
              and trees that split on it.
-    follows  nodes on a second feature right below one on a first.
+    pairs    nodes on a second feature right below one on a first.
     leaves   the most informative, in order.
     """
 
     lines: dict[str, NDArray[Any]]
     splits: NDArray[np.int64]
-    follows: Pairs
-    leaves: list[TellingLeaf]
+    pairs: Pairs
+    leaves: list[RuleLeaf]
 
 
 class Pairs(NamedTuple):
@@ -55,7 +55,7 @@ class Pairs(NamedTuple):
     times: NDArray[np.int64]
 
 
-class TellingLeaf(NamedTuple):
+class RuleLeaf(NamedTuple):
     """A leaf, its score, its rule, the bag weight in it, and its prediction: shares of classes, or a number."""
 
     interest: float
@@ -91,12 +91,12 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
         return
     spec = job.forest.spec
     found: dict[int, TreeShapes] = {}
-    splits, follows = np.zeros((len(spec.features), 4), np.int64), joined([])
+    splits, pairs = np.zeros((len(spec.features), 4), np.int64), joined_pairs([])
 
     def collect(trees: range, shape: TreeShapes) -> None:
-        nonlocal splits, follows
-        splits, follows = splits + shape.splits, joined([follows, shape.follows])
-        found[trees.start] = shape._replace(splits=shape.splits[:0], follows=joined([]))
+        nonlocal splits, pairs
+        splits, pairs = splits + shape.splits, joined_pairs([pairs, shape.pairs])
+        found[trees.start] = shape._replace(splits=shape.splits[:0], pairs=joined_pairs([]))
 
     shared = (job.stock.trees, job.forest.levels, job.options.rules, job.resources.limits.explain_pairs)
     job.over_trees("trees", plan, describe_group, shared, collect)
@@ -108,7 +108,7 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
     with np.errstate(invalid="ignore"):
         table = {"feature": features, "nodes": nodes, "trees": trees, "level": level / nodes, "weight": weight}
     job.folder.write("tree-features", pl.DataFrame(table).with_columns(pl.col("level").fill_nan(None)), settings)
-    job.folder.write("tree-pairs", _pair_table(follows, features), settings)
+    job.folder.write("tree-pairs", _pair_table(pairs, features), settings)
     job.folder.write("rules", _rules([leaf for shape in shapes for leaf in shape.leaves], job), settings)
 
 
@@ -120,7 +120,7 @@ def _pair_table(pairs: Pairs, features: list[str]) -> pl.DataFrame:
     return pl.DataFrame({"above": names.gather(above), "below": names.gather(below), "nodes": pairs.times[order]})
 
 
-def _rules(leaves: list[TellingLeaf], job: ExplainJob) -> pl.DataFrame:
+def _rules(leaves: list[RuleLeaf], job: ExplainJob) -> pl.DataFrame:
     """The most informative of some leaves; among ties the first tree and node."""
     leaves = sorted(leaves, key=lambda leaf: (-leaf.interest, leaf.tree, leaf.node))[: job.options.rules]
     step = 1.0 if job.forest.spec.weight is None else job.forest.spec.weight.step
@@ -144,19 +144,19 @@ def describe_group(trees: Trees, levels: Levels, rules: int, most: int, group: r
     """Task: the shapes of the trees of a group; most: pairs of features that are counted together."""
     nodes = join_nodes([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
-    ways = _ways(nodes)
-    own = _looks(nodes)
+    paths = _paths(nodes)
+    own = _split_features(nodes)
     splits = np.zeros((features, 4), np.int64)
     splits[:, 0] = np.bincount(own.feature, minlength=features)
     np.add.at(splits[:, 1], own.feature, nodes.weight[own.node].astype(np.int64))
-    np.add.at(splits[:, 2], own.feature, ways.level[own.node])
+    np.add.at(splits[:, 2], own.feature, paths.level[own.node])
     tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
     splits[:, 3] = np.bincount(np.unique(tree[own.node] * features + own.feature) % features, minlength=features)
-    leaves = _telling(nodes, ways, tree, rules, trees.header, levels)
-    return TreeShapes(_lines(nodes, ways.level), splits, _follows(own, ways.parent, features, most), leaves)
+    leaves = _rule_leaves(nodes, paths, tree, rules, trees.header, levels)
+    return TreeShapes(_lines(nodes, paths.level), splits, _pairs(own, paths.parent, features, most), leaves)
 
 
-class _Ways(NamedTuple):
+class _Paths(NamedTuple):
     """Of every node: where its parent is among them, -1 of a root; its level; and where its tree begins."""
 
     parent: NDArray[np.int64]
@@ -164,7 +164,7 @@ class _Ways(NamedTuple):
     begin: NDArray[np.int64]
 
 
-def _ways(nodes: Nodes) -> _Ways:
+def _paths(nodes: Nodes) -> _Paths:
     begin = np.repeat(nodes.roots, np.diff(nodes.starts))
     parent, level = np.full(begin.size, -1), np.zeros(begin.size, np.int64)
     here, depth = nodes.roots, 0
@@ -175,10 +175,10 @@ def _ways(nodes: Nodes) -> _Ways:
         for child in children:
             parent[child], level[child] = here, depth
         here = np.concatenate(children)
-    return _Ways(parent, level, begin)
+    return _Paths(parent, level, begin)
 
 
-class _Looks(NamedTuple):
+class _SplitFeatures(NamedTuple):
     """Which nodes split on which features: int64, by node; those of node n are from start[n] to before start[n + 1]."""
 
     node: NDArray[np.int64]
@@ -186,7 +186,7 @@ class _Looks(NamedTuple):
     start: NDArray[np.int64]
 
 
-def _looks(nodes: Nodes) -> _Looks:
+def _split_features(nodes: Nodes) -> _SplitFeatures:
     number = (nodes.feature != LEAF).astype(np.int64)
     if nodes.terms is not None:
         number = np.where(nodes.feature == OBLIQUE, np.diff(nodes.terms.start), number)
@@ -195,10 +195,10 @@ def _looks(nodes: Nodes) -> _Looks:
     feature = nodes.feature[node].astype(np.int64)
     if nodes.terms is not None:
         feature[feature == OBLIQUE] = nodes.terms.feature
-    return _Looks(node, feature, start)
+    return _SplitFeatures(node, feature, start)
 
 
-def _follows(own: _Looks, parent: NDArray[np.int64], features: int, most: int) -> Pairs:
+def _pairs(own: _SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> Pairs:
     """Features of parents with those of their children."""
     child = np.flatnonzero(parent[own.node] >= 0)
     above = parent[own.node[child]]
@@ -213,12 +213,12 @@ def _follows(own: _Looks, parent: NDArray[np.int64], features: int, most: int) -
         keys = own.feature[first].astype(np.uint64) * np.uint64(features) + second.astype(np.uint64)
         found.append(Pairs(*np.unique(keys, return_counts=True)))
         if len(found) > 1 and sum(pairs.key.size for pairs in found) > most:
-            found = [joined(found)]
+            found = [joined_pairs(found)]
         begin = end
-    return joined(found)
+    return joined_pairs(found)
 
 
-def joined(parts: list[Pairs]) -> Pairs:
+def joined_pairs(parts: list[Pairs]) -> Pairs:
     """The pairs of all parts, counted together."""
     if not parts:
         return Pairs(np.empty(0, np.uint64), np.empty(0, np.int64))
@@ -242,21 +242,21 @@ def _lines(nodes: Nodes, level: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _telling(
-    nodes: Nodes, ways: _Ways, tree: NDArray[np.int64], rules: int, header: Header, levels: Levels
-) -> list[TellingLeaf]:
+def _rule_leaves(
+    nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header, levels: Levels
+) -> list[RuleLeaf]:
     """The most informative leaves; among ties the first tree and node."""
     answers, weight = _answers(nodes), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
-    root = ways.begin[leaf]
+    root = paths.begin[leaf]
     interest = weight[leaf] / weight[root] * ((answers[leaf] - answers[root]) ** 2).sum(axis=1)
     found = []
     for place in np.argsort(-interest, kind="stable")[:rules].tolist():
         at = int(leaf[place])
         answer = float(answers[at, 0]) if nodes.value is not None else answers[at]
-        rule = rule_of(nodes, at, ways.parent, header, levels)
+        rule = rule_of(nodes, at, paths.parent, header, levels)
         number, node = nodes.tree + int(tree[at]), at - int(root[place])
-        found.append(TellingLeaf(float(interest[place]), number, node, rule, float(weight[at]), answer))
+        found.append(RuleLeaf(float(interest[place]), number, node, rule, float(weight[at]), answer))
     return found
 
 
