@@ -85,9 +85,9 @@ def numbers_in_text(store: Store) -> Iterator[str]:
         levels = store.levels()
         features = enumerate(store.spec.features)
         text |= {feature.name: levels.of(number) for number, feature in features if feature.dtype == "String"}
-    with_words = {name: words for name, levels in text.items() if (words := _words_among_numbers(levels))}
+    with_words = {name: found for name, levels in text.items() if (found := _words_among_numbers(levels))}
     if with_words:
-        words = listed([repr(word) for word in sorted({word for found in with_words.values() for word in found})])
+        words = listed([repr(word) for word in sorted({word for few in with_words.values() for word in few})])
         yield (
             f"these columns are text, because they have {words} among numbers: {listed([*map(repr, with_words)])}; "
             "if that means missing, leave the cells empty (null), and the columns are numeric"
