@@ -1,7 +1,8 @@
-"""Connecting to the cluster that a command runs on, and statistics of its workers."""
+"""What a command runs with: its progress on stderr, the cluster it is connected to, statistics of the workers."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,10 +17,17 @@ if TYPE_CHECKING:
 @contextmanager
 def running(scheduler: dict[str, Any], *, quiet: bool) -> Iterator[tuple[Any, Ledger]]:
     """What the API takes as `scheduler`, from the options that select it, and the listener that shows the work."""
-    from .progress import showing_progress
+    from bigforest.common.events import silent
+    from bigforest.common.progress import Bars
 
-    with showing_progress(quiet=quiet) as listener, _scheduler(listener, **scheduler) as client:
-        yield client, Ledger(listener)
+    bars = None if quiet else Bars(enabled=sys.stderr is not None and sys.stderr.isatty())
+    listener = bars or silent
+    try:
+        with _scheduler(listener, **scheduler) as client:
+            yield client, Ledger(listener)
+    finally:
+        if bars is not None:
+            bars.close()  # which makes them vanish
 
 
 @contextmanager

@@ -20,9 +20,8 @@ from .config_file import FROM_FILE
 from .flags import in_flags
 from .groups import Choice
 from .options import COLUMNS, PANELS, RUN, SCHEDULER
-from .show import Facts, show
+from .show import Facts, plain, show
 from .streams import STANDARD_INPUT, STREAM
-from .text import plain
 
 EXIT_UNEXPECTED = 1
 EXIT_BAD_INPUT = 2

@@ -9,8 +9,7 @@ import typer
 from . import options
 from .compare import draw_candidates
 from .config_file import toml_of
-from .show import Facts, count, lines, out_of_bag, print_table, show, shrinkage_lines, table_size, words
-from .text import plain
+from .show import Facts, count, lines, out_of_bag, plain, print_table, show, shrinkage_lines, table_size, words
 
 if TYPE_CHECKING:
     from bigforest import Forest

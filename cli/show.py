@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .text import plain
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -46,6 +44,11 @@ def lines(*pairs: tuple[str, str]) -> None:
     for name, value in pairs:
         grid.add_row(name, Text("\n".join(map(plain, value.split("\n")))))
     _print(grid)
+
+
+def plain(text: str) -> str:
+    r"""The text on one line: what is no letter, sign or space as its escape, so `\t` or `\x1b`."""
+    return text if text.isprintable() else "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def words(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -81,15 +81,15 @@ def _measures(source: Source, target: Leaf) -> bool:
     return least not in (0, 1) or most - least + 1 > len(found)
 
 
-def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
+def find_target(columns: Collection[str], wanted: str | None) -> str:
     """The name of the target: `wanted`, or the first usual name that is a column. Raises DataError."""
     if wanted is not None:
-        check_column(wanted, schema, "target")
+        check_column(wanted, columns, "target")
         return wanted
     for name in USUAL_NAMES:
-        if name in schema:
+        if name in columns:
             return name
-    names = list(schema)
+    names = list(columns)
     lower = {name.lower(): name for name in reversed(names)}
     near = [match for one in USUAL_NAMES for match in get_close_matches(one, lower, n=2, cutoff=0.75)]
     likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))

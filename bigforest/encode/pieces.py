@@ -74,13 +74,6 @@ class Run(NamedTuple):
     sample: Keys
 
 
-class RankedRows(NamedTuple):
-    """The runs of some rows of a column. maker: has made their keys; None for a category."""
-
-    maker: KeyMaker | None
-    runs: list[Run]
-
-
 class ColumnRuns(NamedTuple):
     """All runs of a column. maker: has made their keys, None for a category; missing: whether some rows have no
     value."""
@@ -174,14 +167,14 @@ class _ColumnInPieces:
         ends = [self._job.rows * number // self._split for number in range(self._split + 1)]
         return [(self._name, first, stop) for first, stop in pairwise(ends)]
 
-    def take_runs(self, ranked: list[RankedRows]) -> None:
-        self._maker = ranked[0].maker
-        for other in ranked[1:]:
-            if self._maker is not None and other.maker is not None:
-                self._maker.join(other.maker)
+    def take_runs(self, ranked: list[tuple[KeyMaker | None, list[Run]]]) -> None:
+        self._maker = ranked[0][0]
+        for other, _ in ranked[1:]:
+            if self._maker is not None and other is not None:
+                self._maker.join(other)
         fault = None if self._maker is None else self._maker.wrong()
         self.wrong = [] if fault is None else [fault]
-        self._runs = [one.runs for one in ranked]
+        self._runs = [runs for _, runs in ranked]
         self._missing = any(run.missing for one in self._runs for run in one)
 
     def ranges(self) -> _Tasks:
@@ -237,10 +230,11 @@ class _ColumnInPieces:
         return [*(one.part for one in self._merged), *files, Part([spec], [checksums], {})]
 
 
-def rank_rows(job: EncodeJob, folder: Path, name: str, first: int, stop: int) -> RankedRows:
-    """Task: rank the cells of a column from row `first` to before `stop`, run by run."""
+def rank_rows(job: EncodeJob, folder: Path, name: str, first: int, stop: int) -> tuple[KeyMaker | None, list[Run]]:
+    """Task: rank the cells of a column from row `first` to before `stop`, run by run; with what has made their keys,
+    None for a category."""
     if job.kinds[name] == "category":
-        return RankedRows(None, [_rank_levels(job, folder, name, first, stop)])
+        return None, [_rank_levels(job, folder, name, first, stop)]
     maker = KeyMaker(name, job.source.schema[name])
     most = min(job.plan.rows_at_once(maker.size), stop - first)
     keys = np.empty(most, maker.key_type)
@@ -253,7 +247,7 @@ def rank_rows(job: EncodeJob, folder: Path, name: str, first: int, stop: int) ->
                 run = _rank_run(job, here / files, before, maker.scale(), keys[:made], gaps, samples)
                 before += run.keys
                 runs.append(run)
-    return RankedRows(maker, runs)
+    return maker, runs
 
 
 def _runs(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from bigforest.common.errors import DataError, listed
 from bigforest.common.events import Listener, Notice, Stage, stage
@@ -22,6 +23,7 @@ from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.schema.columns import Leaf, is_nested, leaves
 from bigforest.schema.config import TrainConfig, check_features
+from bigforest.schema.options import Task
 from bigforest.source import Source
 from bigforest.source.source import source_of_files
 from bigforest.storage.atomic import TemporaryFolder, naming_full_disk, staged
@@ -62,9 +64,7 @@ def encode(
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    columns = leaves(source.schema)
-    name = find_target({one: leaf.dtype for one, leaf in columns.items()}, target)
-    task = find_task(source, columns[name], config.task)
+    columns, name, task, others, kinds = column_roles(source, target, exclude, config)
     if task == "regression" and config.task is None and columns[name].dtype.is_integer():
         listener(
             Notice(
@@ -73,9 +73,6 @@ def encode(
             )
         )
     config = config.settled(task)
-    roles = check_roles(config, columns, name)
-    kinds = feature_kinds(columns, name, [*exclude, *roles], config.categories)
-    check_features(config, kinds)
     sizes = {one: value_bytes(columns[one].dtype) for one in kinds}
     alone = [one for one, kind in kinds.items() if kind == "category"]
     plan = plan_encode(source.rows, sizes, resources, alone, binned=isinstance(config.max_bins, int))
@@ -89,7 +86,7 @@ def encode(
         ) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
-        source = _flattened(source, columns, [*kinds, name, *roles], scratch)
+        source = _flattened(source, columns, [*kinds, name, *others], scratch)
         with announced(ENCODING, listener):
             compile_presort()
         rows = encode_target(source, name, config, plan, writer, listener)
@@ -122,7 +119,30 @@ def encode(
     return store
 
 
-def check_roles(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:
+class ColumnRoles(NamedTuple):
+    """What the columns of a table are for: all of them, and the name of the target, its task, groups and weights, and
+    the kind of each feature."""
+
+    columns: dict[str, Leaf]
+    target: str
+    task: Task
+    others: list[str]
+    kinds: dict[str, str]
+
+
+def column_roles(source: Source, target: str | None, exclude: Collection[str], config: TrainConfig) -> ColumnRoles:
+    """What the columns are for, arguments as in `encode`. Raises DataError and ConfigError where one cannot be that."""
+    columns = leaves(source.schema)
+    name = find_target(columns, target)
+    task = find_task(source, columns[name], config.task)
+    config.settled(task)
+    others = _groups_and_weights(config, columns, name)
+    kinds = feature_kinds(columns, name, [*exclude, *others], config.categories)
+    check_features(config, kinds)
+    return ColumnRoles(columns, name, task, others, kinds)
+
+
+def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:
     """The columns that are neither target nor features: groups and weights. Raises DataError when one cannot be."""
     roles = {}
     for role, name, check in (("group", config.group, check_group), ("weight", config.weight, check_weight)):

@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from bigforest.common.memory_estimate import Extras, Shape
-from bigforest.encode.class_target import MAX_FLOAT_CLASSES, find_target, find_task
-from bigforest.encode.features import feature_kinds
-from bigforest.encode.pipeline import check_roles
+from bigforest.encode.class_target import MAX_FLOAT_CLASSES
+from bigforest.encode.pipeline import column_roles
 from bigforest.encode.sortable_keys import value_bytes
-from bigforest.schema.columns import Leaf, leaves, physical
-from bigforest.schema.config import TrainConfig, check_features
+from bigforest.schema.columns import Leaf, physical
+from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import MAX_CLASSES, code_width
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
@@ -45,19 +44,15 @@ def shape_of(
     """
     if isinstance(table, Store):
         return table.shape
-    found = leaves(table.schema)
-    name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
+    found, name, task, _, kinds = column_roles(table, target, exclude, config)
     known = _statistics(data) if table.files else _counted(table, found)
-    kinds = feature_kinds(found, name, [*exclude, *check_roles(config, found, name)], config.categories)
-    check_features(config, kinds)
     most = []
     for feature, kind in kinds.items():
         values = _most_values(table.rows, found[feature].dtype, known.get(feature, UNKNOWN))
         most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
     widths = tuple(code_width(values) for values in most)
     sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
-    classes, task = 1, find_task(table, found[name], config.task)
-    config.settled(task)
+    classes = 1
     if task == "classification":
         classes = _most_classes(table, found[name], known.get(name, UNKNOWN))
     bits = all(

@@ -391,7 +391,7 @@ def test_json__has_no_infinities_and_one_line(capsys: pytest.CaptureFixture[str]
 
 
 def test_plain__keeps_letters_of_all_scripts_and_escapes_the_rest() -> None:
-    from cli.text import plain
+    from cli.show import plain
 
     assert plain("日本 é 'x'") == "日本 é 'x'"
     assert plain("a\tb\n\x1b[31mc\x85") == r"a\tb\n\x1b[31mc\x85"

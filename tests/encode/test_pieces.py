@@ -204,7 +204,7 @@ def test_rank_rows__keeps_to_its_memory(max_bins: Any, tmp_path: Path) -> None:
     job = EncodeJob(source, None, rows, max_bins, plan, tmp_path, tmp_path, {"x": "x"}, {"x": "numeric"})
     tracemalloc.start()
     try:
-        [run] = pieces_.rank_rows(job, tmp_path, "x", 0, rows).runs
+        _, [run] = pieces_.rank_rows(job, tmp_path, "x", 0, rows)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
