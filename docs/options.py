@@ -58,7 +58,7 @@ class Target:
 TARGETS = (
     Target("bigforest/api/training.py", "train", documents=True),
     Target("bigforest/api/training.py", "plan_training"),
-    Target("bigforest/api/files.py", "encode_store", _STORE, documents=True),
+    Target("bigforest/api/files.py", "encode_store", _STORE),
     Target("bigforest/api/namespaces.py", "FrameNamespace.train", copies="train"),
     Target(
         "bigforest/sklearn/classifier.py",

@@ -19,6 +19,7 @@ from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.score import FilePrediction
 from bigforest.predict.text_files import TEXT
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.docstrings import with_entries
 from bigforest.source import open_source
 from bigforest.source.files import find_files
 from bigforest.source.in_memory import with_columns_beside
@@ -28,6 +29,7 @@ from bigforest.store.format import is_meant_as_store, is_store
 from bigforest.store.store import Store
 
 
+@with_entries
 @with_options
 def encode_store(
     data: Any,
@@ -64,23 +66,6 @@ def encode_store(
         The target column, or one value per row.
     overwrite : bool, default=False
         Replace an existing store at `out`.
-    max_bins : {"exact"} or int, default="exact"
-        Candidate thresholds per feature: all values, or at most INT bins by quantiles.
-    group : str or ArrayLike or None, default=None
-        Column of row groups, such as patients: a whole group is in a bag or out of it. It is not a feature. Bags are
-        drawn from the groups. In Python also an array, one value per row.
-    weight : str or ArrayLike or None, default=None
-        Column of row weights. It is not a feature. Rows of weight 0 are left out. In Python also an array, one number
-        per row. Only for the families axis, tree, rotation and sparse-oblique.
-    class_weight : Mapping[Any, float] or str or Path or None, default=None
-        Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file. The weight of a row is multiplied by that
-        of its class, which is 1 for classes that are not named. "balanced" is rows / (classes * rows of the class). In
-        Python also a mapping of classes to weights. None means 1 for all. Only for the families axis, tree, rotation
-        and sparse-oblique.
-    task : {"classification", "regression"} or None, default=None
-        Type of task. Default: regression for floats, decimals, and integers with many values. None means by the target.
-    categories : str or Sequence[str], default=()
-        Column of integers or booleans to treat as a category. Text columns are always categories. Empty means none.
 
     Returns
     -------

@@ -18,10 +18,10 @@ _WIDTH = 116
 
 
 def with_entries(function: _Function) -> _Function:
-    """Add the entries of all options to the docstring of a function."""
+    """Add the entries of the options that a function has to its docstring."""
     if function.__doc__:  # there is none with python -OO
-        text = inspect.cleandoc(function.__doc__)
-        entries = section(text, "Parameters") | option_entries()
+        text, names = inspect.cleandoc(function.__doc__), inspect.signature(function).parameters
+        entries = section(text, "Parameters") | option_entries(name for name in OPTIONS if name in names)
         function.__doc__ = with_section(text, "Parameters", entries.values())
     return function
 
