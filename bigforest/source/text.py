@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -16,11 +17,17 @@ from bigforest.storage.paths import text_lines
 # What separates values in files that are called CSV.
 _SEPARATORS = (",", ";", "\t", "|")
 
+_POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
 Way = Callable[[pl.Expr], pl.Expr]
 
 
 def _datetime(form: str) -> Way:
     return lambda text: text.str.to_datetime(form, time_unit="us", strict=False)
+
+
+def _number(dtype: type[pl.DataType]) -> Way:
+    return lambda text: text.cast(dtype, strict=False)
 
 
 # How dates, datetimes and times are read from text.
@@ -29,11 +36,16 @@ _WAYS: tuple[Way, ...] = (
     *(_datetime(f"%Y-%m-%d{mark}{time}") for time in ("%H:%M:%S%.f", "%H:%M", "%H:%M:%S%.f%#z") for mark in "T "),
     lambda text: text.str.to_time("%H:%M:%S%.f", strict=False),
 )
-# Rows from which is guessed which columns of text may be dates, before all rows are looked at.
+# How numbers are.
+_NUMBERS: tuple[Way, ...] = tuple(map(_number, (pl.Int64, pl.Int128, pl.Float64)))
+# Rows from which is guessed which columns of text may be dates or numbers, before all rows are looked at.
 _FIRST_ROWS = 1000
 
 # Bytes of text in which separators are counted at a time.
 _PIECE = 1 << 20
+
+# What stands for a missing value among numbers.
+_MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "?")
 
 # The number of a row, among columns of any name.
 _ROW = "\0row"
@@ -49,13 +61,41 @@ def scan_csv(file: Path, separator: str | None) -> pl.LazyFrame:
     names = _names(file, mark)
     # Polars would rename the second column of a name silently.
     check_names(names, str(file))
-    # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value stands.
-    inferred = pl.scan_csv(str(file), glob=False, separator=mark, infer_schema_length=None, try_parse_dates=True)
-    found = inferred.collect_schema()
+    found = _inferred(file, mark)
     # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
     scan = pl.scan_csv(str(file), glob=False, separator=mark, schema=found)
+    text = [name for name, dtype in found.items() if dtype == pl.String]
+    try:
+        numbers = _readable(scan.select(_known(name) for name in text), text, _NUMBERS)
+    except _POLARS_FAULTS:
+        numbers = {}  # reading the table says what is wrong with it
+    scan = scan.with_columns(way(_known(name)) for name, way in numbers.items())
     # Polars leaves quotes within a name doubled.
     return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
+
+
+def _inferred(file: Path, mark: str) -> pl.Schema:
+    """The types of a CSV file's columns, inferred from all rows: a type never depends on where a value stands."""
+    read = functools.partial(pl.scan_csv, str(file), glob=False, separator=mark)
+    found = read(infer_schema_length=None).collect_schema()
+    text = [name for name, dtype in found.items() if dtype == pl.String]
+    if not text:
+        return found
+    # Looking for dates takes Polars ten times as long. No column has any whose first values are other text.
+    first = read(infer_schema_length=_FIRST_ROWS, try_parse_dates=True).collect_schema()
+    maybe = any(first[name] != pl.String for name in text)
+    try:
+        values = read(schema=found).head(_FIRST_ROWS // 2).select(columns_named(text).count()).collect()
+        maybe = maybe or not all(values.row(0))
+    except _POLARS_FAULTS:
+        maybe = True
+    return read(infer_schema_length=None, try_parse_dates=True).collect_schema() if maybe else found
+
+
+def _known(name: str) -> pl.Expr:
+    """A column of text without what stands for missing values."""
+    column = columns_named([name])
+    return pl.when(~column.is_in(_MISSING)).then(column)
 
 
 def scan_ndjson(file: Path) -> pl.LazyFrame:
@@ -73,28 +113,32 @@ def with_dates(scans: Sequence[Scan], where: str) -> list[Scan]:
         return list(scans)
     rows = pl.concat([scan.select(columns_named(text)) for scan, _ in scans])
     try:
-        ways = _fitting(rows.head(_FIRST_ROWS), dict.fromkeys(text, _WAYS))
-        ways = _fitting(rows, ways) if ways else {}
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        ways = _readable(rows, text, _WAYS)
+    except (*_POLARS_FAULTS, OSError) as error:
         raise DataError(f"{where}: the table cannot be read: {reason(error)}; check its lines") from error
-    dated = [way(columns_named([name])) for name, (way, *_) in ways.items()]
+    dated = [way(columns_named([name])) for name, way in ways.items()]
     found = [scan.with_columns(dated) for scan, _ in scans]
     return [(scan, dict(scan.collect_schema())) for scan in found]
 
 
-def _fitting(rows: pl.LazyFrame, ways: Mapping[str, Sequence[Way]]) -> dict[str, list[Way]]:
-    """Those of the ways that read all values of a column, for columns that have values and such ways."""
-    counts = rows.select(
-        made(columns_named([name])).count().alias(f"{column} {place}")
-        for column, (name, own) in enumerate(ways.items())
-        for place, made in enumerate([lambda text: text, *own])
-    ).collect(engine="streaming")
-    fitting = {
-        name: [way for place, way in enumerate(own) if counts.item(0, f"{column} {place + 1}") == values]
-        for column, (name, own) in enumerate(ways.items())
-        if (values := counts.item(0, f"{column} 0"))
-    }
-    return {name: own for name, own in fitting.items() if own}
+def _readable(rows: pl.LazyFrame, text: Sequence[str], ways: Sequence[Way]) -> dict[str, Way]:
+    """The first of the ways that reads all values of a column of text, for those that have values and such a way."""
+    left = {name: list(ways) for name in text}
+    for part in (rows.head(_FIRST_ROWS), rows):  # few columns are looked at as a whole
+        if not left:
+            break
+        counts = part.select(
+            made(columns_named([name])).count().alias(f"{column} {place}")
+            for column, (name, own) in enumerate(left.items())
+            for place, made in enumerate([lambda text: text, *own])
+        ).collect(engine="streaming")
+        values = {name: counts.item(0, f"{column} 0") for column, name in enumerate(left)}
+        fitting = {
+            name: [way for place, way in enumerate(own) if counts.item(0, f"{column} {place + 1}") == values[name]]
+            for column, (name, own) in enumerate(left.items())
+        }
+        left = {name: own for name, own in fitting.items() if own}
+    return {name: own[0] for name, own in left.items() if values[name]}
 
 
 def has_whole_lines(file: Path, separator: str | None) -> bool:

@@ -65,6 +65,62 @@ def test_csv__values_missing_in_the_last_column__no_line_is_parsed_again(
     assert read(tmp_path / "t.csv")["b"].to_list() == [2, None]
 
 
+def test_csv__marks_of_missing_values_among_numbers(tmp_path: Path) -> None:
+    made = {
+        "whole": ["1", "NA", "-3"],
+        "real": ["?", "2.5", "1e3"],
+        "others": ["nan", "null", "7"],
+        "^late$": ["NA", "NA", "4"],
+        "text": ["NA", "1", "x"],
+        "marks": ["NA", "?", "NA"],
+        "wide": ["None", "1", str(2**70)],
+    }
+    pl.DataFrame(made).write_csv(tmp_path / "t.csv")
+    found = read(tmp_path / "t.csv")
+    assert found["whole"].to_list() == [1, None, -3] and found.schema["whole"] == pl.Int64
+    assert found["real"].to_list() == [None, 2.5, 1000.0]
+    assert found["others"].to_list() == [None, None, 7]
+    assert found.get_column("^late$").to_list() == [None, None, 4]
+    assert found.select("text", "marks").to_dict(as_series=False) == {"text": made["text"], "marks": made["marks"]}
+    assert found["wide"].to_list() == [None, 1, 2**70]
+
+
+def test_csv__text_after_many_numbers_is_text(tmp_path: Path) -> None:
+    for last, dtype in (("x", pl.String), ("5", pl.Int64)):
+        (tmp_path / "t.csv").write_text("a,b\n" + "NA,1\n2,1\n" * 700 + f"{last},1\n")
+        assert read(tmp_path / "t.csv").schema["a"] == dtype
+
+
+@pytest.mark.parametrize("first", ["", "2026-01-02", "x", "NA", "1"])
+@pytest.mark.parametrize("rest", ["2026-01-02", "3.5", "y"])
+def test_csv__types_do_not_depend_on_the_order_of_rows(first: str, rest: str, tmp_path: Path) -> None:
+    found = []
+    for order in (1, -1):
+        lines = [f"{first},1"] * 1200 + [f"{rest},1"] * 3
+        (tmp_path / "t.csv").write_text("\n".join(["a,b", *lines[::order], ""]))
+        found.append(read(tmp_path / "t.csv").schema["a"])
+    assert found[0] == found[1]
+    if first in ("", rest):
+        assert found[0] == {"2026-01-02": pl.Date, "3.5": pl.Float64, "y": pl.String}[rest]
+
+
+def test_csv__plain_text_is_not_searched_for_dates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = []
+
+    def scan(*given: Any, infer_schema_length: int | None = 0, try_parse_dates: bool = False, **other: Any) -> Any:
+        whole.append(infer_schema_length is None and try_parse_dates)
+        kept = {"infer_schema_length": infer_schema_length} if infer_schema_length != 0 else {}
+        return plain(*given, try_parse_dates=try_parse_dates, **kept, **other)
+
+    plain = pl.scan_csv
+    monkeypatch.setattr(pl, "scan_csv", scan)
+    for value, dates in (("x", False), ("2026-01-02", True)):
+        (tmp_path / "t.csv").write_text(f"a,b\n{value},1\n{value},2\n")
+        whole.clear()
+        read(tmp_path / "t.csv")
+        assert any(whole) == dates
+
+
 def test_csv__blank_lines_of_one_column_are_missing_values(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a\n1\n\n3\n")
     assert read(tmp_path / "t.csv")["a"].to_list() == [1, None, 3]
