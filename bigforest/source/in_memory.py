@@ -323,6 +323,8 @@ def frame_in_memory(data: Any) -> pl.DataFrame | None:
     tables of Polars, pandas and pyarrow. Raises DataError."""
     if isinstance(data, pl.DataFrame):
         return data
+    if isinstance(data, list) and data and all(isinstance(one, str | Path) for one in data):
+        raise DataError("a list of paths is not a table; give the folder of the files, or a glob such as 'part-*.csv'")
     data = array_of_rows(data)
     if is_matrix(data):
         names = numbered_names(data)

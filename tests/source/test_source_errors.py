@@ -130,6 +130,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         several(("1.csv", "a\n1\n"), ("2.csv", "a\nx\n")),
         "column 'a' has type String, but Int64",
     ),
+    "list of paths": (lambda folder: [folder / "1.csv", "2.csv"], "a list of paths is not a table; give the folder"),
     "list": (lambda folder: [1, 2], "must have two dimensions"),
     "set": (lambda folder: {1, 2}, "a table cannot be made of set"),
     "pair with a column twice": (lambda folder: (ONE, ONE), "X has a column 'a' too"),
