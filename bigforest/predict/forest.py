@@ -126,7 +126,10 @@ class Forest(ExportableForest):
 
     def __getitem__(self, number: int) -> Tree:
         """The tree of this number, from 0; or, if negative, from the end."""
-        place = operator.index(number)
+        try:
+            place = operator.index(number)
+        except TypeError:
+            raise TypeError(f"trees are numbered; give the number of one, not {number!r}") from None
         if not -self.trees <= place < self.trees:
             raise IndexError(f"the forest has the trees 0 to {self.trees - 1}, and no tree {number}")
         return Tree(self, place % self.trees)

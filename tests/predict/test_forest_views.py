@@ -171,6 +171,8 @@ def test_tree__says_what_it_is() -> None:
     for number in (3, -4):
         with pytest.raises(IndexError, match="trees 0 to 2"):
             forest[number]
+    with pytest.raises(TypeError, match="give the number of one, not slice"):
+        forest[:2]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("trees", [[], [3], [-1], ["a"], 1, [0.5]], ids=str)
