@@ -15,12 +15,18 @@ from bigforest.store.format import BLOCK_ROWS
 
 
 def check_cells(
-    cells: NDArray[Any], checksums: NDArray[np.uint32], span: tuple[int, int], block_rows: int, where: str
+    cells: NDArray[Any],
+    checksums: NDArray[np.uint32],
+    span: tuple[int, int],
+    block_rows: int,
+    where: str,
+    first: int = 0,
 ) -> None:
-    """Check the blocks of a column, codes or targets, whose cells are to be from span[0] to span[1]."""
-    for block, start in enumerate(range(0, len(cells), block_rows)):
-        part = cells[start : start + block_rows]
-        if zlib.crc32(part.data) != checksums[block]:
+    """Check the blocks of a column, codes or targets, whose cells are to be from span[0] to span[1]; those from number
+    `first` on, which have these checksums."""
+    for block, checksum in enumerate(checksums.tolist(), first):
+        part = cells[(block - first) * block_rows : (block - first + 1) * block_rows]
+        if not part.size or zlib.crc32(part.data) != checksum:
             raise damaged_store(f"{where}, block {block}: the checksum differs")
         if part.max() > span[1] or part.min() < span[0]:
             raise damaged_store(f"{where}, block {block}: a code is out of range")

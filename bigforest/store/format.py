@@ -91,6 +91,11 @@ class Manifest:
         """Whether codes are ranges of values."""
         return self.max_bins != EXACT
 
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return -(-self.spec.rows // self.block_rows)
+
     def sizes(self) -> dict[str, int]:
         """The files of the store and their bytes, the manifest aside."""
         rows, features = self.spec.rows, self.spec.features
@@ -104,7 +109,7 @@ class Manifest:
         sizes[GROUPS] = rows * GROUP_TYPE.itemsize if self.spec.group is not None else 0
         sizes[WEIGHT] = rows * WEIGHT_TYPES[self.spec.wide_weights].itemsize if self.spec.weight is not None else 0
         sizes[LEVELS] = self.levels
-        sizes[CHECKSUMS] = (len(features) + 1) * -(-rows // self.block_rows) * CHECKSUM_TYPE.itemsize
+        sizes[CHECKSUMS] = (len(features) + 1) * self.blocks * CHECKSUM_TYPE.itemsize
         return {name: size for name, size in sizes.items() if size}
 
     def to_json(self) -> str:
@@ -184,11 +189,6 @@ def target_span(spec: DataSpec) -> tuple[int, int]:
         return 0, len(spec.target.classes) - 1
     most = max_number(spec.rows, weighted=spec.weight is not None)
     return -most, most
-
-
-def blocks(rows: int, block_rows: int) -> range:
-    """First row of every block."""
-    return range(0, rows, block_rows)
 
 
 def _contradiction(spec: DataSpec) -> str | None:

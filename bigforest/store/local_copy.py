@@ -22,6 +22,7 @@ from bigforest.common.errors import damaged_store
 from bigforest.storage.object_cache import ObjectCache
 from bigforest.storage.object_store import ObjectPath, pending
 from bigforest.storage.paths import local_copies
+from bigforest.store.checks import check_cells
 from bigforest.store.format import (
     CHECKSUM_TYPE,
     CHECKSUMS,
@@ -30,7 +31,6 @@ from bigforest.store.format import (
     TARGET,
     TARGET_TYPES,
     Manifest,
-    blocks,
     target_span,
 )
 
@@ -65,7 +65,7 @@ class LocalCopy:
         self._crc = manifest.crc
         self._columns = _columns(manifest)
         self._changed = threading.Condition()
-        self._state = np.zeros((len(self._columns), len(blocks(self._rows, self._block_rows))), np.uint8)
+        self._state = np.zeros((len(self._columns), manifest.blocks), np.uint8)
         self._complete = False
         self._whole: set[str] = set()
         self._whole_lock = threading.Lock()
@@ -143,11 +143,8 @@ class LocalCopy:
             with pending(self._path), (self._path / name).open("rb") as source:
                 source.seek(offset)
                 cells = np.frombuffer(source.read(size), dtype)
-            for block in range(first, stop):
-                part = cells[(block - first) * self._block_rows : (block - first + 1) * self._block_rows]
-                sound = part.size and zlib.crc32(part.data) == self._checksums[column, block]
-                if not sound or part.max() > span[1] or part.min() < span[0]:
-                    raise damaged_store(f"{self._path / name}, block {block}: the checksum differs")
+            checksums = self._checksums[column, first:stop]
+            check_cells(cells, checksums, span, self._block_rows, str(self._path / name), first)
             with (self.folder / name).open("r+b") as file:
                 file.seek(offset)
                 file.write(cells.data)

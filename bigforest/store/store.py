@@ -50,7 +50,6 @@ from bigforest.store.format import (
     WEIGHT,
     WEIGHT_TYPES,
     Manifest,
-    blocks,
     target_span,
 )
 from bigforest.store.levels import Levels, read_levels
@@ -177,7 +176,7 @@ class Store:
             _low=low,
             _high=mapped(HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
-            checksums=mapped(CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
+            checksums=mapped(CHECKSUMS, CHECKSUM_TYPE, features + 1, manifest.blocks),
             crc=dict(manifest.crc),
             _files=files,
             _opened=secrets.token_hex(16),
