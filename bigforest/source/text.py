@@ -81,15 +81,29 @@ def _inferred(file: Path, mark: str) -> pl.Schema:
     text = [name for name, dtype in found.items() if dtype == pl.String]
     if not text:
         return found
-    # Looking for dates takes Polars ten times as long. No column has any whose first values are other text.
+    # Looking for dates takes Polars ten times as long. A column has none whose first values are other text, and has
+    # them where all values are read as the first are.
     first = read(infer_schema_length=_FIRST_ROWS, try_parse_dates=True).collect_schema()
-    maybe = any(first[name] != pl.String for name in text)
+    dated = {name: first[name] for name in text if first[name] != pl.String}
     try:
         values = read(schema=found).head(_FIRST_ROWS // 2).select(columns_named(text).count()).collect()
-        maybe = maybe or not all(values.row(0))
+        if all(values.row(0)) and (not dated or _are_dates(read, found, dated)):
+            return pl.Schema({**found, **dated})
     except _POLARS_FAULTS:
-        maybe = True
-    return read(infer_schema_length=None, try_parse_dates=True).collect_schema() if maybe else found
+        pass  # some columns are neither, or reading the table says what is wrong with it
+    return read(infer_schema_length=None, try_parse_dates=True).collect_schema()
+
+
+def _are_dates(read: Callable[..., pl.LazyFrame], found: pl.Schema, dated: dict[str, pl.DataType]) -> bool:
+    """Whether all values of some columns of text have these types. Raises errors of Polars where one is not a date."""
+    times = [
+        columns_named([name]).str.contains(":", literal=True) for name, dtype in dated.items() if dtype == pl.Datetime
+    ]
+    # Polars reads a date alone as a datetime, and yet finds text in a column of both.
+    if times and not all(read(schema=found).select(one.all() for one in times).collect(engine="streaming").row(0)):
+        return False
+    read(schema={**found, **dated}).select(columns_named(dated).count()).collect(engine="streaming")
+    return True
 
 
 def _known(name: str) -> pl.Expr:

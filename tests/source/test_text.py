@@ -91,34 +91,37 @@ def test_csv__text_after_many_numbers_is_text(tmp_path: Path) -> None:
         assert read(tmp_path / "t.csv").schema["a"] == dtype
 
 
-@pytest.mark.parametrize("first", ["", "2026-01-02", "x", "NA", "1"])
-@pytest.mark.parametrize("rest", ["2026-01-02", "3.5", "y"])
-def test_csv__types_do_not_depend_on_the_order_of_rows(first: str, rest: str, tmp_path: Path) -> None:
+_FIRST = ["", "2026-01-02", "2026-01-02 03:04:05", "03:04:05", "x", "NA", "1"]
+
+
+@pytest.mark.parametrize("first", _FIRST)
+@pytest.mark.parametrize("rest", ["2026-01-02", "2026-01-02T03:04", "3.5", "y"])
+def test_csv__types_are_those_that_polars_infers_from_all_rows(first: str, rest: str, tmp_path: Path) -> None:
     found = []
     for order in (1, -1):
         lines = [f"{first},1"] * 1200 + [f"{rest},1"] * 3
         (tmp_path / "t.csv").write_text("\n".join(["a,b", *lines[::order], ""]))
         found.append(read(tmp_path / "t.csv").schema["a"])
-    assert found[0] == found[1]
-    if first in ("", rest):
-        assert found[0] == {"2026-01-02": pl.Date, "3.5": pl.Float64, "y": pl.String}[rest]
+    expected = pl.read_csv(tmp_path / "t.csv", infer_schema_length=None, try_parse_dates=True).schema["a"]
+    assert found == 2 * [pl.Float64 if (first, rest) == ("NA", "3.5") else expected]
 
 
-def test_csv__plain_text_is_not_searched_for_dates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = []
+def test_csv__dates_are_searched_for_only_where_the_first_rows_leave_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = []
 
-    def scan(*given: Any, infer_schema_length: int | None = 0, try_parse_dates: bool = False, **other: Any) -> Any:
-        whole.append(infer_schema_length is None and try_parse_dates)
-        kept = {"infer_schema_length": infer_schema_length} if infer_schema_length != 0 else {}
-        return plain(*given, try_parse_dates=try_parse_dates, **kept, **other)
+    def scan(*given: Any, **options: Any) -> Any:
+        searched.append(options.get("try_parse_dates") and options["infer_schema_length"] is None)
+        return plain(*given, **options)
 
     plain = pl.scan_csv
     monkeypatch.setattr(pl, "scan_csv", scan)
-    for value, dates in (("x", False), ("2026-01-02", True)):
-        (tmp_path / "t.csv").write_text(f"a,b\n{value},1\n{value},2\n")
-        whole.clear()
+    for value in ("x", "2026-01-02", "2026-01-02 03:04:05", ""):
+        (tmp_path / "t.csv").write_text("a,b,c\n" + f"{value},1,x\n" * 1200 + "2026-01-02 03:04:05,2,x\n")
+        searched.clear()
         read(tmp_path / "t.csv")
-        assert any(whole) == dates
+        assert any(searched) == (value in ("2026-01-02", ""))
 
 
 def test_csv__blank_lines_of_one_column_are_missing_values(tmp_path: Path) -> None:
