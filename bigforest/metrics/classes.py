@@ -197,8 +197,7 @@ class Scores:
             wanted &= scores < self.limit
         self._waiting.append((scores[wanted], second[wanted], None if weight is None else weight[wanted]))
         self._size += self._waiting[-1][0].size
-        if self._size >= max(self._most // 4, self.values.size // 2):
-            self.merge()
+        self._merge_many()
 
     def merge(self) -> None:
         """Sort what has been added since the last time into the rest."""
@@ -227,11 +226,19 @@ class Scores:
 
     def join(self, other: Scores) -> None:
         """Add the rows of the other, which began above the same score."""
-        self.merge()
-        other.merge()
         if other.limit is not None:
             self.limit = other.limit if self.limit is None else min(self.limit, other.limit)
-        self._take(other.values, other.counts)
+        if other.values.size:
+            self.merge()
+            self._take(other.values, other.counts)
+        self._waiting += other._waiting
+        self._size += other._size
+        self._merge_many()
+
+    def _merge_many(self) -> None:
+        """Merge where many wait, half as many as scores may be held by all together."""
+        if self._size >= max(self._most - self.values.size, self._most // 4, self.values.size // 2):
+            self.merge()
 
     def _take(self, values: NDArray[np.float64], counts: Sequence[NDArray[np.int64]]) -> None:
         """Add counts of ascending scores, and drop scores beyond the limit."""
