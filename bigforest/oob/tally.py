@@ -273,7 +273,7 @@ def _tally(
 
 def _cut(store: Store, work: TallyInputs, begin: int, end: int) -> list[int]:
     """Where the pieces of a range begin, of whole chunks, and where the last one ends."""
-    rows = leaf_chunk_rows(answer_width(store.spec))
+    rows = leaf_chunk_rows(store.rows, answer_width(store.spec))
     step = -(-(end - begin) // (PIECES * work.workers * rows)) * rows
     return [*range(begin, end, step), end]
 
@@ -307,7 +307,7 @@ def _add_piece(
     piece: _Piece,
 ) -> None:
     """Add the votes of some files on the rows of a piece."""
-    step = leaf_chunk_rows(answer_width(store.spec))
+    step = leaf_chunk_rows(store.rows, answer_width(store.spec))
     start, stop = rows
     for cast in casts:
         trees = min(len(cast.file.trees), config.trees - cast.file.trees.start)

@@ -147,7 +147,7 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
         place_leaves(way, Places(roots, leaves[here], bags[:, here]), scratch)
 
     send_rows(store, group, start, start + bags.shape[1], note)
-    step = leaf_chunk_rows(answer_width(store.spec))
+    step = leaf_chunk_rows(store.rows, answer_width(store.spec))
     chunks = []
     for first in range(0, bags.shape[1], step):
         rows = [np.flatnonzero(bag[first : first + step] == 0).astype(np.uint16) for bag in bags]

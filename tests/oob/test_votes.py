@@ -18,6 +18,7 @@ from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import outline
+from bigforest.forest.votes import leaf_files
 from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core import passed_leaves
@@ -261,6 +262,31 @@ def _found_again(directory: Path, rows: int, classes: int, seen: set[Path]) -> l
             file.remove()
         return []
     return files
+
+
+@pytest.mark.parametrize(("large", "chunks"), [(300, 3), (301, 5)])
+def test_leaf_files__of_large_tables_have_large_chunks(
+    large: int, chunks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found in memory, by passes, or read back: the report and the kept votes are the same."""
+    frame = table().select("a", "b", "few", "two")
+    forest = bf.train(frame, "two", trees=3, keep_votes=True, out=tmp_path / "usual")
+    for name, value in (("_MOST_CHUNK", 64), ("_LARGE_TABLE", large), ("_LARGE_CHUNK", 128)):
+        monkeypatch.setattr(leaf_files, name, value)
+    store = bf.encode_store(frame, tmp_path / "t.store", target="two")
+    limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, values=50, training=0)
+    for number, way in enumerate((None, GrowPlan(2, limits, 2, 1 << 30), None)):
+        home, resources = tmp_path / str(number), Resources(threads=2)
+        grow_forest(store, forest.config, home, resources=resources, listener=silent, way=way)
+        if number == 2:
+            shutil.rmtree(home / FOLDER)
+        else:
+            assert {file.chunks for file in found_leaves(home, 300, 2)} == {chunks}
+        write_oob(store, forest.config, home, resources=resources, listener=silent)
+        for name in ("rows", "curve", "metrics"):
+            one, other = ((folder / "oob" / f"{name}.parquet").read_bytes() for folder in (tmp_path / "usual", home))
+            assert one == other, name
+        assert pl.read_parquet(home / "oob" / "votes" / "*.parquet").equals(forest.oob.votes.collect())
 
 
 def test_leaf_files__of_some_trees_are_found_again(tmp_path: Path) -> None:

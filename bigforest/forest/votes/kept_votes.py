@@ -22,7 +22,7 @@ from bigforest.forest.format.files import Header, check_bytes, check_file, row_b
 from bigforest.forest.format.frames import scan
 from bigforest.forest.format.parts import first_tree, parts_in
 from bigforest.forest.format.schema import VOTES
-from bigforest.forest.votes.leaf_files import LeafFile, leaf_chunk_rows
+from bigforest.forest.votes.leaf_files import LeafFile
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.store import Store
@@ -50,8 +50,7 @@ def write_votes(directory: Path, store: Store, config: TrainConfig, file: LeafFi
     """Task: write the votes of the trees of a file of leaves. Memory: a chunk, and a row group."""
     trees = range(file.trees.start, min(file.trees.stop, config.trees))
     path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
-    chunk = leaf_chunk_rows(max(1, len(store.spec.target.classes)))
-    tables = (table for tree in trees for table in _tables(file, tree, store.row_numbers, chunk))
+    tables = (table for tree in trees for table in _tables(file, tree, store.row_numbers))
     write_tables(VOTES, tables, path, VOTES_KIND, store.spec, config)
 
 
@@ -71,7 +70,7 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, spec: Da
         offset += header.config.trees
 
 
-def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None, chunk: int) -> Iterator[pa.Table]:
+def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> Iterator[pa.Table]:
     """The votes of a tree, some at a time."""
     rows: list[NDArray[np.uint64]] = []
     leaves: list[NDArray[np.uint32]] = []
@@ -81,7 +80,7 @@ def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None, chunk
             found = file.chunk(opened, number)
             begin = int(found.counts[:own].sum(dtype=np.int64))
             here = slice(begin, begin + int(found.counts[own]))
-            places = found.rows[here].astype(np.uint64) + np.uint64(number * chunk)
+            places = found.rows[here].astype(np.uint64) + np.uint64(number * file.leaves.about["chunk"])
             rows.append(places if numbers is None else numbers[places])
             leaves.append(found.leaves[here])
             if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == file.leaves.blocks:

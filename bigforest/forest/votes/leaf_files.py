@@ -34,7 +34,9 @@ _NAME = re.compile(r"part-(\d{7,10})\.leaves")
 VOTE_BYTES = 6
 FILE_BYTES = 16 << 20
 _LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
+# Rows of a chunk at most: each costs some tens of us to read and add up, but a small table is to have several.
 _MOST_CHUNK = 1 << 14
+_LARGE_TABLE, _LARGE_CHUNK = 1 << 18, 1 << 16
 # Bytes of votes in a row group of oob/rows.parquet, for as many rows as a power of two, and most of these rows.
 _STEP_BYTES = 8 << 20
 _MOST_STEP = 1 << 16
@@ -119,9 +121,9 @@ def step_rows(classes: int) -> int:
     return rows
 
 
-def leaf_chunk_rows(classes: int) -> int:
-    """Rows of a chunk."""
-    return min(_MOST_CHUNK, step_rows(classes))
+def leaf_chunk_rows(rows: int, classes: int) -> int:
+    """Rows of a chunk of a table with so many rows."""
+    return min(_MOST_CHUNK if rows < _LARGE_TABLE else _LARGE_CHUNK, step_rows(classes))
 
 
 def leaves_path(directory: Path, first_tree: int) -> Path:
@@ -177,14 +179,14 @@ class LeafWriter:
             return
         path, trees = leaves_path(self._directory, self._first), range(self._first, self._first + len(self._found))
         write_ballots(path, join_ballots(self._ballots, self._classes))
-        write_leaves(path, trees, self._rows, self._classes, leaf_chunks(self._found, self._rows, self._classes))
+        step = leaf_chunk_rows(self._rows, self._classes)
+        write_leaves(path, trees, self._rows, self._classes, leaf_chunks(self._found, self._rows, step))
         self._first = trees.stop
         self._found, self._ballots, self._held = [], [], 0
 
 
-def leaf_chunks(found: Sequence[LeftOut], rows: int, classes: int) -> Iterator[LeafChunk]:
-    """The leaves of some rows, a chunk at a time; classes: numbers in an answer."""
-    step = leaf_chunk_rows(classes)
+def leaf_chunks(found: Sequence[LeftOut], rows: int, step: int) -> Iterator[LeafChunk]:
+    """The leaves of some rows, a chunk of `step` rows at a time."""
     starts = np.arange(0, rows + step, step)
     cuts = [np.searchsorted(own.rows, starts) for own in found]
     for number, start in enumerate(starts[:-1].tolist()):
@@ -222,7 +224,7 @@ def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
 
 def _about(trees: range, rows: int, classes: int) -> dict[str, int]:
     """What a file says: trees, rows of the table, rows of a chunk."""
-    return {"first": trees.start, "trees": len(trees), "rows": rows, "chunk": leaf_chunk_rows(classes)}
+    return {"first": trees.start, "trees": len(trees), "rows": rows, "chunk": leaf_chunk_rows(rows, classes)}
 
 
 def ballot_types(spec: DataSpec) -> dict[str, str]:

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from bigforest.common.arrays import read_only
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, shifted
 from bigforest.forest.votes.leaf_files import (
     LeafChunk,
     ballot_types,
+    leaf_chunk_rows,
     leaf_chunks,
     leaves_path,
     write_ballots,
@@ -252,7 +254,7 @@ def send_blocks(
     remove_subtrees(subtrees)
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
-    every, classes = range(len(store.spec.features)), max(1, len(store.spec.target.classes))
+    every, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, answer_width(store.spec))
     features, depth = Features.of(store), max(own.depth for own in splits.values())
     loaded = {tree: {name: array.load() for name, array in own.arrays.items()} for tree, own in splits.items()}
     given = (store.dictionaries, features)
@@ -265,7 +267,7 @@ def send_blocks(
             view = block_view(cells, reader.size(block))
             for part, add in zip(parts, files, strict=True):
                 found = [finder.left_out(view, kept[tree], 0, sampler.block(tree, block)) for tree in part]
-                for chunk in leaf_chunks(found, reader.size(block), classes):
+                for chunk in leaf_chunks(found, reader.size(block), step):
                     add(*chunk)
     return {blocks.start: run}
 
