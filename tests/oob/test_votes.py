@@ -281,7 +281,7 @@ def test_leaf_files__of_large_tables_have_large_chunks(
         if number == 2:
             shutil.rmtree(home / FOLDER)
         else:
-            assert {file.chunks for file in found_leaves(home, 300, 2)} == {chunks}
+            assert {file.leaves.blocks for file in found_leaves(home, 300, 2)} == {chunks}
         write_oob(store, forest.config, home, resources=resources, listener=silent)
         for name in ("rows", "curve", "metrics"):
             one, other = ((folder / "oob" / f"{name}.parquet").read_bytes() for folder in (tmp_path / "usual", home))
