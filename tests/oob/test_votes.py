@@ -286,7 +286,7 @@ def test_leaf_files__of_large_tables_have_large_chunks(
         for name in ("rows", "curve", "metrics"):
             one, other = ((folder / "oob" / f"{name}.parquet").read_bytes() for folder in (tmp_path / "usual", home))
             assert one == other, name
-        assert pl.read_parquet(home / "oob" / "votes" / "*.parquet").equals(forest.oob.votes.collect())
+        assert pl.read_parquet(home / "oob" / "votes" / "*.parquet").equals(forest.oob_votes.collect())
 
 
 def test_leaf_files__of_some_trees_are_found_again(tmp_path: Path) -> None:
