@@ -13,7 +13,7 @@ import numpy as np
 from bigforest.kernels.common.node_scan import BITS16, ONE, TWO, ZERO, ZERO_I64, class_of
 from bigforest.kernels.compiler.jit import inlined
 
-# Up to this many codes are counted in several tables, and levels are found by scanning codes, not rows.
+# Up to this many codes are counted in several tables, and levels are slots by scanning codes, not rows.
 CLOSE = 128
 _LOG_HALF = np.uint64(5)
 _BITS = np.int64(32)
@@ -29,13 +29,13 @@ def level_weights(item):
 
 
 @inlined
-def put_level(found, code, both, levels):
-    """Write the level `code` with these weights of classes to slot `found`; returns its weight."""
+def put_level(slots, code, both, levels):
+    """Write the level `code` with these weights of classes to slot `slots`; returns its weight."""
     inside = both >> _BITS
     weight = (both & _LOWER) + inside
-    levels.code[found] = code
-    levels.weight[found] = weight
-    levels.sum[found] = inside
+    levels.code[slots] = code
+    levels.weight[slots] = weight
+    levels.sum[slots] = inside
     return weight
 
 
@@ -53,20 +53,20 @@ def count_close(codes, low, span, items, levels, sums):
             at = np.uint64(codes[i] - low) + (i & ONE) * span
             close[at + at] += sums.rows[i, ZERO]
             close[at + at + ONE] += sums.rows[i, ONE]
-    found = ZERO
+    slots = ZERO
     for at in range(span):
         if sums is None:
             other = at + span + span
             both = close[at] + close[at + span] + close[other] + close[other + span]
-            found += np.uint64(put_level(found, low + np.uint32(at), both, levels) != ZERO_I64)
+            slots += np.uint64(put_level(slots, low + np.uint32(at), both, levels) != ZERO_I64)
         else:
             other = at + span
             weight = close[at + at] + close[other + other]
-            levels.code[found] = low + np.uint32(at)
-            levels.weight[found] = weight
-            levels.sum[found] = close[at + at + ONE] + close[other + other + ONE]
-            found += np.uint64(weight != ZERO_I64)
-    return found
+            levels.code[slots] = low + np.uint32(at)
+            levels.weight[slots] = weight
+            levels.sum[slots] = close[at + at + ONE] + close[other + other + ONE]
+            slots += np.uint64(weight != ZERO_I64)
+    return slots
 
 
 @inlined
@@ -87,18 +87,18 @@ def take_slots(codes, low, high, items, levels, sums):
         else:
             totals[at + at] += sums.rows[i, ZERO]
             totals[at + at + ONE] += sums.rows[i, ONE]
-    found = ZERO
+    slots = ZERO
     for i in range(np.uint64(items.size)):  # the first row of a level takes its sums, so later rows find zeros
         at = np.uint64(codes[i])
         if sums is None:
-            found_weight = put_level(found, codes[i], totals[at], levels)
+            weight = put_level(slots, codes[i], totals[at], levels)
             totals[at] = ZERO_I64
         else:
-            found_weight = totals[at + at]
-            levels.code[found] = codes[i]
-            levels.weight[found] = found_weight
-            levels.sum[found] = totals[at + at + ONE]
+            weight = totals[at + at]
+            levels.code[slots] = codes[i]
+            levels.weight[slots] = weight
+            levels.sum[slots] = totals[at + at + ONE]
             totals[at + at] = ZERO_I64
             totals[at + at + ONE] = ZERO_I64
-        found += np.uint64(found_weight != ZERO_I64)
-    return found
+        slots += np.uint64(weight != ZERO_I64)
+    return slots

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.categories.ordering import form_groups, lightest_alone, sort_groups
+from bigforest.kernels.categories.ordering import form_groups, lightest_ungrouped, sort_groups
 from bigforest.kernels.categories.principal import find_principal
 from bigforest.kernels.common.node_scan import ONE, SHIFT16, TWO, ZERO, ZERO_I64
 from bigforest.kernels.compiler.jit import inlined, kernel
@@ -47,7 +47,7 @@ def order_counted(counts, total, numbers, least, levels, places):
         levels.weight[slot] = here
         levels.sum[slot] = counts[slot, ONE]
         weight += here
-    groups = form_groups(found, lightest_alone(found, weight, least, levels), levels)
+    groups = form_groups(found, lightest_ungrouped(found, weight, least, levels), levels)
     if classes > TWO:
         find_principal(groups, _take_cells(counts, classes, levels), total, weight, levels)
     sort_groups(groups, levels)

@@ -9,7 +9,7 @@ Everything is in whole numbers, so the order of the rows changes nothing. The wo
 node and the levels among them, never to all levels of the feature.
 
 Means of levels with few rows are noise, and subsets of such levels fit anything, so levels too
-light for their node are grouped into one (`lightest_alone`).
+light for their node are grouped into one (`lightest_ungrouped`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class LevelOrder(NamedTuple):
     rank       uint32 [most], place of each group in that order; scratch while sorting
     digits     uint32 [256], scratch while sorting
     direction  int64 [classes], for more than two classes: the coefficient of each in a level's mean
-    turned     int64 [classes], scratch
+    product     int64 [classes], scratch
     cell       uint64 [rows], group << 16 | class: rows, or all of a group and class together; none up to two classes
     cells      uint32 [rows], weights of these
     """
@@ -75,7 +75,7 @@ class LevelOrder(NamedTuple):
     rank: NDArray[np.uint32]
     digits: NDArray[np.uint32]
     direction: NDArray[np.int64]
-    turned: NDArray[np.int64]
+    product: NDArray[np.int64]
     cell: NDArray[np.uint64]
     cells: NDArray[np.uint32]
 
@@ -111,7 +111,7 @@ def levels_bytes(codes: int, rows: int, classes: int) -> int:
 
 
 @inlined
-def lightest_alone(found, weight, least, levels):
+def lightest_ungrouped(slots, weight, least, levels):
     """The least weight of a level that is not grouped with others, int64; the node's weight is `weight`.
 
     It is at most `least`, and lower while no more levels reach it than the node's weight has binary digits: then there
@@ -119,7 +119,7 @@ def lightest_alone(found, weight, least, levels):
     """
     low = np.int64(1)
     # No more levels than binary digits, as in most nodes.
-    if found < _BITS and (weight << low) >> np.int64(found) > ZERO_I64:
+    if slots < _BITS and (weight << low) >> np.int64(slots) > ZERO_I64:
         return low
     room = ZERO
     while weight >> np.int64(room) > ZERO_I64:
@@ -128,7 +128,7 @@ def lightest_alone(found, weight, least, levels):
     while low < high:
         middle = (low + high) >> np.int64(1)
         heavy = ZERO
-        for slot in range(found):
+        for slot in range(slots):
             heavy += np.uint64(levels.weight[slot] >= middle)
         if heavy <= room:
             high = middle
@@ -138,7 +138,7 @@ def lightest_alone(found, weight, least, levels):
 
 
 @inlined
-def form_groups(found, least, levels):
+def form_groups(slots, least, levels):
     """Give every level that weighs at least `least` a group of its own, and all others one together; returns the number
     of groups.
 
@@ -147,9 +147,9 @@ def form_groups(found, least, levels):
     """
     weight, total = levels.weight, levels.sum
     groups = ZERO
-    light = found
+    light = slots
     light_weight, light_total, light_first = ZERO_I64, ZERO_I64, np.uint32(0xFFFFFFFF)
-    for slot in range(found):
+    for slot in range(slots):
         here, inside, code = weight[slot], total[slot], levels.code[slot]
         if here >= least:
             levels.group[slot] = np.uint32(groups)
@@ -158,13 +158,13 @@ def form_groups(found, least, levels):
             total[groups] = inside
             groups += ONE
         else:
-            groups += np.uint64(light == found)
+            groups += np.uint64(light == slots)
             light = min(light, groups - ONE)
             levels.group[slot] = np.uint32(light)
             light_weight += here
             light_total += inside
             light_first = min(light_first, code)
-    if light < found:
+    if light < slots:
         levels.first[light] = light_first
         weight[light] = light_weight
         total[light] = light_total
@@ -172,9 +172,9 @@ def form_groups(found, least, levels):
 
 
 @inlined
-def find_level_means(found, levels):
+def find_level_means(groups, levels):
     """Set levels.whole and levels.fraction to the means of the groups; weights are below 2**31."""
-    for slot in range(found):
+    for slot in range(groups):
         weight = levels.weight[slot]
         whole = levels.sum[slot] // weight
         rest = np.uint64(levels.sum[slot] - whole * weight) << SHIFT32
@@ -197,13 +197,13 @@ def sort_by_number(numbers, order, spare, digits):
     size = np.uint64(order.size)
     if size <= _FEW:
         for i in range(size):
-            mine = order[i]
-            number = numbers[np.uint64(mine)]
+            group = order[i]
+            number = numbers[np.uint64(group)]
             j = i
             while j > ZERO and numbers[np.uint64(order[j - ONE])] > number:
                 order[j] = order[j - ONE]
                 j -= ONE
-            order[j] = mine
+            order[j] = group
         return
     first = np.uint64(numbers[np.uint64(order[ZERO])])
     varying = ZERO
@@ -231,29 +231,29 @@ def sort_by_number(numbers, order, spare, digits):
 
 
 @inlined
-def sort_groups(found, levels):
+def sort_groups(groups, levels):
     """levels.order = the groups by mean, then code."""
     order = levels.order
-    if found <= _FEW:
-        for i in range(found):
+    if groups <= _FEW:
+        for i in range(groups):
             j = i
             while j > ZERO and comes_before(levels, i, np.uint64(order[j - ONE])):
                 order[j] = order[j - ONE]
                 j -= ONE
             order[j] = np.uint32(i)
         return
-    find_level_means(found, levels)
-    start_order(found, levels)
-    sort_by_number(levels.fraction, order[:found], levels.rank, levels.digits)
-    sort_by_number(levels.whole, order[:found], levels.rank, levels.digits)
+    find_level_means(groups, levels)
+    start_order(groups, levels)
+    sort_by_number(levels.fraction, order[:groups], levels.rank, levels.digits)
+    sort_by_number(levels.whole, order[:groups], levels.rank, levels.digits)
 
 
 @inlined
-def start_order(found, levels):
+def start_order(groups, levels):
     """levels.order = the groups by code."""
-    for i in range(found):
+    for i in range(groups):
         levels.order[i] = np.uint32(i)
-    sort_by_number(levels.first, levels.order[:found], levels.rank, levels.digits)
+    sort_by_number(levels.first, levels.order[:groups], levels.rank, levels.digits)
 
 
 @helper
@@ -265,12 +265,12 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
     Rules.min_level. dictionary: None, or, for a random order by rng.split_state, with each level a group, not None.
     Returns the number of groups, and of levels.
     """
-    found = take_slots(codes, low, high, node.items, levels, sums)
-    alone = ZERO_I64 if dictionary is not None else lightest_alone(found, node.weight, least, levels)
-    groups = form_groups(found, alone, levels)
+    slots = take_slots(codes, low, high, node.items, levels, sums)
+    alone = ZERO_I64 if dictionary is not None else lightest_ungrouped(slots, node.weight, least, levels)
+    groups = form_groups(slots, alone, levels)
     if dictionary is None:
         if sums is None and node.total.size > 2:
-            for slot in range(found):
+            for slot in range(slots):
                 levels.slot[np.uint64(levels.code[slot])] = levels.group[slot]
             find_component(codes, groups, node, levels)
         sort_groups(groups, levels)
@@ -279,17 +279,17 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
             levels.fraction[group] = level_number(state, levels.first[group])
         start_order(groups, levels)
         sort_by_number(levels.fraction, levels.order[:groups], levels.rank, levels.digits)
-    return groups, found
+    return groups, slots
 
 
 @helper
 def order_levels(codes, low, high, node, least, levels, sums, dictionary, state):
     """order_groups, and then codes[i] becomes the place of the group of row i. levels.rank is the inverse of order."""
-    groups, found = order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
+    groups, slots = order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
     for place in range(groups):
         levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
-    for slot in range(found):
+    for slot in range(slots):
         levels.slot[np.uint64(levels.code[slot])] = levels.rank[np.uint64(levels.group[slot])]
     for i in range(np.uint64(node.items.size)):
         codes[i] = levels.slot[np.uint64(codes[i])]
-    return groups, found
+    return groups, slots

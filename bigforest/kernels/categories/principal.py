@@ -21,22 +21,22 @@ _START_SHIFT = np.uint64(64 - DIRECTION_BITS)
 
 
 @inlined
-def count_level_cells(codes, items, found, classes, levels):
+def count_level_cells(codes, items, groups, classes, levels):
     """Fill levels.cell and levels.cells from the levels of the rows; returns the number of cells (uint64)."""
     cell, cells, group = levels.cell, levels.cells, levels.slot
     n = np.uint64(items.size)
-    if found * classes > n:
+    if groups * classes > n:
         for i in range(n):
             cell[i] = (np.uint64(group[np.uint64(codes[i])]) << SHIFT16) | class_of(items[i])
             cells[i] = np.uint32(items[i] & BITS16)
         return n
-    for place in range(found * classes):
+    for place in range(groups * classes):
         cells[place] = np.uint32(0)
     for i in range(n):
         here = np.uint64(group[np.uint64(codes[i])])
         cells[here * classes + class_of(items[i])] += np.uint32(items[i] & BITS16)
     count = ZERO
-    for slot in range(found):
+    for slot in range(groups):
         for k in range(classes):
             weight = cells[slot * classes + k]
             if weight != np.uint32(0):
@@ -47,38 +47,38 @@ def count_level_cells(codes, items, found, classes, levels):
 
 
 @inlined
-def sum_cells(found, count, levels):
+def sum_cells(groups, count, levels):
     """levels.sum = sum of the direction's entries over the rows of each slot."""
     total, cell = levels.sum, levels.cell
-    for slot in range(found):
+    for slot in range(groups):
         total[slot] = ZERO_I64
     for c in range(count):
         total[cell[c] >> SHIFT16] += np.int64(levels.cells[c]) * levels.direction[cell[c] & BITS16]
 
 
 @inlined
-def power_step(found, count, total, weight, levels):
+def power_step(groups, count, total, weight, levels):
     """One step of the power iteration: the covariance of the class shares times the direction. False at its end.
 
     total int64 [classes] and weight are those of the node.
 
     The result is scaled to DIRECTION_BITS; a sum is below 2**62.
     """
-    direction, turned = levels.direction, levels.turned
+    direction, product = levels.direction, levels.product
     classes = np.uint64(direction.size)
-    sum_cells(found, count, levels)
+    sum_cells(groups, count, levels)
     mean = ZERO_I64
     for k in range(classes):
         mean += total[k] * direction[k]
-        turned[k] = ZERO_I64
+        product[k] = ZERO_I64
     mean = (mean << DEVIATION_BITS) // weight
-    for slot in range(found):
+    for slot in range(groups):
         levels.sum[slot] = (levels.sum[slot] << DEVIATION_BITS) // levels.weight[slot] - mean
     for c in range(count):
-        turned[levels.cell[c] & BITS16] += np.int64(levels.cells[c]) * levels.sum[levels.cell[c] >> SHIFT16]
+        product[levels.cell[c] & BITS16] += np.int64(levels.cells[c]) * levels.sum[levels.cell[c] >> SHIFT16]
     largest = ZERO_I64
     for k in range(classes):
-        largest = max(largest, abs(turned[k]))
+        largest = max(largest, abs(product[k]))
     if largest == 0:
         return False
     bits = ZERO_I64
@@ -87,28 +87,28 @@ def power_step(found, count, total, weight, levels):
     bits -= DIRECTION_BITS
     changed = False
     for k in range(classes):
-        entry = turned[k] >> bits if bits > 0 else turned[k] << -bits
+        entry = product[k] >> bits if bits > 0 else product[k] << -bits
         changed |= entry != direction[k]
         direction[k] = entry
     return changed
 
 
 @inlined
-def find_principal(found, count, total, weight, levels):
+def find_principal(groups, count, total, weight, levels):
     """Set levels.direction to the first principal component of `count` cells, and levels.sum to match."""
     for k in range(np.uint64(levels.direction.size)):
         levels.direction[k] = np.int64(mix(k + ONE) >> _START_SHIFT)
     step = 0
-    while step < STEPS and power_step(found, count, total, weight, levels):
+    while step < STEPS and power_step(groups, count, total, weight, levels):
         step += 1
-    sum_cells(found, count, levels)
+    sum_cells(groups, count, levels)
 
 
 @helper
-def find_component(codes, found, node, levels):
+def find_component(codes, groups, node, levels):
     """Set levels.direction to the first principal component, and levels.sum to match.
 
     codes[i] is the level of row i, and levels.slot has the group of each level.
     """
-    count = count_level_cells(codes, node.items, found, np.uint64(levels.direction.size), levels)
-    find_principal(found, count, node.total, node.weight, levels)
+    count = count_level_cells(codes, node.items, groups, np.uint64(levels.direction.size), levels)
+    find_principal(groups, count, node.total, node.weight, levels)

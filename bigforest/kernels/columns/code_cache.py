@@ -69,9 +69,9 @@ def empty_code_cache(codes: Codes, reach: int, regression: bool) -> CodeCache:
 
 
 @inlined
-def is_cached(nearby, begin, end):
+def is_cached(cache, begin, end):
     """Whether the items begin..end number rows of the copy."""
-    return begin >= nearby.span[ZERO] and end <= nearby.span[ONE]
+    return begin >= cache.span[ZERO] and end <= cache.span[ONE]
 
 
 @inlined
@@ -88,7 +88,7 @@ def copy_few_rows(table, items, at, out):
 
 
 @inlined
-def ask_for_rows(table, items, begin, end):
+def prefetch_rows(table, items, begin, end):
     """Prefetch the rows of items begin..end of a table, a cache line at a time."""
     columns = np.uint64(table.shape[1])
     if columns == ZERO:
@@ -106,16 +106,16 @@ def copy_rows(table, items, out):
     n = np.uint64(items.size)
     for start in range(ZERO, n, _SIDE):
         at = min(start, n - _SIDE)
-        ask_for_rows(table, items, at + _SIDE, min(at + _SIDE + _SIDE, n))
+        prefetch_rows(table, items, at + _SIDE, min(at + _SIDE + _SIDE, n))
         copy_few_rows(table, items, at, out)
 
 
 @inlined
-def copy_codes(by_row, items, nearby):
+def copy_codes(by_row, items, cache):
     """Copy the codes of the rows of `items`, and renumber the items by rows of the copy."""
-    copy_rows(by_row.r8, items, nearby.u8)
-    copy_rows(by_row.r16, items, nearby.u16)
-    copy_rows(by_row.r32, items, nearby.u32)
+    copy_rows(by_row.r8, items, cache.u8)
+    copy_rows(by_row.r16, items, cache.u16)
+    copy_rows(by_row.r32, items, cache.u32)
     for i in range(np.uint64(items.size)):
         items[i] = (i << SHIFT32) | (items[i] & BITS32)
 
@@ -141,31 +141,31 @@ def is_constant(column):
 
 
 @inlined
-def note_constant(nearby, n, constant):
+def note_constant(cache, n, constant):
     """Add the features that are constant in the first n rows of the copy to `constant`.
 
     Otherwise each is read again in every node below that is the first on its path to draw it.
     """
-    place = nearby.codes.place
+    place = cache.codes.place
     for feature in range(np.uint64(place.shape[0])):
-        on_column((nearby.u8, nearby.u16, nearby.u32), place, feature, note_column, (n, feature, constant))
+        on_column((cache.u8, cache.u16, cache.u32), place, feature, note_column, (n, feature, constant))
 
 
 @inlined
-def look_near(codes, by_row, value, items, begin, end, constant, nearby):
+def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
     """The codes that the items begin..end number rows of, as Codes and RowMajorCodes, and the regression targets, or
     None.
 
     Those of all rows, or of a copy, which is made if it pays; then features that are constant in it are added to
     `constant`, see scan/draw.py fetch_codes.
     """
-    if FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_cached(nearby, begin, end):
+    if FEWEST_ROWS <= end - begin <= np.uint64(cache.u8.shape[1]) and not is_cached(cache, begin, end):
         if value is not None:
-            gather_column(value, items[begin:end], nearby.copied)
-        copy_codes(by_row, items[begin:end], nearby)
-        note_constant(nearby, end - begin, constant)
-        nearby.span[ZERO] = begin
-        nearby.span[ONE] = end
-    if is_cached(nearby, begin, end):
-        return nearby.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), nearby.value
+            gather_column(value, items[begin:end], cache.copied)
+        copy_codes(by_row, items[begin:end], cache)
+        note_constant(cache, end - begin, constant)
+        cache.span[ZERO] = begin
+        cache.span[ONE] = end
+    if is_cached(cache, begin, end):
+        return cache.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), cache.value
     return codes, by_row, value

@@ -58,8 +58,8 @@ def gather(codes, by_row, feature, items, out):
 
 
 @inlined
-def look_again(codes, by_row, feature, items, looked):
-    """The smallest and the largest of the codes of the rows of items, which are fetched where `looked` has none."""
-    if looked.low == looked.high:
-        return gather(codes, by_row, feature, items, looked.codes)
-    return looked.low, looked.high
+def codes_or_gather(codes, by_row, feature, items, column):
+    """The smallest and the largest of the codes of the rows of items, which are fetched where `column` has none."""
+    if column.low == column.high:
+        return gather(codes, by_row, feature, items, column.codes)
+    return column.low, column.high

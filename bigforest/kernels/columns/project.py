@@ -78,7 +78,7 @@ def project(codes, by_row, values, features, weights, size, items, out):
 
 
 @inlined
-def project_local(values, features, weights, size, items, out):
+def project_cached(values, features, weights, size, items, out):
     """What `project` does, for two terms at least, on the values of a copy (value_cache.py), float64 [features,
     rows]."""
     first, second = values[np.uint64(features[ZERO])], values[np.uint64(features[ONE])]
@@ -95,12 +95,12 @@ def range_of(values, n):
     """Smallest and largest of values[:n], n >= 1; (0, 0) where one of them is NaN or infinite."""
     low = values[ZERO]
     high = low
-    unfit = ZERO
+    not_finite = ZERO
     for i in range(n):
         value = values[i]
         low = value if value < low else low
         high = value if value > high else high
-        unfit += np.uint64(not abs(value) <= LARGEST)
-    if unfit != ZERO:
+        not_finite += np.uint64(not abs(value) <= LARGEST)
+    if not_finite != ZERO:
         return 0.0, 0.0
     return low, high

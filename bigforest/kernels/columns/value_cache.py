@@ -29,12 +29,12 @@ from bigforest.kernels.compiler.jit import inlined
 class ValueCache(NamedTuple):
     """The copy.
 
-    near   of the codes; its span is that of the whole copy
+    code_cache   of the codes; its span is that of the whole copy
     value  float64 [features, reach], the value of each code
     mean   float64 [pairs, reach], of Means.value
     """
 
-    near: CodeCache
+    code_cache: CodeCache
     value: NDArray[np.float64]
     mean: NDArray[np.float64]
 
@@ -50,20 +50,20 @@ def make_value_cache(codes: Codes, pairs: int, rows: int) -> ValueCache:
 
 
 @inlined
-def take_near(by_row, values, means, items, begin, end, local):
+def fill_value_cache(by_row, values, means, items, begin, end, cache):
     """Whether the items begin..end number rows of the copy, which is made if it pays."""
-    near = local.near
+    code_cache = cache.code_cache
     n = end - begin
-    if FEWEST_ROWS <= n <= np.uint64(local.value.shape[1]) and not is_cached(near, begin, end):
-        here = items[begin:end]
-        copy_wide(values.wide, here, local.value)
-        for pair in range(np.uint64(local.mean.shape[0])):
-            gather_column(means.value[pair], here, local.mean[pair])
-        copy_codes(by_row, here, near)
-        look_up_narrow(near, values, n, local.value)
-        near.span[ZERO] = begin
-        near.span[ONE] = end
-    return is_cached(near, begin, end)
+    if FEWEST_ROWS <= n <= np.uint64(cache.value.shape[1]) and not is_cached(code_cache, begin, end):
+        rows = items[begin:end]
+        copy_wide(values.wide, rows, cache.value)
+        for pair in range(np.uint64(cache.mean.shape[0])):
+            gather_column(means.value[pair], rows, cache.mean[pair])
+        copy_codes(by_row, rows, code_cache)
+        look_up_narrow(code_cache, values, n, cache.value)
+        code_cache.span[ZERO] = begin
+        code_cache.span[ONE] = end
+    return is_cached(code_cache, begin, end)
 
 
 @inlined
@@ -78,13 +78,13 @@ def copy_wide(wide, items, value):
 
 
 @inlined
-def look_up_narrow(near, values, n, value):
+def look_up_narrow(code_cache, values, n, value):
     """value[f, i] = value of code i of feature f in the copy, for i < n, of the features `copy_wide` leaves out."""
     for feature in range(np.uint64(value.shape[0])):
         if values.wide.place[feature, 0] == np.uint32(0):
             low = values.low[values.offsets[feature] :]
-            codes = near.u8, near.u16, near.u32
-            on_column(codes, near.codes.place, feature, look_up_values, (low, n, value[feature]))
+            codes = code_cache.u8, code_cache.u16, code_cache.u32
+            on_column(codes, code_cache.codes.place, feature, look_up_values, (low, n, value[feature]))
 
 
 @inlined

@@ -207,9 +207,9 @@ def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
     split = best.split
     if split[FEATURE] >= 0:
         if w_l + w_r <= _SMALL:
-            mine = (sq_l * w_r + sq_r * w_l) * (split[W_L] * split[W_R])
-            other = (split[SQ_L] * split[W_R] + split[SQ_R] * split[W_L]) * (w_l * w_r)
-            sign = np.int64(mine > other) - np.int64(mine < other)
+            new = (sq_l * w_r + sq_r * w_l) * (split[W_L] * split[W_R])
+            old = (split[SQ_L] * split[W_R] + split[SQ_R] * split[W_L]) * (w_l * w_r)
+            sign = np.int64(new > old) - np.int64(new < old)
         else:
             sign = compare_gini(sq_l, w_l, sq_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
         later = feature != split[FEATURE] or code > split[CODE]

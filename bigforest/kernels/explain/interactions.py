@@ -124,7 +124,7 @@ def interactions(trees, begin, answer, values, rows, edges, points, scratch, out
 def _interactions(trees, sets, begin, answer, values, rows, edges, points, scratch, out):
     size, classes = np.uint64(points.t.size), np.uint64(answer.shape[1])
     for i in range(np.uint64(rows.size)):
-        row, own = np.uint64(rows[np.uint64(i)]), out[np.uint64(i)]
+        row, out_row = np.uint64(rows[np.uint64(i)]), out[np.uint64(i)]
         for q in range(size):
             scratch.product[_ZERO, q] = points.weight[q]
         top = _ZERO
@@ -132,7 +132,7 @@ def _interactions(trees, sets, begin, answer, values, rows, edges, points, scrat
             node = np.uint64(n)
             depth = np.uint64(edges.depth[node])
             while top >= depth and top > _ZERO:
-                _close(scratch, points, edges, top, own)
+                _close(scratch, points, edges, top, out_row)
                 top -= _ONE
             scratch.node[depth] = node
             if depth > _ZERO:
@@ -148,5 +148,5 @@ def _interactions(trees, sets, begin, answer, values, rows, edges, points, scrat
                 scratch.left[depth] = np.uint8(left)
             top = depth
         while top > _ZERO:
-            _close(scratch, points, edges, top, own)
+            _close(scratch, points, edges, top, out_row)
             top -= _ONE

@@ -57,37 +57,37 @@ def mean_leaf_share(row, known, weight, share, touched):
             total += np.float64(known.bag[tree, other]) * row_weight(weight, other)
         for m in range(begin, end):
             other = np.uint64(known.members[tree, np.uint64(m)])
-            own = np.float64(known.bag[tree, other]) * row_weight(weight, other) / total
-            if own == 0.0:  # too small for a number beside far heavier rows: it would be touched again and again
+            part = np.float64(known.bag[tree, other]) * row_weight(weight, other) / total
+            if part == 0.0:  # too small for a number beside far heavier rows: it would be touched again and again
                 continue
             if share[other] == 0.0:
                 touched[reached] = np.uint32(other)
                 reached += _ONE
-            share[other] += own
+            share[other] += part
     for r in range(reached):
         share[np.uint64(touched[np.uint64(r)])] /= np.float64(voters)
     return reached
 
 
 @inlined
-def _keep(place, found, i, row, value):
+def _keep(place, proximity, i, row, value):
     """Insert a row among the nearest of row i if it is one of them."""
-    last = np.uint64(found.shape[1]) - _ONE
-    lower = found[i, last] == value and place[i, last] > row
-    if not (value > found[i, last] or lower):
+    last = np.uint64(proximity.shape[1]) - _ONE
+    lower = proximity[i, last] == value and place[i, last] > row
+    if not (value > proximity[i, last] or lower):
         return
     at = last
     while at > _ZERO:
         before = at - _ONE
-        if found[i, before] > value or (found[i, before] == value and place[i, before] < row):
+        if proximity[i, before] > value or (proximity[i, before] == value and place[i, before] < row):
             break
-        place[i, at], found[i, at] = place[i, before], found[i, before]
+        place[i, at], proximity[i, at] = place[i, before], proximity[i, before]
         at = before
-    place[i, at], found[i, at] = np.uint32(row), value
+    place[i, at], proximity[i, at] = np.uint32(row), value
 
 
 @kernel
-def find_neighbors(rows, known, target, scratch, place, found, sums):
+def find_neighbors(rows, known, target, scratch, place, proximity, sums):
     """The rows of largest proximity of each of some rows, and what its proximities come to by class.
 
         p(i, j) = mean over the trees that have not seen i of [j in the leaf of i] * c_j w_j / sum over the leaf of c w
@@ -98,17 +98,17 @@ def find_neighbors(rows, known, target, scratch, place, found, sums):
     rows        uint32 [rows]; known: LeafRows
     target      uint16 [all rows], the class of each
     scratch     Shares
-    place, found  uint32 and float64 [rows, neighbors], zeros, set: by proximity, among ties the lowest row first; 0
+    place, proximity  uint32 and float64 [rows, neighbors], zeros, set: by proximity, among ties the lowest row first; 0
                   where there are fewer
     sums        float64 [rows, classes, 2], zeros, set: proximities, and their squares
 
     Cost: trees * rows of a leaf. Oracle: tests/naive/explain.py proximities.
     """
-    _find(rows, known, known.weight, target, scratch.share, scratch.touched, place, found, sums)
+    _find(rows, known, known.weight, target, scratch.share, scratch.touched, place, proximity, sums)
 
 
 @inlined
-def _find(rows, known, weight, target, share, touched, place, found, sums):
+def _find(rows, known, weight, target, share, touched, place, proximity, sums):
     for n in range(np.uint64(rows.size)):
         i = np.uint64(n)
         reached = mean_leaf_share(np.uint64(rows[i]), known, weight, share, touched)
@@ -119,4 +119,4 @@ def _find(rows, known, weight, target, share, touched, place, found, sums):
             of_class = np.uint64(target[other])
             sums[i, of_class, 0] += value
             sums[i, of_class, 1] += value * value
-            _keep(place, found, i, other, value)
+            _keep(place, proximity, i, other, value)

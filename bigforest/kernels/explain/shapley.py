@@ -52,11 +52,11 @@ def _open_edge(scratch, points, edges, node, depth):
     previous = np.uint64(edges.previous[node])
     side = 1.0 if node == scratch.node[depth - _ONE] + _ONE else 0.0
     share = edges.share[node]
-    own, above, last = depth * _ROWS, (depth - _ONE) * _ROWS, previous * _ROWS
+    at, above, last = depth * _ROWS, (depth - _ONE) * _ROWS, previous * _ROWS
     for r in range(_ROWS):
         met = scratch.met[last + r] if scratch.left[above + r] == side else 0.0
-        scratch.met[own + r] = met
-        scratch.gain[own + r] = met - share
+        scratch.met[at + r] = met
+        scratch.gain[at + r] = met - share
     for q in range(np.uint64(points.t.size)):
         known, unknown = share + (1.0 - share) * points.t[q], share - share * points.t[q]
         first = q + q + q + q
@@ -73,11 +73,11 @@ def _close_edge(scratch, points, edges, depth, classes):
     """Charge the edge above the open node of a level with what is below it, and pass that up."""
     node = scratch.node[depth]
     size = np.uint64(points.t.size) * _ROWS
-    here, own = depth * classes * size, np.uint64(edges.feature[node]) * classes * _ROWS
+    here, at = depth * classes * size, np.uint64(edges.feature[node]) * classes * _ROWS
     for c in range(classes):
         k = np.uint64(c)
         place = here + k * size
-        above, total = place - classes * size, own + k * _ROWS
+        above, total = place - classes * size, at + k * _ROWS
         before = np.uint64(edges.previous[node])
         charge(scratch.below, scratch.inverse, scratch.gain, scratch.total, size, place, above, depth, before, total)
 

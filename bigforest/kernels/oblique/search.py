@@ -19,10 +19,10 @@ from bigforest.kernels.columns.project import (
     MOST_TERMS,
     CodeValues,
     project,
-    project_local,
+    project_cached,
     range_of,
 )
-from bigforest.kernels.columns.value_cache import ValueCache, make_value_cache, take_near
+from bigforest.kernels.columns.value_cache import ValueCache, fill_value_cache, make_value_cache
 from bigforest.kernels.common.layout import OBLIQUE, Codes, RowMajorCodes
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn
@@ -50,7 +50,7 @@ class Oblique(NamedTuple):
     sparse     how directions are drawn
     means      the differences of class means that are offered besides
     values     of the codes
-    local      a copy of the rows of a small subtree
+    cache      a copy of the rows of a small subtree
     drawn      scratch of the directions
     projected  scratch of the projections; its `value` is not used; a row of `value` is
     value      float64 [2, rows], projections on the current direction and on the best
@@ -59,7 +59,7 @@ class Oblique(NamedTuple):
     sparse: Sparse
     means: Means
     values: CodeValues
-    local: ValueCache
+    cache: ValueCache
     drawn: Drawn
     projected: ProjectionScratch
     value: NDArray[np.float64]
@@ -96,8 +96,8 @@ def make_direction_extras(nodes: int, features: int) -> DirectionExtras:
 
 def make_oblique(sparse: Sparse, means: Means, codes: Codes, values: CodeValues, rows: int) -> Oblique:
     """Oblique for nodes of up to `rows` rows."""
-    local = make_value_cache(codes, means.value.shape[0], rows)
-    return Oblique(sparse, means, values, local, make_drawn(sparse), make_projection_scratch(rows), np.empty((2, rows)))
+    cache = make_value_cache(codes, means.value.shape[0], rows)
+    return Oblique(sparse, means, values, cache, make_drawn(sparse), make_projection_scratch(rows), np.empty((2, rows)))
 
 
 def smallest(codes: Codes, rows: int) -> Oblique:
@@ -129,21 +129,21 @@ def is_whole(oblique, which, size):
 
 
 @inlined
-def look_nearby(codes, by_row, items, begin, end, oblique):
+def codes_of_node(codes, by_row, items, begin, end, oblique):
     """The codes that the items begin..end number rows of: all, or a copy, which is made if they are few enough.
 
     Returns Codes, RowMajorCodes of the same, and whether it is the copy.
     """
-    if take_near(by_row, oblique.values, oblique.means, items, begin, end, oblique.local):
-        return oblique.local.near.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), True
+    if fill_value_cache(by_row, oblique.values, oblique.means, items, begin, end, oblique.cache):
+        return oblique.cache.code_cache.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), True
     return codes, by_row, False
 
 
 @inlined
-def find_direction(codes, by_row, node, local, key, rules, table, scratch, oblique):
+def find_direction(codes, by_row, node, cached, key, rules, table, scratch, oblique):
     """Scan the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
 
-    local  whether items number rows of oblique.local, as codes then do.
+    cached  whether items number rows of oblique.cache, as codes then do.
 
     Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
     """
@@ -185,7 +185,7 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
             least, most = fetch_codes(codes, by_row, node, np.uint64(features[ZERO]), constant, work.codes)
         elif size > ONE:
             known = columns <= number and not means.by_node
-            low, high = project_node(codes, by_row, node, local, known, number - columns, oblique, which, size)
+            low, high = project_node(codes, by_row, node, cached, known, number - columns, oblique, which, size)
             if low < high:
                 projected = with_value(oblique.projected, value)
                 if high - low < MOST_CODES and is_whole(oblique, which, size):
@@ -207,7 +207,7 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
 
 
 @inlined
-def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
+def project_node(codes, by_row, node, cached, known, pair, oblique, which, size):
     """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that of oblique.value.
 
     known  whether that is difference `pair` of the tree's class means, whose projections are known already.
@@ -217,11 +217,11 @@ def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
     value, items = oblique.value[which], node.items
     features, weights = oblique.drawn.feature[which], oblique.drawn.weight[which]
     if known:
-        there = oblique.local.mean[pair] if local else oblique.means.value[pair]
+        projections = oblique.cache.mean[pair] if cached else oblique.means.value[pair]
         for i in range(np.uint64(items.size)):
-            value[i] = there[items[i] >> SHIFT32]
-    elif local:
-        project_local(oblique.local.value, features, weights, size, items, value)
+            value[i] = projections[items[i] >> SHIFT32]
+    elif cached:
+        project_cached(oblique.cache.value, features, weights, size, items, value)
     else:
         project(codes, by_row, oblique.values, features, weights, size, items, value)
     return range_of(value, np.uint64(items.size))
@@ -237,8 +237,8 @@ def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool
     size = drawn.size[which]
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
-        looked = CachedColumn(scratch.work.codes, np.uint32(0), np.uint32(0))
-        return split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, number, None)
+        column = CachedColumn(scratch.work.codes, np.uint32(0), np.uint32(0))
+        return split_by_feature(codes, by_row, node, feature, column, scratch, nodes, number, None)
     cut = oblique.projected.cut[0]
     size_l, _, least = partition_projections(oblique.value[which], cut, node.items, scratch.work.keys)
     sum_classes(node.items[:size_l], scratch.total_l)

@@ -313,14 +313,14 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
         buckets, offset = probes.buckets[p], probes.offset[p]
         edge = probes.edge[offset : offset + buckets]
         note_range(terms, first, read, n, p, low, high, mark)
-        found = ZERO_I64
+        differs = ZERO_I64
         for i in range(n):
             item, each = here[i], read[i]
             inside, bucket = bucket_of(terms, each, first, last, scale, edge, buckets)
             at = (offset + bucket) * parts
             if value is not None:
                 number, by_weight = number_of(item, value, probes.centre[p])
-                found |= number
+                differs |= number
             if inside:
                 if value is None:
                     counts[at + class_of(item)] += np.uint32(item & BITS16)
@@ -330,15 +330,15 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
                     counts[at + TWO] += max(by_weight, ZERO_I64)
                 if weighted:
                     counts[at + parts - ONE] += np.uint32(1)
-        mark[p] |= found
+        mark[p] |= differs
 
 
 @kernel
-def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, found, tags, numbers, ends):
+def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, kept, tags, numbers, ends):
     """Write the rows that fall into wanted buckets, probe by probe; arguments as in count_rows.
 
     wanted   bool, flat: bucket b of probe p at offset[p] + b
-    found    of the type of a column, out, with room for all rows of all probes and one more
+    kept    of the type of a column, out, with room for all rows of all probes and one more
     tags     uint32, out, as long: class << 16 | multiplicity
     numbers  int64, out, of the same length: the target of each row, relative to the centre and times its weight; None
              for classes
@@ -356,7 +356,7 @@ def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, f
             for i in range(np.uint64(here.size)):
                 inside, bucket = bucket_of(terms, read[i], first, last, scale, edge, buckets)
                 if inside and wanted[offset + bucket]:
-                    found[at] = read[i]
+                    kept[at] = read[i]
                     tags[at] = np.uint32(here[i] & BITS32)
                     if value is not None:
                         _, numbers[at] = number_of(here[i], value, probes.centre[p])

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.categories.ordering import LevelOrder, make_levels, order_levels, sort_by_number
-from bigforest.kernels.columns.gather import look_again
+from bigforest.kernels.columns.gather import codes_or_gather
 from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO
 from bigforest.kernels.common.partition import partition_codes
 from bigforest.kernels.common.rng import split_state
@@ -146,20 +146,20 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, by_row, node, looked, key, least, mixed, scratch, nodes, subsets, number, sums, dictionary):
+def split_mixed(codes, by_row, node, column, key, least, mixed, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    looked: the codes of its feature, CachedColumn; key: of the node; least: Rules.min_level; dictionary: of random
+    column: the codes of its feature, CachedColumn; key: of the node; least: Rules.min_level; dictionary: of random
     splits, None for the best. best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split
     between those and all values has the values on the left, and a right_code of 0. Returns the number of rows on the
     left; scratch.total_l gets what they hold (target.py).
     """
-    best, here = scratch.best, looked.codes
+    best, here = scratch.best, column.codes
     feature = np.uint64(best.split[FEATURE]) >> ONE
     limit = np.uint32(best.split[CODE])
     n = np.uint64(node.items.size)
     kind = mixed.kind[feature]
-    low, high = look_again(codes, by_row, feature, node.items, looked)
+    low, high = codes_or_gather(codes, by_row, feature, node.items, column)
     low, high = keep_in_room(feature, low, high, n, mixed, here)
     found = ZERO
     missing = UNSEEN

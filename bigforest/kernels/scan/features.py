@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.columns.gather import look_again
+from bigforest.kernels.columns.gather import codes_or_gather
 from bigforest.kernels.common.node_scan import (
     CODE,
     FEATURE,
@@ -83,7 +83,7 @@ def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums
 
 
 @inlined
-def keeps_codes(feature, low, node, rules, mixed, sums):
+def leaves_codes(feature, low, node, rules, mixed, sums):
     """Whether scan_feature leaves work.codes, of which `low` is the smallest, as they are."""
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
@@ -127,11 +127,11 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
                 usable += scan_feature(number, low, high, node, rules, table, best, work, mixed, sums)
                 if np.uint64(best.split[FEATURE]) >> ONE == number:
                     kept_low, kept_high = np.uint32(0), np.uint32(0)
-                    if keeps_codes(number, low, node, rules, mixed, sums):
+                    if leaves_codes(number, low, node, rules, mixed, sums):
                         kept_low, kept_high = low, high
-                        looked = work.codes
+                        column = work.codes
                         work = with_codes(work, kept)
-                        kept = looked
+                        kept = column
                     if sums is None and rules.impurity == GINI and is_perfect(best):
                         break  # others could be as good, and of those that are the first stays
             else:
@@ -142,15 +142,15 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
 
 
 @inlined
-def split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, number, sums):
+def split_by_feature(codes, by_row, node, feature, column, scratch, nodes, number, sums):
     """Send the rows of a node to the sides of its best split, on `feature` (uint64), and write it as node `number`.
 
-    looked: its codes, CachedColumn. Returns the number of rows on the left; scratch.total_l gets what they hold
+    column: its codes, CachedColumn. Returns the number of rows on the left; scratch.total_l gets what they hold
     (target.py).
     """
     best, work = scratch.best, scratch.work
-    look_again(codes, by_row, feature, node.items, looked)
-    size_l, below, above = partition_codes(looked.codes, np.uint32(best.split[CODE]), node.items, work.keys)
+    codes_or_gather(codes, by_row, feature, node.items, column)
+    size_l, below, above = partition_codes(column.codes, np.uint32(best.split[CODE]), node.items, work.keys)
     sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = below

@@ -92,7 +92,7 @@ def best_stop(subspace, total, size, min_leaf):
     left, hist = subspace.left, subspace.hist
     for k in range(np.uint64(total.size)):
         left[k] = 0
-    found = ZERO
+    best = ZERO
     least = np.int64(size) + 1
     size_l = np.int64(0)
     for j in range(ONE, np.uint64(subspace.steps)):
@@ -103,8 +103,8 @@ def best_stop(subspace, total, size, min_leaf):
             error += min(left[k], total[k] - left[k])
         if error < least and min(size_l, size - size_l) >= min_leaf:
             least = error
-            found = j
-    return found
+            best = j
+    return best
 
 
 @inlined
@@ -121,5 +121,5 @@ def cut_axis(subspace, node, min_leaf, first, second):
         return 0.0, False
     place_stops(subspace, begin, end)
     count_stops(subspace, node.items, begin, end)
-    found = best_stop(subspace, node.total, node.weight, min_leaf)
-    return subspace.stop[found], found != ZERO
+    best = best_stop(subspace, node.total, node.weight, min_leaf)
+    return subspace.stop[best], best != ZERO

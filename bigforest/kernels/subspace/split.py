@@ -63,13 +63,13 @@ def find_cut(subspace, node, min_leaf):
     """Find a split of the node in its columns; returns the cut of the projections, and whether there is one."""
     find_class_means(subspace, node.total)
     first, second = farthest_classes(subspace, node.total)
-    cut, found = 0.0, False
+    cut, splits = 0.0, False
     if first != second:
         if subspace.epochs > 0:
-            cut, found = cut_perceptron(subspace, node, min_leaf, first, second)
-        if not found:
-            cut, found = cut_axis(subspace, node, min_leaf, first, second)
-    return cut, found
+            cut, splits = cut_perceptron(subspace, node, min_leaf, first, second)
+        if not splits:
+            cut, splits = cut_axis(subspace, node, min_leaf, first, second)
+    return cut, splits
 
 
 @inlined
@@ -79,13 +79,13 @@ def split_in_subspace(subspace, node, key, min_leaf, scratch, nodes, pool, numbe
     Returns the number of rows on the left, 0 where there is no split; scratch.total_l gets their class weights.
     """
     group_by_class(node.items, node.total, subspace.start, subspace.order)
-    cut, found = 0.0, False
+    cut, splits = 0.0, False
     wanted, columns = subspace.drawn, np.uint64(subspace.column.size)
-    while not found and wanted <= columns:
+    while not splits and wanted <= columns:
         draw_columns(subspace, key, wanted)
-        cut, found = find_cut(subspace, node, min_leaf)
+        cut, splits = find_cut(subspace, node, min_leaf)
         wanted = columns if wanted < columns else columns + ONE
-    if not found:
+    if not splits:
         return ZERO
     size_l = partition_rows(subspace.value, cut, node.items, scratch.work.keys)
     sum_classes(node.items[:size_l], scratch.total_l)

@@ -23,7 +23,7 @@ class Rules(NamedTuple):
     """Stopping rules and options of a tree, as plain numbers for kernels.
 
     max_depth -1 is unlimited. chance: probability of drawing a feature times 2**53; -1 if mtry features are drawn.
-    min_level: see kernels/categories/ordering.py lightest_alone.
+    min_level: see kernels/categories/ordering.py lightest_ungrouped.
     """
 
     mtry: int

@@ -96,8 +96,8 @@ def finalize_nodes(
             start[node + np.uint64(1)] = start[node] + np.int64(subsets.size[node])
     for back in range(np.uint64(nodes.feature.size)):
         node = np.uint64(nodes.feature.size) - np.uint64(1) - back  # children before their parent
-        weight[node], own = describe_node(nodes, node, sums, impurity)
-        value[node] = own if sums is None else scale[0] + own * scale[1]
+        weight[node], answer = describe_node(nodes, node, sums, impurity)
+        value[node] = answer if sums is None else scale[0] + answer * scale[1]
         default_left[node] = False
         if nodes.feature[node] == LEAF:
             threshold[node] = np.nan

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.columns.code_cache import CodeCache, look_near, make_code_cache
+from bigforest.kernels.columns.code_cache import CodeCache, codes_in_cache, make_code_cache
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.common.node_scan import (
     FEATURE,
@@ -30,8 +30,8 @@ from bigforest.kernels.llvm.lanes import LANES
 from bigforest.kernels.llvm.pairwise import PAIRS
 from bigforest.kernels.oblique.search import (
     Oblique,
+    codes_of_node,
     find_direction,
-    look_nearby,
     make_direction_extras,
     split_by_direction,
 )
@@ -81,7 +81,7 @@ class GrowScratch(NamedTuple):
     draw: FeatureDraw
     best: BestSplit
     work: ScanScratch
-    nearby: CodeCache
+    code_cache: CodeCache
     present: PresentClasses
     kept: NDArray[np.uint32]
     side: SideBySide
@@ -184,26 +184,28 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             if size_l == ZERO:
                 continue
         elif oblique is None:
-            here, rows_here, value_here = look_near(codes, by_row, value, items, begin, end, constant, scratch.nearby)
-            node, alike = view_node(items[begin:end], total, weight, sq, value_here, sums)
-            if alike:
+            node_codes, node_by_row, node_value = codes_in_cache(
+                codes, by_row, value, items, begin, end, constant, scratch.code_cache
+            )
+            node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
+            if one_value:
                 continue
-            looked = find_feature(here, rows_here, node, key, rules, table, scratch, mixed, sums, dictionary)
+            column = find_feature(node_codes, node_by_row, node, key, rules, table, scratch, mixed, sums, dictionary)
             if best.split[FEATURE] < 0:
                 continue
             if mixed is None:
                 feature = np.uint64(best.split[FEATURE]) >> ONE
-                size_l = split_by_feature(here, rows_here, node, feature, looked, scratch, nodes, number, sums)
+                size_l = split_by_feature(node_codes, node_by_row, node, feature, column, scratch, nodes, number, sums)
             else:
-                there = (here, rows_here, node, looked, key, rules.min_level)
-                size_l = split_mixed(*there, mixed, scratch, nodes, pool, number, sums, dictionary)
+                context = (node_codes, node_by_row, node, column, key, rules.min_level)
+                size_l = split_mixed(*context, mixed, scratch, nodes, pool, number, sums, dictionary)
         else:
             node = Node(items[begin:end], total, weight, sq)
-            here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
-            which = find_direction(here, rows_here, node, local, key, rules, table, scratch, oblique)
+            node_codes, node_by_row, cached = codes_of_node(codes, by_row, items, begin, end, oblique)
+            which = find_direction(node_codes, node_by_row, node, cached, key, rules, table, scratch, oblique)
             if best.split[FEATURE] < 0:
                 continue
-            size_l = split_by_direction(here, rows_here, node, scratch, oblique, which, nodes, pool, number)
+            size_l = split_by_direction(node_codes, node_by_row, node, scratch, oblique, which, nodes, pool, number)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l

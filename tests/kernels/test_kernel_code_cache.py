@@ -17,8 +17,8 @@ from bigforest.kernels.llvm.square import SQUARE
 
 
 @kernel
-def _copy(by_row, items, nearby):
-    copy_codes(by_row, items, nearby)
+def _copy(by_row, items, cache):
+    copy_codes(by_row, items, cache)
 
 
 def _codes(columns: dict[int, int], rows: int) -> Codes:
@@ -34,8 +34,8 @@ def _codes(columns: dict[int, int], rows: int) -> Codes:
 
 
 @kernel
-def _note(nearby, n, constant):
-    note_constant(nearby, n, constant)
+def _note(cache, n, constant):
+    note_constant(cache, n, constant)
 
 
 @pytest.mark.parametrize("rows", [SQUARE, SQUARE + 1, 77, 300])
@@ -43,13 +43,13 @@ def _note(nearby, n, constant):
 def test_copy_codes__columns_of_the_rows_named(rows: int, columns: int) -> None:
     random = np.random.default_rng(rows * 100 + columns)
     codes = _codes({1: columns, 2: 2, 4: 3} if rows % 2 else {1: 5, 2: columns, 4: columns}, 2 * rows)
-    nearby = make_code_cache(codes, rows, regression=False)
+    cache = make_code_cache(codes, rows, regression=False)
     chosen = np.sort(random.choice(2 * rows, rows, replace=False))
     below = random.integers(0, 2**32, rows, dtype=np.uint64)
     items = chosen.astype(np.uint64) << np.uint64(32) | below
-    _copy(by_rows(codes), items, nearby)
+    _copy(by_rows(codes), items, cache)
     assert np.array_equal(items, np.arange(rows, dtype=np.uint64) << np.uint64(32) | below)
-    for matrix, copied in zip(codes[:3], (nearby.u8, nearby.u16, nearby.u32), strict=True):
+    for matrix, copied in zip(codes[:3], (cache.u8, cache.u16, cache.u32), strict=True):
         assert np.array_equal(copied[:, :rows], matrix[:, chosen])
 
 
@@ -64,10 +64,10 @@ def test_by_rows__transposed(rows: int, columns: int) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 40])
 def test_note_constant__all_widths(rows: int) -> None:
     codes = _codes({1: 66, 2: 5, 4: 30}, rows)
-    nearby = make_code_cache(codes, rows + 3, regression=False)
+    cache = make_code_cache(codes, rows + 3, regression=False)
     random = np.random.default_rng(rows)
     expected = []
-    for width, copied in ((1, nearby.u8), (2, nearby.u16), (4, nearby.u32)):
+    for width, copied in ((1, cache.u8), (2, cache.u16), (4, cache.u32)):
         copied[:] = random.integers(0, 256**width, copied.shape, dtype=copied.dtype)
         copied[::3, :rows] = copied[::3, :1]
         copied[::6, rows // 2] += 1
@@ -75,7 +75,7 @@ def test_note_constant__all_widths(rows: int) -> None:
         expected += (copied[:, :rows] == copied[:, :1]).all(axis=1).tolist()
     known = random.random(len(expected)) < 0.1  # is not forgotten
     constant = np.packbits(np.resize(known, 128), bitorder="little").view(np.uint64)
-    _note(nearby, np.uint64(rows), constant)
+    _note(cache, np.uint64(rows), constant)
     found = np.unpackbits(constant.view(np.uint8), bitorder="little")[: len(expected)]
     assert np.array_equal(found, known | np.array(expected))
 

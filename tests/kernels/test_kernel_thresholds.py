@@ -17,7 +17,7 @@ NUMBERS = st.integers(-30, 30).map(float) | st.sampled_from([np.inf, -np.inf, 0.
     piece=st.integers(2, 40),
     lowest=st.integers(0, 1),
 )
-def test_turn_nodes__as_searched_in_the_whole(
+def test_nodes_to_codes__as_searched_in_the_whole(
     dictionary: set[float], thresholds: list[float], piece: int, lowest: int
 ) -> None:
     low = np.array(sorted(dictionary))
