@@ -1,4 +1,4 @@
-"""Give the levels of a category in a node slots, and sum the statistics of the rows of each. Scratch: ordering.py
+"""Give each level of a category in a node a slot, and sum the statistics of the rows of each. Scratch: ordering.py
 LevelOrder.
 
 No loop over rows branches on whether a level is new, which the processor cannot predict.
@@ -13,7 +13,7 @@ import numpy as np
 from bigforest.kernels.common.node_scan import BITS16, ONE, TWO, ZERO, ZERO_I64, class_of
 from bigforest.kernels.compiler.jit import inlined
 
-# Up to this many codes are counted in several tables, and levels are slots by scanning codes, not rows.
+# Up to this many codes are counted in several tables, and levels are found by scanning codes, not rows.
 CLOSE = 128
 _LOG_HALF = np.uint64(5)
 _BITS = np.int64(32)

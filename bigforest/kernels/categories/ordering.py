@@ -56,7 +56,7 @@ class LevelOrder(NamedTuple):
     rank       uint32 [most], place of each group in that order; scratch while sorting
     digits     uint32 [256], scratch while sorting
     direction  int64 [classes], for more than two classes: the coefficient of each in a level's mean
-    product     int64 [classes], scratch
+    product    int64 [classes], scratch
     cell       uint64 [rows], group << 16 | class: rows, or all of a group and class together; none up to two classes
     cells      uint32 [rows], weights of these
     """
@@ -261,8 +261,8 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
     """Put the levels of a node in order. Afterwards levels.order[p] is the group in place p.
 
     codes uint32 [>= rows], the levels of the rows, from `low` to `high`; node Node; sums: kernels/scan/target.py.
-    least:
-    Rules.min_level. dictionary: None, or, for a random order by rng.split_state, with each level a group, not None.
+    least: Rules.min_level. dictionary: None for the order by means; else the order is random, by rng.split_state, and
+    each level is a group.
     Returns the number of groups, and of levels.
     """
     slots = take_slots(codes, low, high, node.items, levels, sums)

@@ -29,9 +29,9 @@ from bigforest.kernels.compiler.jit import inlined
 class ValueCache(NamedTuple):
     """The copy.
 
-    code_cache   of the codes; its span is that of the whole copy
-    value  float64 [features, reach], the value of each code
-    mean   float64 [pairs, reach], of Means.value
+    code_cache  the codes of the rows; its span is that of the whole copy
+    value       float64 [features, reach], the value of each code
+    mean        float64 [pairs, reach], of Means.value
     """
 
     code_cache: CodeCache

@@ -338,7 +338,7 @@ def collect_rows(cells, terms, items, begin, end, value, probes, wanted, read, k
     """Write the rows that fall into wanted buckets, probe by probe; arguments as in count_rows.
 
     wanted   bool, flat: bucket b of probe p at offset[p] + b
-    kept    of the type of a column, out, with room for all rows of all probes and one more
+    kept     of the type of a column, out, with room for all rows of all probes and one more
     tags     uint32, out, as long: class << 16 | multiplicity
     numbers  int64, out, of the same length: the target of each row, relative to the centre and times its weight; None
              for classes
