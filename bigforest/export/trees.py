@@ -76,8 +76,7 @@ def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
             "train with ties lowest"
         )
     place = {feature.name: number for number, feature in enumerate(forest.spec.features)}
-    for number in range(forest.trees):
-        nodes = forest.nodes.filter(pl.col("tree") == number).collect()
+    for nodes in forest.each_tree():
         if (nodes["kind"] == "oblique").any():
             raise ConfigError(
                 f"{to} splits on one feature at a time, and this forest ({forest.config.family}) on projections; "

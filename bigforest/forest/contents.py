@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from bigforest.forest.format.files import (
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.leaf_targets import targets_files
 from bigforest.forest.format.origin import Origin
-from bigforest.forest.format.parts import Span, batches
+from bigforest.forest.format.parts import Span, batches, first_tree
 from bigforest.forest.format.schema import (
     CALIBRATED,
     PRUNED,
@@ -111,9 +112,23 @@ class Contents:
     @property
     def nodes(self) -> pl.LazyFrame:
         """One row per node, by tree and node; columns as in forest/format/schema.py NODES."""
+        return self._scan_nodes(self.part_files)
+
+    def tree_nodes(self, number: int) -> pl.LazyFrame:
+        """`nodes` of one tree. Only the part that has it is read."""
+        part = bisect_right(self.part_files, number, key=first_tree) - 1
+        return self._scan_nodes(self.part_files[part : part + 1]).filter(pl.col("tree") == number)
+
+    def each_tree(self) -> Iterator[pl.DataFrame]:
+        """`nodes` of every tree, one after the other. A part is in memory at a time."""
+        for path in self.part_files:
+            yield from self._scan_nodes([path]).collect().partition_by("tree", maintain_order=True)
+
+    def _scan_nodes(self, paths: list[Path]) -> pl.LazyFrame:
+        """The nodes in these parts."""
         classes = len(self.spec.target.classes)
         return scan(
-            self.part_files,
+            paths,
             nodes_schema(self.spec),
             lambda path, names: batches(Span(path, 0, sys.maxsize), classes, names),
             self._holding,

@@ -45,7 +45,8 @@ def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame
     """
     columns = ["node", "left", "right", "depth", "kind", "feature", "threshold", "default_left", "levels", "terms"]
     frame = (
-        forest.nodes.filter((pl.col("tree") == number) & (pl.col("depth") <= depth))
+        forest.tree_nodes(number)
+        .filter(pl.col("depth") <= depth)
         .select(*columns, "weight", "counts", "value")
         .collect()
     )

@@ -554,7 +554,7 @@ class Tree:
     @cached_property
     def nodes(self) -> pl.DataFrame:
         """One row per node, in the order of their numbers, with the columns of forest/format/schema.py NODES."""
-        return self.forest.nodes.filter(pl.col("tree") == self.number).collect()
+        return self.forest.tree_nodes(self.number).collect()
 
     @property
     def leaves(self) -> int:

@@ -175,6 +175,19 @@ def test_tree__says_what_it_is() -> None:
         forest[:2]  # type: ignore[index]
 
 
+def test_tree_nodes__of_the_part_that_has_the_tree(tmp_path: Path) -> None:
+    random = np.random.default_rng(4)
+    trees = [random_tree(random, FEATURES, 3, splits, THRESHOLDS, ()) for splits in (3, 0, 2, 5, 1)]
+    forest = forest_of(tmp_path / "forest", trees, spec_of(FEATURES, (5, 7, 9)))
+    assert len(forest.part_files) == 2  # trees 0 and 1, 2 to 4
+    nodes = forest.nodes.collect()
+    own = [nodes.filter(pl.col("tree") == number) for number in range(5)]
+    assert all(tree.equals(its) for tree, its in zip(forest.each_tree(), own, strict=True))
+    forest.part_files[0].unlink()
+    for number in (2, 3, 4):
+        assert forest[number].nodes.equals(own[number])
+
+
 @pytest.mark.parametrize("trees", [[], [3], [-1], ["a"], 1, [0.5]], ids=str)
 def test_trees__that_are_not_there_are_refused(trees: Any) -> None:
     forest = bf.train(table(), trees=3)
