@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from itertools import repeat
 from typing import Any
 
@@ -34,6 +35,7 @@ Keys = NDArray[np.unsignedinteger[Any]]
 Absent = NDArray[np.bool_]
 
 
+@cache
 def value_bytes(dtype: pl.DataType) -> int:
     """Bytes of a value of a feature of this type, as it is ranked: integers of 128 bits are ranked in 64."""
     if dtype in (pl.Float16, pl.Date):
@@ -166,8 +168,9 @@ def in_chunks(array: Keys) -> Iterator[Keys]:
 
 def absent_cells(series: pl.Series) -> Absent | None:
     """Which rows have no value, bool [rows]; None when all have."""
-    if series.dtype.is_float() and series.is_nan().any():
-        series = series.fill_nan(None)
+    if series.dtype.is_float():
+        absent = np.isnan(series.to_numpy())  # without the cost of a query, as tables may have very many columns
+        return absent if absent.any() else None
     return series.is_null().to_numpy() if series.null_count() else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar, get_args
@@ -164,7 +164,15 @@ class DataSpec:
     def from_json(cls, text: str) -> DataSpec:
         """Inverse of `to_json`. Raises FormatError on anything that `to_json` cannot have written."""
         try:
-            raw: dict[str, Any] = json.loads(text)
+            raw = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise _unreadable(error) from error
+        return cls.from_entries(raw)
+
+    @classmethod
+    def from_entries(cls, raw: Any) -> DataSpec:
+        """The dataspec of what JSON has of it. Raises FormatError."""
+        try:
             spec = _record(
                 cls,
                 raw,
@@ -179,10 +187,14 @@ class DataSpec:
                 if raw["weight"] is None
                 else _record(WeightSpec, raw["weight"], classes=tuple(raw["weight"]["classes"])),
             )
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise FormatError(f"the dataspec cannot be read ({error})") from error
+        except (KeyError, TypeError, AttributeError) as error:
+            raise _unreadable(error) from error
         _check(spec)
         return spec
+
+
+def _unreadable(error: Exception) -> FormatError:
+    return FormatError(f"the dataspec cannot be read ({error})")
 
 
 def json_object(entries: Mapping[str, str]) -> str:
@@ -204,12 +216,12 @@ def max_number(rows: int, *, weighted: bool) -> int:
 
 def _entries(record: Any) -> dict[str, Any]:
     """The fields of one of the records above. dataclasses.asdict takes several times as long: it copies."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
 def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
     """A record of JSON entries, some of them made into others; KeyError unless they are the fields of its class."""
-    if set(raw) != {field.name for field in fields(kind)}:  # type: ignore[arg-type]
+    if raw.keys() != kind.__dataclass_fields__.keys():  # type: ignore[attr-defined]
         raise KeyError(f"unknown or missing entries of {kind.__name__}")
     return kind(**{**raw, **made})
 

@@ -155,7 +155,7 @@ class Manifest:
         ):
             raise damaged
         try:
-            spec = DataSpec.from_json(json.dumps(raw["dataspec"]))
+            spec = DataSpec.from_entries(raw["dataspec"])
         except FormatError as error:
             raise damaged_store(f"{path / MANIFEST}: {error}") from error
         if (problem := _contradiction(spec)) is not None:

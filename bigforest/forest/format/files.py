@@ -277,8 +277,8 @@ def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
     raw = json.loads(metadata)
     version, kind = raw["version"], raw["kind"]
     try:
-        spec, config = (json.dumps(raw[name], sort_keys=True) for name in ("spec", "config"))
-        return version, kind, header_of(DataSpec.from_json(spec), TrainConfig.from_json(config))
+        config = json.dumps(raw["config"], sort_keys=True)
+        return version, kind, header_of(DataSpec.from_entries(raw["spec"]), TrainConfig.from_json(config))
     except (KeyError, TypeError, BigForestError) as error:
         return version, kind, str(error)
 
