@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +37,8 @@ from bigforest.storage.paths import local_path
 from bigforest.store.format import ROW_NUMBER_TYPE
 from bigforest.store.writer import Part, PartWriter
 
+# What pandas calls an index without a name in Parquet and Arrow. The index of a frame is no feature either.
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 # A table of more bits of offset than this does not fit the cache.
 _TABLE_BITS = 22
 
@@ -92,7 +95,11 @@ def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collectio
         if name == target:
             raise DataError(f"{name!r} is the target and cannot be excluded; name another target, or keep it")
     left_out = {target, *exclude}
-    names = [name for name, leaf in leaves.items() if name not in left_out and leaf.column not in exclude]
+    names = [
+        name
+        for name, leaf in leaves.items()
+        if name not in left_out and leaf.column not in exclude and not _PANDAS_INDEX.fullmatch(leaf.column)
+    ]
     if not names:
         raise DataError(f"no feature is left besides the target {target!r}; exclude fewer columns")
     unusable = [name for name in names if not is_feature_type(leaves[name].dtype)]

@@ -99,8 +99,9 @@ class Kind(NamedTuple):
 
 
 def is_feature_type(dtype: pl.DataType) -> bool:
-    """Whether columns of this type can be features: text, booleans, integers, floats, decimals, dates and times."""
-    return dtype == pl.Boolean or is_text_type(dtype) or dtype.is_numeric() or dtype in _TEMPORAL
+    """Whether columns of this type can be features: text, booleans, integers, floats, decimals, dates and times, and
+    those without any value."""
+    return dtype in (pl.Boolean, pl.Null, *_TEMPORAL) or is_text_type(dtype) or dtype.is_numeric()
 
 
 def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:

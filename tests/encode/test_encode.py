@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -216,6 +219,25 @@ def test_encode__excluded_columns_may_be_of_any_type(tmp_path: Path) -> None:
     assert [feature.name for feature in store.spec.features] == ["x"]
 
 
+def test_encode__columns_without_values_are_missing_in_every_row(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1, 2, 3], "n": [None] * 3, "y": [0, 1, 1]})
+    for limits in (USUAL, replace(USUAL, slice_rows=2)):
+        store = encoded(frame, tmp_path, f"{limits.slice_rows}.store", target="y", limits=limits)
+        feature = store.spec.features[1]
+        assert (feature.dtype, feature.kind, feature.codes, feature.missing) == ("Null", "numeric", 1, True)
+        assert store.feature_codes(1).tolist() == [0, 0, 0]
+
+
+def test_encode__the_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1, 2, 3], "y": [0, 1, 1]}, index=[7, 8, 9])
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert "__index_level_0__" in pl.read_parquet_schema(tmp_path / "a.parquet")
+    for data in (tmp_path / "a.parquet", pa.Table.from_pandas(frame), frame):
+        shutil.rmtree(tmp_path / "a.store", ignore_errors=True)
+        store = encoded(data, tmp_path, target="y")
+        assert [feature.name for feature in store.spec.features] == ["x"]
+
+
 def table(**columns: Any) -> pl.DataFrame:
     """Two rows with a good feature and target, and the given columns."""
     return pl.DataFrame({"x": [1, 2], "y": [0, 1], **columns})
@@ -259,7 +281,6 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         r"a \(List\(Int64\)\), b\.c \(Binary\); exclude them .*; lists that are all of one length can be cast to Array",
     ),
     "two of one name": lambda: (table(**{"b": [{"c": 1}] * 2, "b.c": [1, 2]}), {}, "two columns are called 'b.c'"),
-    "all null": lambda: (table(n=[None, None]), {}, r"n \(Null\)"),
     "floats as categories": lambda: (table(a=[0.5, 1.5]), {"categories": ["a"]}, "'a' has type Float64; only text"),
     "no category": lambda: (table(abc=[1, 2]), {"categories": ["abd"]}, "for categories; did you mean 'abc'"),
     "target as category": lambda: (
