@@ -89,7 +89,7 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
         scans = with_dates(scans, str(path)) if kind == "NDJSON" else scans
     columns = _key_columns(files, scans, keys)
     if kind == "Parquet":
-        if not columns:
+        if not columns and all(schema == schemas[0] for schema in schemas):
             return name, files, 0
         check_spool(size, memory, str(path))
 
@@ -269,8 +269,9 @@ def _lazy_scan(file: Path, kind: str, scratch: Path, mark: str | None) -> pl.Laz
 
 def _check_same_columns(files: Sequence[Path], schemas: Sequence[Mapping[str, pl.DataType]], *, inferred: bool) -> None:
     """Raise DataError unless all files have the same columns, in any order; inferred types may differ in the kind of
-    number."""
+    number, and a column without values, of type Null, goes with any."""
     first = schemas[0]
+    known: dict[str, tuple[pl.DataType, Path]] = {}
     for file, schema in zip(files, schemas, strict=True):
         odd = sorted(set(schema) ^ set(first))
         if odd:
@@ -278,8 +279,11 @@ def _check_same_columns(files: Sequence[Path], schemas: Sequence[Mapping[str, pl
             what = f"{', '.join(map(repr, odd[:5]))}{rest} not in both"
             raise DataError(f"{file}: not the columns of {files[0]} ({what}); give files of one table")
         for name, dtype in schema.items():
-            if dtype != first[name] and not (inferred and dtype.is_numeric() and first[name].is_numeric()):
-                types = f"type {dtype}, but {first[name]} in {files[0]}"
+            if dtype == pl.Null:
+                continue
+            other, before = known.setdefault(name, (dtype, file))
+            if dtype != other and not (inferred and dtype.is_numeric() and other.is_numeric()):
+                types = f"type {dtype}, but {other} in {before}"
                 raise DataError(f"{file}: column {name!r} has {types}; convert one of them")
 
 

@@ -66,10 +66,12 @@ def scan_csv(file: Path, separator: str | None) -> pl.LazyFrame:
     scan = pl.scan_csv(str(file), glob=False, separator=mark, schema=found)
     text = [name for name, dtype in found.items() if dtype == pl.String]
     try:
+        empty = _empty(scan, text)
         numbers = _readable(scan.select(_known(name) for name in text), text, _NUMBERS)
     except _POLARS_FAULTS:
-        numbers = {}  # reading the table says what is wrong with it
+        empty, numbers = [], {}  # reading the table says what is wrong with it
     scan = scan.with_columns(way(_known(name)) for name, way in numbers.items())
+    scan = scan.with_columns(columns_named(empty).cast(pl.Null))  # which goes with any type of another file
     # Polars leaves quotes within a name doubled.
     return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
 
@@ -106,6 +108,15 @@ def _are_dates(read: Callable[..., pl.LazyFrame], found: pl.Schema, dated: dict[
     return True
 
 
+def _empty(scan: pl.LazyFrame, names: Sequence[str]) -> Sequence[str]:
+    """Those of the columns that have no value."""
+    for part in (scan.head(_FIRST_ROWS), scan):  # few columns are looked at as a whole
+        if names:
+            counts = part.select(columns_named(names).count()).collect(engine="streaming").row(0)
+            names = [name for name, count in zip(names, counts, strict=True) if not count]
+    return names
+
+
 def _known(name: str) -> pl.Expr:
     """A column of text without what stands for missing values."""
     column = columns_named([name])
@@ -122,15 +133,16 @@ def with_dates(scans: Sequence[Scan], where: str) -> list[Scan]:
     """The scans of the NDJSON files of a table; a column of text that is dates, datetimes or times of ISO 8601 in all
     rows of all files becomes one, as in CSV. Raises DataError.
     """
-    text = [name for name in scans[0][1] if all(schema.get(name) == pl.String for _, schema in scans)]
+    types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
+    text = [name for name, found in types.items() if found == {pl.String()}]
     if not text:
         return list(scans)
-    rows = pl.concat([scan.select(columns_named(text)) for scan, _ in scans])
+    rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
     try:
         ways = _readable(rows, text, _WAYS)
     except (*_POLARS_FAULTS, OSError) as error:
         raise DataError(f"{where}: the table cannot be read: {reason(error)}; check its lines") from error
-    dated = [way(columns_named([name])) for name, way in ways.items()]
+    dated = [way(columns_named([name]).cast(pl.String)) for name, way in ways.items()]
     found = [scan.with_columns(dated) for scan, _ in scans]
     return [(scan, dict(scan.collect_schema())) for scan in found]
 

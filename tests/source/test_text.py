@@ -170,3 +170,24 @@ def test_ndjson__dates_of_all_rows_of_all_files(tmp_path: Path) -> None:
             frame.write_ndjson(tmp_path / folder / f"{number}.ndjson")
     assert read(tmp_path / "t").schema == {"a": pl.Date, "b": pl.String}
     assert read(tmp_path / "u").schema == {"a": pl.String, "b": pl.String}
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet"])
+@pytest.mark.parametrize("empty_first", [True, False])
+def test_files__a_column_without_values_has_the_type_of_the_others(
+    kind: str, empty_first: bool, tmp_path: Path
+) -> None:
+    full = pl.DataFrame({"real": [0.5, 2.0], "text": ["x", "y"], "day": [date(2026, 1, 2)] * 2, "number": [1, 2]})
+    empty = full.with_columns(pl.lit(None).alias(name) for name in ("real", "text", "day"))
+    parts = [empty, full] if empty_first else [full, empty]
+    for number, part in enumerate(parts):
+        getattr(part, f"write_{kind}")(tmp_path / f"{number}.{kind}")
+    expected = pl.concat(parts, how="vertical_relaxed")
+    assert_frame_equal(read(tmp_path), expected)
+
+
+def test_csv__a_column_without_values_has_no_type(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n" + ",1\n" * 1500)
+    (tmp_path / "u.csv").write_text("a,b\n" + ",1\n" * 1500 + "x,1\n")
+    assert read(tmp_path / "t.csv").schema == {"a": pl.Null, "b": pl.Int64}
+    assert read(tmp_path / "u.csv").schema == {"a": pl.String, "b": pl.Int64}
