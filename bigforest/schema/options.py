@@ -107,7 +107,9 @@ def weights_of(given: Any) -> ClassWeight:
         ) from error
     for label, weight in pairs:
         if not is_number(weight) or not 0.0 < weight <= sys.float_info.max:
-            raise ConfigError(f"class_weight must be above 0 and finite, not {weight!r} of {label!r}")
+            raise ConfigError(
+                f"class_weight must be above 0 and finite, not {weight!r} of {label!r}; to leave a class out, drop its rows"
+            )
     return tuple((label, float(weight)) for label, weight in pairs) or None
 
 

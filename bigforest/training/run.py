@@ -265,7 +265,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
     job = TrainingJob(state.data if data is None else data, state.target, state.exclude, asdict(state.config))
     complete = run.store.exists()
     if job.data is None and not complete:
-        raise ConfigError(f"{run.out} was started with a table in memory; give DATA again")
+        raise ConfigError(f"{run.out} was started with a table in memory; give the table again")
     moved = data is not None and (job.location is None or job.location != state.data)
     if not complete or moved:
         with local_workdir(run.temporary) as workdir:
