@@ -88,7 +88,9 @@ class Forest(ExportableForest):
     """A trained forest, from `bigforest.train` or `bigforest.read_forest`. Can be used from several threads."""
 
     # What other modules of the package call is not for users.
-    _INTERNAL = frozenset({"calibration", "passes", "predictor", "reader", "rule", "take", "tree_votes"})
+    _INTERNAL = frozenset(
+        {"calibration", "each_tree", "passes", "predictor", "reader", "rule", "take", "tree_nodes", "tree_votes"}
+    )
 
     def __new__(cls, *given: Any, **fields: Any) -> Forest:
         if len(given) + len(fields) < 2:
