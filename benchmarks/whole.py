@@ -163,6 +163,8 @@ def bars(table: pl.DataFrame) -> pl.DataFrame:
         peers = own.filter(~pl.col("contestant").str.starts_with(OURS))
         among = {"exact": peers.filter(pl.col("contestant").is_in(EXACT)), "any": peers}
         for (kind, rivals), bar in zip(among.items(), BARS.get(str(name), OTHER_BARS), strict=True):
+            if not rivals.height:
+                continue
             row: dict[str, Any] = {"set": name, "trees": trees, "kind": kind, "wanted": bar}
             for clock in CLOCKS:
                 first = rivals.sort(f"{clock}_fit").row(0, named=True)
@@ -170,7 +172,7 @@ def bars(table: pl.DataFrame) -> pl.DataFrame:
                 ours = own.filter(pl.col("contestant") == OURS)
                 row[f"{clock}_grow"] = first[f"{clock}_fit"] / ours[f"{clock}_grow"][0] if ours.height else None
             rows.append(row)
-    return pl.DataFrame(rows)
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def report(table: pl.DataFrame, threads: int) -> str:
@@ -192,13 +194,14 @@ def report(table: pl.DataFrame, threads: int) -> str:
         "wall_ratio": ("its fit / again of ours ", "{:.1f}"),
         "wall_grow": ("its fit / our growing ", "{:.1f}"),
     }
+    compared = bars(table)
     missing = [pl.lit(None, pl.Float64).alias(name) for name in stages if name not in table.columns]
     packages = ("numpy", "numba", "polars", "scikit-learn", "scikit-learn-intelex", "snapml", "ydf", "lightgbm")
     return "\n\n".join(
         [
             f"{threads} threads, {machine(packages)}.",
             markdown(table, COLUMNS),
-            markdown(bars(table), bar_columns),
+            *([markdown(compared, bar_columns)] if compared.height else []),
             markdown(table.with_columns(missing), {name: COLUMNS[name] for name in KEY} | stages),
         ]
     )
