@@ -95,7 +95,7 @@ def warm_rest(kind: str) -> None:
 
 
 def _typed(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:
-    """The table with numbers of this type; but for bytes, of so many values that their codes take two bytes, and with
+    """The table with numbers of this type; but for bytes, of enough values that their codes take two bytes, and with
     regression targets of all digits."""
     numbers = pl.col("a", "b", "c", "d")
     if travel in ("bits", "bytes"):

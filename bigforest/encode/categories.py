@@ -21,7 +21,7 @@ from bigforest.store.writer import PartWriter
 # Levels are held in a set, in what is to be added to it, and in what the two are made into.
 _COPIES = 3
 
-# A column of text is taken for numbers if it has so many numbers among its levels, and at most so many words.
+# A column of text is taken for numbers if its levels are at least 10 numbers and at most 3 words.
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
 # Levels of a table up to which it is searched for such columns.
 _MAX_SEARCHED = 100_000

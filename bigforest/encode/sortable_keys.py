@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
@@ -35,7 +35,7 @@ Keys = NDArray[np.unsignedinteger[Any]]
 Absent = NDArray[np.bool_]
 
 
-@cache
+@lru_cache(maxsize=64)  # an Enum holds its categories
 def value_bytes(dtype: pl.DataType) -> int:
     """Bytes of a value of a feature of this type, as it is ranked: integers of 128 bits are ranked in 64."""
     if dtype in (pl.Float16, pl.Date):

@@ -184,7 +184,7 @@ def _permuted(
     weight: NDArray[np.float64] | None,
     columns: int,
 ) -> Iterator[tuple[list[int], Any]]:
-    """The groups that are permuted together, by their numbers, and the sums of their losses, of so many columns.
+    """The groups that are permuted together, by their numbers, and the sums of their losses, of `columns` columns.
 
     rows  out of the bag, and those of them that are evaluated.
     """

@@ -65,7 +65,7 @@ def _check_kept(keep: Sequence[str], names: Sequence[str]) -> None:
 
 
 def _free_names(keep: Sequence[str], count: int) -> list[str]:
-    """Names that are none of the kept ones; those of classes may differ in upper and lower case alone."""
+    """Names other than the kept ones; those of classes may differ in upper and lower case alone."""
     start = "share"
     while any(name.casefold().startswith(start) for name in keep):
         start += "_"

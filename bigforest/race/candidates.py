@@ -54,7 +54,7 @@ def default_candidates(task: str, most: int | None = None) -> list[Candidate]:
 
 
 def check_candidate_count(count: int, most: int = len(_DEFAULT), name: str = "candidates") -> None:
-    """Raise ConfigError, which names the option, unless there are so many default candidates."""
+    """Raise ConfigError, which names the option, unless there are `count` default candidates."""
     if isinstance(count, bool) or not 2 <= count <= most:
         raise ConfigError(f"{name} must be a number of default candidates from 2 to {most}, not {shown(count)}")
 

@@ -161,17 +161,8 @@ class DataSpec:
         return json.dumps(self, default=_entries, sort_keys=True)
 
     @classmethod
-    def from_json(cls, text: str) -> DataSpec:
-        """Inverse of `to_json`. Raises FormatError on anything that `to_json` cannot have written."""
-        try:
-            raw = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise _unreadable(error) from error
-        return cls.from_entries(raw)
-
-    @classmethod
     def from_entries(cls, raw: Any) -> DataSpec:
-        """The dataspec of what JSON has of it. Raises FormatError."""
+        """The dataspec of what `json.loads` makes of `to_json`. Raises FormatError on anything else."""
         try:
             spec = _record(
                 cls,
@@ -188,13 +179,9 @@ class DataSpec:
                 else _record(WeightSpec, raw["weight"], classes=tuple(raw["weight"]["classes"])),
             )
         except (KeyError, TypeError, AttributeError) as error:
-            raise _unreadable(error) from error
+            raise FormatError(f"the dataspec cannot be read ({error})") from error
         _check(spec)
         return spec
-
-
-def _unreadable(error: Exception) -> FormatError:
-    return FormatError(f"the dataspec cannot be read ({error})")
 
 
 def json_object(entries: Mapping[str, str]) -> str:

@@ -136,7 +136,7 @@ def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np
 
 
 def strange_labels(series: pl.Series, target: TargetSpec) -> str:
-    """What messages say about labels that are none of the classes: some of them, and the classes."""
+    """What messages say about labels that are not classes: some of them, and the classes."""
     classes = [label_text(label) for label in label_series(target).to_list()]
     found = dict.fromkeys(label_text(label) for label in series.drop_nulls().unique(maintain_order=True).head(1000))
     strange = [repr(text) for text in found if text not in classes][:3]

@@ -67,6 +67,7 @@ def scan_csv(file: Path, separator: str | None) -> pl.LazyFrame:
     text = [name for name, dtype in found.items() if dtype == pl.String]
     try:
         empty = _empty(scan, text)
+        text = [name for name in text if name not in empty]
         numbers = _readable(scan.select(_known(name) for name in text), text, _NUMBERS)
     except _POLARS_FAULTS:
         empty, numbers = [], {}  # reading the table says what is wrong with it

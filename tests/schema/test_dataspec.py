@@ -39,13 +39,13 @@ def regression_json() -> dict[str, Any]:
 
 @pytest.mark.parametrize("made", [spec_json, regression_json])
 def test_dataspec__round_trip(made: Callable[[], dict[str, Any]]) -> None:
-    spec = DataSpec.from_json(json.dumps(made()))
+    spec = DataSpec.from_entries(made())
     assert json.loads(spec.to_json()) == made()
-    assert DataSpec.from_json(spec.to_json()) == spec
+    assert DataSpec.from_entries(json.loads(spec.to_json())) == spec
 
 
 def test_dataspec__levels_do_not_count_missing() -> None:
-    assert [feature.levels for feature in DataSpec.from_json(json.dumps(spec_json())).features] == [0, 0, 255]
+    assert [feature.levels for feature in DataSpec.from_entries(spec_json()).features] == [0, 0, 255]
 
 
 CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -115,4 +115,4 @@ def test_dataspec__contradiction_is_refused(case: str) -> None:
     spec = spec_json()
     CONTRADICTIONS[case](spec)
     with pytest.raises(FormatError):
-        DataSpec.from_json(json.dumps(spec))
+        DataSpec.from_entries(json.loads(json.dumps(spec)))

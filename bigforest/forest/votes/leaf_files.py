@@ -122,7 +122,7 @@ def step_rows(classes: int) -> int:
 
 
 def leaf_chunk_rows(rows: int, classes: int) -> int:
-    """Rows of a chunk of a table with so many rows."""
+    """Rows of a chunk of a table of `rows` rows; classes: numbers in an answer."""
     return min(_MOST_CHUNK if rows < _LARGE_TABLE else _LARGE_CHUNK, step_rows(classes))
 
 

@@ -63,7 +63,7 @@ class SubspaceTrees(NamedTuple):
         return self.of(space, config.subspace_size(features, tree), classes, items.size)
 
     def of(self, space: SubspaceColumns, drawn: int, classes: int, rows: int) -> Subspace:
-        """Scratch for nodes of up to this many rows, which draw so many of the columns of `space`."""
+        """Scratch for nodes of up to this many rows, which draw `drawn` of the columns of `space`."""
         return make_subspace(space, drawn, self.config.steps, self.epochs, classes, rows)
 
 
