@@ -22,8 +22,7 @@ def warm_up(
         typer.Option(
             metavar="KINDS",
             help="Comma-separated, of classes, categories, numbers, categories-numbers, these with random splits "
-            "(random, random-categories and so on), sparse-oblique, rotation, subspace-cap and subspace-perceptron; "
-            "or all.",
+            "(random, random-categories and so on), and families other than axis and tree; or all.",
         ),
     ] = "classes",
     *,

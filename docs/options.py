@@ -1,10 +1,11 @@
 """Writes what follows from the options of training as they are declared in bigforest/schema/train_options.py.
 
-    python docs/options.py            # write signatures, docstrings, cli/config.py and docs/reference/options.md
+    python docs/options.py            # write signatures, docstrings, cli/config.py, docs/reference/options.md, FAMILIES
     python docs/options.py --check    # exit with 1 where a file differs
 
 In a signature the options stand between the comments BEGIN and END; in the section Parameters of a docstring the
-entries that have the names of options are replaced, at the place of the first. What is written is committed.
+entries that have the names of options are replaced, at the place of the first. The rows of the table of the families
+are those of `Family.splits_on` (bigforest/grow/families/). What is written is committed.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from bigforest.api.given import SKLEARN_NAMES  # noqa: E402
+from bigforest.grow.families.registry import known_families  # noqa: E402
 from bigforest.schema.declaration import FAMILY, PANELS, Declared  # noqa: E402
 from bigforest.schema.docstrings import families_note, literal, option_entries, section, with_section  # noqa: E402
 from bigforest.schema.train_options import OPTIONS  # noqa: E402
 
 PAGE = "docs/reference/options.md"
+FAMILIES = "docs/guide/families.md"
 COMMAND_LINE = "cli/config.py"
 BEGIN = "# Options, written by docs/options.py."
 END = "# End of the options."
@@ -83,7 +86,7 @@ def written() -> dict[str, str]:
             parameters += _keywords(texts[TARGETS[0].file], target.copies)
         text = _with_signature(text, target, parameters)
         texts[target.file] = _with_entries(text, target) if target.documents else text
-    return {**texts, COMMAND_LINE: command_line(), PAGE: page()}
+    return {**texts, COMMAND_LINE: command_line(), PAGE: page(), FAMILIES: families_page()}
 
 
 def _parameter(one: Declared) -> str:
@@ -226,6 +229,13 @@ def _values(one: Declared) -> str:
     for power in (31, 62, 63):
         words = words.replace(str(2**power - 1), f"2^{power} - 1").replace(str(2**power), f"2^{power}")
     return words
+
+
+def families_page() -> str:
+    """The guide to the families, with their table."""
+    rows = [f"| `{family.name}` | {' | '.join(family.splits_on)} |\n" for family in known_families()]
+    before, after = re.split(r"(?<=\|---\|---\|---\|\n)(?:\|.*\n)*", (ROOT / FAMILIES).read_text(encoding="utf-8"))
+    return "".join([before, *rows, after])
 
 
 def main() -> int:

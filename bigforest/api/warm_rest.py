@@ -18,17 +18,19 @@ import polars as pl
 
 from bigforest.api.files import predict_file
 from bigforest.api.training import train
-from bigforest.api.warm_up import KINDS, extras_of, small_table
+from bigforest.api.warm_up import KINDS, extras_of, small_table, takes_weights
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import silent
 from bigforest.encode.pieces import compile_pieces
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.plan import MAKERS
+from bigforest.grow.families.registry import family_of
 from bigforest.grow.warm_up import compile_for
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.revise.calibrate import calibrate_forest
 from bigforest.revise.prune import prune_forest
 from bigforest.revise.validate import validate_forest
+from bigforest.schema.config import TrainConfig
 from bigforest.simulation.simulate import simulate
 from bigforest.storage.atomic import TemporaryFolder
 
@@ -37,7 +39,7 @@ _ROWS = 400
 _TRAVEL = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
 # Where values are missing, if they are: in a number where there is no category, in both, or in the category.
 _GAPS = ("number", "both", "category")
-# Options with kernels of their own: of forests with bags, of those for classes, of plain numbers, and of a family.
+# Options with kernels of their own, of forests with bags and of those for classes; Family.variants has the others.
 _BAGGED: list[dict[str, Any]] = [
     {"max_bins": 4},
     {"replace": False, "sample_fraction": 0.5},
@@ -53,17 +55,6 @@ _CLASSES: list[dict[str, Any]] = [
     {"sampling": "adaboost"},
     {"vote": "hard"},
 ]
-_FAMILIES: dict[str, list[dict[str, Any]]] = {
-    "axis": [{"ranks": True}],
-    "sparse-oblique": [
-        {"mean_difference": "all", "mean_difference_scope": "tree"},
-        {"mean_difference": "all", "mean_difference_scope": "node"},
-        {"projection_kind": "gaussian"},
-    ],
-    "rotation": [{"rotation": "pca"}, {"rotation": "pca-classes"}],
-    "subspace-cap": [{"subspace_per": "node"}],
-    "subspace-perceptron": [{"subspace_per": "node"}],
-}
 
 
 def warm_rest(kind: str) -> None:
@@ -72,8 +63,8 @@ def warm_rest(kind: str) -> None:
     if "splitter" in own:  # once they are grown, these forests are like those of the best splits
         return
     table = small_table(mixed, 0 if numbers else 3, _ROWS)
-    bagged = "subspace" not in kind  # with bags and weights
-    options = [] if mixed else _FAMILIES[own.get("family", "axis")]
+    bagged = takes_weights(kind)
+    options = [] if mixed else [*family_of(TrainConfig.of(**own)).variants]
     if bagged:
         options = [*_BAGGED, *([] if numbers else _CLASSES), *options]
     with TemporaryFolder(None) as folder:

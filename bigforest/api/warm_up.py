@@ -22,7 +22,9 @@ from bigforest.execution.cluster import Cluster
 from bigforest.execution.compiling import announced
 from bigforest.execution.connect import cluster_of
 from bigforest.execution.resources import Resources
+from bigforest.grow.families.registry import known_families
 from bigforest.grow.warm_up import compile_for, kernels_of
+from bigforest.schema.options import BY_IMPURITY
 from bigforest.storage.atomic import TemporaryFolder
 
 # Whether there are categories and missing values, whether numbers are predicted, and options of training.
@@ -40,10 +42,7 @@ KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
             ("random-categories-numbers", True, True),
         )
     },
-    **{
-        family: (False, False, {"family": family})
-        for family in ("sparse-oblique", "rotation", "subspace-cap", "subspace-perceptron")
-    },
+    **{family.name: (False, False, {"family": family.name}) for family in known_families() if family.by_values},
 }
 ALL = "all"
 _ROWS = 64
@@ -72,8 +71,8 @@ def warm_up(
     ----------
     kinds : str or sequence of str, default=("classes",)
         Any of "classes", "categories" (classification with categories and missing values), "numbers" (regression),
-        "categories-numbers", the same with random splits ("random", "random-categories" and so on), "sparse-oblique",
-        "rotation", "subspace-cap" and "subspace-perceptron"; "all" for all of these.
+        "categories-numbers", the same with random splits ("random", "random-categories" and so on), and the families
+        other than "axis" and "tree"; "all" for all of these.
     passes : bool, default=False
         Also compile the kernels for tables larger than memory, which are grown by passes.
     scheduler : object, default=None
@@ -128,7 +127,7 @@ def warm_here(kind: str, passes: bool = False) -> None:
         options = {**options, "keep_targets": True}
     with TemporaryFolder(None) as folder:
         # Rows without and with weights, two classes and more: these have kernels of their own.
-        for weighted in (False,) if "subspace" in kind else (False, True):
+        for weighted in (False, True) if takes_weights(kind) else (False,):
             for classes in (0,) if numbers else (2, 5):
                 table, out = small_table(mixed, classes, _ROWS), folder / f"{weighted}-{classes}.forest"
                 weight: dict[str, Any] = {"weight": "weight"} if weighted else {}
@@ -162,6 +161,11 @@ def extras_of(kind: str) -> Extras:
     """What tables of this kind have besides plain numbers."""
     mixed, numbers, _ = KINDS[kind]
     return Extras(("level",) if mixed else (), category=4 if mixed else 0, regression=numbers)
+
+
+def takes_weights(kind: str) -> bool:
+    """Whether forests of this kind have weights of rows, and bags."""
+    return KINDS[kind][2].get("family", "axis") in BY_IMPURITY
 
 
 def _warm_apart(kind: str, passes: bool) -> None:

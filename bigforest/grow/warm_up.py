@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,8 @@ from bigforest.storage.paths import is_remote
 from bigforest.store.store import Dictionaries, Store
 from bigforest.store.writer import PartWriter, StoreWriter
 
-# The options that decide which kernels are needed.
-KERNEL_OPTIONS = ("family", "splitter", "replace", "impurity", "mean_difference", "mean_difference_scope", "rotation")
+# The options that decide which kernels are needed, besides those in the variants of the family.
+_KERNEL_OPTIONS = ("family", "splitter", "replace", "impurity")
 _ROWS = 64
 # Two buckets of many codes, so that they are opened, and nodes that need that more than once.
 _LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)
@@ -63,7 +64,7 @@ def kernels_of(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
 
 def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole, unless this process has done so."""
-    kind = (passes, bool(extras.odd), extras.regression, *(getattr(config, name) for name in KERNEL_OPTIONS))
+    kind = (passes, bool(extras.odd), extras.regression, *_kernel_options(config).items())
     if kind in _compiled:
         return
     if passes:
@@ -71,6 +72,11 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     else:
         compile_whole(extras, config)
     _compiled.add(kind)
+
+
+def _kernel_options(config: TrainConfig) -> dict[str, Any]:
+    names = dict.fromkeys([*_KERNEL_OPTIONS, *chain.from_iterable(family_of(config).variants)])
+    return {name: getattr(config, name) for name in names}
 
 
 def compile_whole(extras: Extras, config: TrainConfig) -> None:
@@ -94,7 +100,7 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
     """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
     with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
         store = _small_store(folder / "store", extras)
-        config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in KERNEL_OPTIONS})
+        config = TrainConfig.of(trees=1, **_kernel_options(config))
         config = config.settled(store.spec.target.task)
         number, family = criterion_of(config).number, family_of(config)
         rules = Rules(len(store.spec.features), number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)

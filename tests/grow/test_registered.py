@@ -54,6 +54,12 @@ def test_families__are_those_of_the_options() -> None:
     assert sorted(family.name for family in registry._of_package()) == sorted(get_args(FamilyName))
 
 
+def test_variants__are_options_of_their_family() -> None:
+    for family in registry.known_families():
+        for options in family.variants:
+            assert TrainConfig.of(family=family.name, **options) != TrainConfig.of(family=family.name)
+
+
 # A criterion of classes: the kernel's two functions, and the same for the oracle.
 
 

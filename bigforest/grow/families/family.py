@@ -48,15 +48,19 @@ class Family(ABC):
     """A family of trees.
 
     name       as TrainConfig.family has it.
+    splits_on  what a node splits on, and the reference: for docs/guide/families.md.
     oracle     the naive functions that its trees are compared with.
     compiling  approximate number of functions compiled for it, and processor seconds for that.
+    variants   values of its options for which further kernels are compiled.
     splits     splits of its nodes where kernels split on projections; None for features, or columns like them.
     by_values  whether passes read values, written to scratch first, not codes.
     """
 
     name: str
+    splits_on: tuple[str, str]
     oracle: str
     compiling: tuple[int, float]
+    variants: tuple[dict[str, Any], ...] = ()
     splits: type[Oblique | Subspace] | None = None
     by_values = True
 

@@ -10,6 +10,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.grow import families
 from bigforest.grow.families.family import Family
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.registered import families as family_names
 from bigforest.schema.registered import name_family
 
 
@@ -32,6 +33,11 @@ def register_family(family: Family, options_of: str) -> None:
     """
     name_family(family.name, options_of)
     _FAMILIES[family.name] = family
+
+
+def known_families() -> list[Family]:
+    """The families of this process, in the order of the option."""
+    return [_FAMILIES[name] for name in family_names()]
 
 
 def family_of(config: TrainConfig) -> Family:

@@ -45,9 +45,11 @@ class AxisFamily(Family):
     by_values = False
     oracle = "tests/naive/tree.py"
     compiling = (142, 15.0)
+    variants = ({"ranks": True},)
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, splits_on: tuple[str, str]) -> None:
         self.name = name
+        self.splits_on = splits_on
 
     def check(self, shape: Shape, config: TrainConfig) -> None:
         """See Family."""
@@ -104,4 +106,7 @@ class AxisFamily(Family):
         return FeatureTable(store, Sampler.of(store, config), context)
 
 
-FAMILIES = (AxisFamily("axis"), AxisFamily("tree"))
+FAMILIES = (
+    AxisFamily("axis", ("one of `mtry` features drawn in the node", "Breiman 2001")),
+    AxisFamily("tree", ("any feature; one tree, no bootstrap", "Breiman et al. 1984, CART")),
+)

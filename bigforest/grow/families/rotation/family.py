@@ -34,8 +34,10 @@ class RotationFamily(ProjectionFamily):
     """Each tree has its own axes, and is grown on the projections on them as on features."""
 
     name = "rotation"
+    splits_on = ("one coordinate of the table, standardised and rotated for every tree", "Rodriguez et al. 2006")
     oracle = "tests/naive/rotation.py"
     compiling = (142, 15.0)
+    variants = ({"rotation": "pca"}, {"rotation": "pca-classes"})
 
     def axes(self, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
         """The axes of a tree if they do not depend on the rows, float64 [axes, features], see tree_axes; only over

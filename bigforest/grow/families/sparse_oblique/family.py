@@ -36,8 +36,14 @@ class SparseObliqueFamily(ProjectionFamily):
     """Nodes draw a sparse random matrix and, with `mean_difference`, differences of class means."""
 
     name = "sparse-oblique"
+    splits_on = ("one of about k random sums of features, drawn in the node", "Tomita et al., Randomer forests")
     oracle = "tests/naive/oblique.py"
     compiling = (170, 30.0)
+    variants = (
+        {"mean_difference": "all", "mean_difference_scope": "tree"},
+        {"mean_difference": "all", "mean_difference_scope": "node"},
+        {"projection_kind": "gaussian"},
+    )
     splits = Oblique
 
     def max_terms(self, features: int, config: TrainConfig) -> float:

@@ -33,10 +33,12 @@ class SubspaceFamily(ProjectionFamily):
 
     oracle = "tests/naive/subspace.py"
     compiling = (80, 10.0)
+    variants = ({"subspace_per": "node"},)
     splits = Subspace
 
-    def __init__(self, name: str, *, learns: bool) -> None:
+    def __init__(self, name: str, splits_on: str, *, learns: bool) -> None:
         self.name = name
+        self.splits_on = (splits_on, "Ho 1995")
         self.learns = learns
 
     def check(self, shape: Shape, config: TrainConfig) -> None:
@@ -120,4 +122,15 @@ class SubspaceFamily(ProjectionFamily):
         return -(-seen // WORD) * WORD // 8 if bits else 8 * seen
 
 
-FAMILIES = (SubspaceFamily("subspace-cap", learns=False), SubspaceFamily("subspace-perceptron", learns=True))
+FAMILIES = (
+    SubspaceFamily(
+        "subspace-cap",
+        "the best of several points between the two class means farthest apart, in a random subspace",
+        learns=False,
+    ),
+    SubspaceFamily(
+        "subspace-perceptron",
+        "a perceptron trained to separate the classes near one of these means from those near the other",
+        learns=True,
+    ),
+)
