@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import BigForestError, FormatError, StorageError
+from bigforest.common.errors import BigForestError
 from bigforest.race.rules import Standing
 from bigforest.storage.atomic import write_durably
 from bigforest.storage.regular_files import read_json_text
+from bigforest.storage.state_file import StateFormat
 
 FILE = "race.json"
-FORMAT = "bigforest-comparison"
-VERSION = 1
+STATE_FORMAT = StateFormat("bigforest-comparison", 1, "start again with overwrite, or choose another output")
 
 
 def announce(folder: Path) -> None:
     """Mark an empty folder as that of a comparison, whose table is not encoded yet."""
     with write_durably(folder / FILE) as path:
-        path.write_text(json.dumps({"format": FORMAT, "version": VERSION}) + "\n", encoding="utf-8")
+        path.write_text(json.dumps(STATE_FORMAT.mark()) + "\n", encoding="utf-8")
 
 
 def has_begun(folder: Path) -> bool:
@@ -30,7 +29,7 @@ def has_begun(folder: Path) -> bool:
     if not (folder / FILE).is_file():
         return False
     try:
-        return bool(json.loads(read_json_text(folder / FILE)) != {"format": FORMAT, "version": VERSION})
+        return bool(json.loads(read_json_text(folder / FILE)) != STATE_FORMAT.mark())
     except (OSError, ValueError, RecursionError, BigForestError):
         return True  # damaged, as RaceState.read says
 
@@ -92,32 +91,18 @@ class RaceState:
 
     def write(self, folder: Path) -> None:
         """Write race.json into the folder of the comparison."""
-        entries = {"format": FORMAT, "version": VERSION, **json.loads(json.dumps(asdict(self), default=str))}
-        text = json.dumps({**entries, "crc32": _crc(entries)}, indent=1)  # candidates keep their order
-        with write_durably(folder / FILE) as path:
-            path.write_text(text + "\n", encoding="utf-8")
+        STATE_FORMAT.write(folder / FILE, json.loads(json.dumps(asdict(self), default=str)))
 
     @classmethod
     def read(cls, folder: Path) -> RaceState:
         """Inverse of `write`. Raises FormatError when the file is missing, damaged or of another version."""
-        path = folder / FILE
-        try:
-            raw: dict[str, Any] = json.loads(read_json_text(path))
-            if raw["format"] != FORMAT or raw["version"] != VERSION:
-                raise ValueError("another format or version")
-            if raw.pop("crc32") != _crc(raw):
-                raise ValueError("the checksum differs")
-            del raw["format"], raw["version"]
-            rounds = [_round(each) for each in raw.pop("rounds")]
-            state = cls(**raw, rounds=rounds)
-            _check(state)
-            return state
-        except (FormatError, StorageError):
-            raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
-            raise FormatError(
-                f"{path} is damaged ({error}); start again with overwrite, or choose another output"
-            ) from error
+        return STATE_FORMAT.read(folder / FILE, cls._of)
+
+    @classmethod
+    def _of(cls, raw: dict[str, Any]) -> RaceState:
+        state = cls(**{**raw, "rounds": [_round(each) for each in raw["rounds"]]})
+        _check(state)
+        return state
 
 
 def _round(raw: dict[str, Any]) -> Round:
@@ -140,7 +125,3 @@ def _check(state: RaceState) -> None:
     texts = [state.fingerprint, state.metric, *state.exclude]
     if not all(isinstance(text, str) for text in texts) or type(state.trees) is not int or not state.racing:
         raise ValueError("an entry is of another type")
-
-
-def _crc(entries: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())

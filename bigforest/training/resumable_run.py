@@ -40,7 +40,6 @@ from bigforest.storage.atomic import (
     sync,
     sync_all,
     sync_names,
-    write_durably,
 )
 from bigforest.storage.locks import Lock, is_lease, take_lock
 from bigforest.storage.paths import (
@@ -105,8 +104,7 @@ class ResumableRun:
     def save(self, **changes: Any) -> None:
         """Replace entries of the state, on disk and here."""
         self.state = replace(self.state, **changes)
-        with write_durably(self.folder / _STATE) as temporary:
-            temporary.write_text(self.state.to_json(), encoding="utf-8")
+        self.state.write(self.folder / _STATE)
         sync(self.folder)
 
     def clean(self) -> None:

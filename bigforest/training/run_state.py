@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import zlib
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bigforest.common.errors import BigForestError, FormatError, StorageError
 from bigforest.common.version import __version__
 from bigforest.schema.config import TrainConfig
-from bigforest.storage.regular_files import read_json_text
+from bigforest.storage.state_file import StateFormat
 
-FORMAT = "bigforest-run"
-VERSION = 2
+STATE_FORMAT = StateFormat("bigforest-run", 2, "start again with overwrite, or remove its folder")
 
 
 def versions() -> dict[str, str]:
@@ -55,37 +52,22 @@ class RunState:
     settled: int | None = None
     other_work: str | None = None
 
-    def to_json(self) -> str:
-        """The text of state.json."""
-        entries = {"format": FORMAT, "version": VERSION, **asdict(self)}
-        return json.dumps({**entries, "crc32": _crc(entries)}, indent=1, sort_keys=True) + "\n"
+    def write(self, path: Path) -> None:
+        """Write state.json."""
+        STATE_FORMAT.write(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> RunState:
-        """Inverse of `to_json`. Raises FormatError when the file is missing, damaged or of a newer version."""
-        try:
-            raw: dict[str, Any] = json.loads(read_json_text(path))
-            if raw["format"] != FORMAT:
-                raise ValueError("another format")
-            if raw["version"] > VERSION:
-                raise FormatError(f"{path} has version {raw['version']}; upgrade bigforest to continue this run")
-            if raw["version"] != VERSION:
-                raise FormatError(f"{path} is of an older bigforest: the run cannot be continued; remove its folder")
-            if raw.pop("crc32") != _crc(raw):
-                raise ValueError("the checksum differs")
-            del raw["format"], raw["version"]
-            config = TrainConfig.from_json(json.dumps(raw["config"]))
-            state = cls(**{**raw, "config": config, "exclude": tuple(raw["exclude"])})
-            if not _typed(state):
-                raise ValueError("an entry is of another type")
-            return state
-        except (FormatError, StorageError):
-            raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
-            raise FormatError(
-                f"{path} is damaged ({error}): the run cannot be continued; start again with overwrite, or "
-                "remove its folder"
-            ) from error
+        """Inverse of `write`. Raises FormatError when the file is missing, damaged or of another version."""
+        return STATE_FORMAT.read(path, cls._of)
+
+    @classmethod
+    def _of(cls, raw: dict[str, Any]) -> RunState:
+        config = TrainConfig.from_json(json.dumps(raw["config"]))
+        state = cls(**{**raw, "config": config, "exclude": tuple(raw["exclude"])})
+        if not _typed(state):
+            raise ValueError("an entry is of another type")
+        return state
 
 
 def _typed(state: RunState) -> bool:
@@ -98,7 +80,3 @@ def _typed(state: RunState) -> bool:
         and all(type(number) is int and number >= 0 for number in numbers)
         and isinstance(state.replaces, bool)
     )
-
-
-def _crc(entries: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())

@@ -20,6 +20,7 @@ from bigforest.common.events import Event, Notice, StageStarted
 from bigforest.race import run as race_run
 from bigforest.race.losses import Rows, measure_loss, row_scores
 from bigforest.race.race_state import RaceState
+from bigforest.storage.state_file import entries_checksum
 from bigforest.store.store import Store
 from tests.commands import Run, folder, run
 
@@ -282,6 +283,8 @@ def test_comparison__shows_itself(whole: bf.Comparison) -> None:
 @pytest.mark.parametrize(
     ("change", "seal"),
     [
+        (lambda raw: raw.update(version=0), True),
+        (lambda raw: raw.update(version=2), True),
         (lambda raw: raw.update(winner="../../x"), True),
         (lambda raw: raw["candidates"].update({"../x": {}}), True),
         (lambda raw: raw["rounds"][0]["losses"].update({"other": [1, 2, 3]}), True),
@@ -297,12 +300,11 @@ def test_race_state__damaged_ones_are_refused(change: Any, seal: bool, tmp_path:
     raw = json.loads(path.read_text())
     change(raw)
     if seal:
-        from bigforest.race.race_state import _crc
-
         raw.pop("crc32")
-        raw["crc32"] = _crc(raw)
+        raw["crc32"] = entries_checksum(raw)
     path.write_text(json.dumps(raw))
-    with pytest.raises(FormatError, match="damaged"):
+    expected = {0: "of an older bigforest; start again", 2: "of a newer bigforest; upgrade, or start again"}
+    with pytest.raises(FormatError, match=expected.get(raw["version"], "damaged .*; start again with overwrite")):
         RaceState.read(tmp_path / "c")
     with pytest.raises(FormatError):
         bf.Comparison(tmp_path / "c")

@@ -407,7 +407,8 @@ def test_part_groups__are_fewer_where_a_table_is_small(rows: int, trees: int, pa
 def test_state__is_read_as_written_or_refused(table: Path, tmp_path: Path) -> None:
     path = interrupted(table, tmp_path / "f") / "state.json"
     state = RunState.read(path)
-    assert path.read_text() == state.to_json()
+    state.write(tmp_path / "again.json")
+    assert path.read_text() == (tmp_path / "again.json").read_text()
     raw = json.loads(path.read_text())
     changes = [
         ({"version": 3}, "upgrade"),

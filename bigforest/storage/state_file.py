@@ -1,0 +1,66 @@
+"""The state of unfinished work as a file of JSON: replaced as a whole, and read only if it is complete."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bigforest.common.errors import BigForestError, FormatError, StorageError
+from bigforest.storage.atomic import write_durably
+from bigforest.storage.regular_files import read_json_text
+
+State = TypeVar("State")
+
+
+@dataclass(frozen=True, slots=True)
+class StateFormat:
+    """A kind of state file.
+
+    name     that the file names, with its version.
+    remedy   what to do about a file that cannot be read.
+    """
+
+    name: str
+    version: int
+    remedy: str
+
+    def mark(self) -> dict[str, Any]:
+        """The first entries of each file."""
+        return {"format": self.name, "version": self.version}
+
+    def write(self, path: Path, state: Mapping[str, Any]) -> None:
+        """Write the entries of a state, with a checksum."""
+        entries = {**self.mark(), **state}
+        with write_durably(path) as temporary:
+            text = json.dumps({**entries, "crc32": entries_checksum(entries)}, indent=1)
+            temporary.write_text(text + "\n", encoding="utf-8")
+
+    def read(self, path: Path, state_of: Callable[[dict[str, Any]], State]) -> State:
+        """The state of these entries, by a function that may raise any error of a value.
+
+        Raises FormatError when the file is missing, damaged or of another version.
+        """
+        try:
+            raw: dict[str, Any] = json.loads(read_json_text(path))
+            if raw["format"] != self.name:
+                raise ValueError("another format")
+            if raw["version"] != self.version:
+                other = "a newer bigforest; upgrade, or" if raw["version"] > self.version else "an older bigforest;"
+                raise FormatError(f"{path} is of {other} {self.remedy}")
+            if raw.pop("crc32") != entries_checksum(raw):
+                raise ValueError("the checksum differs")
+            del raw["format"], raw["version"]
+            return state_of(raw)
+        except (FormatError, StorageError):
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
+            raise FormatError(f"{path} is damaged ({error}); {self.remedy}") from error
+
+
+def entries_checksum(entries: Mapping[str, Any]) -> int:
+    """The checksum of entries, in any order."""
+    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())
