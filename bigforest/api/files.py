@@ -20,13 +20,14 @@ from bigforest.predict.score import FilePrediction
 from bigforest.predict.text_files import TEXT
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.docstrings import with_entries
-from bigforest.source import open_source
+from bigforest.source import open_source, opens_quickly
 from bigforest.source.files import find_files
 from bigforest.source.in_memory import with_columns_beside
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
 from bigforest.storage.paths import absolute, as_path
 from bigforest.store.format import is_meant_as_store, is_store
 from bigforest.store.store import Store
+from bigforest.training.run import TrainingJob, columns_first
 
 
 @with_entries
@@ -74,8 +75,10 @@ def encode_store(
     resources = resources_of(threads, scratch, memory)
     data, target, options = named_table(data, target, given(locals()))
     config = TrainConfig(**options)
+    job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options)
     with (
         watching(listener) as listener,
+        columns_first(job, resources),
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as work,
@@ -85,7 +88,7 @@ def encode_store(
             target,
             folder,
             config=config,
-            exclude=column_names(exclude, "exclude"),
+            exclude=job.exclude,
             resources=resources,
             listener=listener,
         )
@@ -167,8 +170,10 @@ def predict_file(
     ConfigError, DataError, FormatError, OutputExistsError
     """
     resources = resources_of(threads, scratch, memory)
-    check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
     forest = opened_forest(forest)
+    rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
+    if not opens_quickly(data):
+        check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
     notice = _notice_of_training(forest, data)
     with (
         watching(listener) as listener,
@@ -176,7 +181,6 @@ def predict_file(
         TemporaryFolder(resources.scratch) as work,
     ):
         source = open_source(data, scratch=work, memory=resources.memory)
-        rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
         done = write_predictions(
             forest,
             source,

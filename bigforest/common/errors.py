@@ -65,6 +65,12 @@ def damaged_store(what: str) -> FormatError:
     return FormatError(f"{what}; the store is damaged: encode the table again")
 
 
+def counted(number: int, noun: str) -> str:
+    """1 tree, 12,345 trees, 2 classes, 2 leaves."""
+    plural = "leaves" if noun == "leaf" else f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
+
+
 def listed(names: Sequence[str], most: int = 20) -> str:
     """Names for a message, with the number of those left out."""
     rest = f" and {len(names) - most} more" if len(names) > most else ""

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError, listed
+from bigforest.common.errors import ConfigError, DataError, counted, listed
 from bigforest.schema.columns import numbers
 from bigforest.schema.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
 from bigforest.schema.labels import label_texts
@@ -53,7 +53,7 @@ def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
     wrong = ~((values >= 0.0) & (values < math.inf))
     if wrong.any():
         raise DataError(
-            f"weight {name!r} has {wrong.sum()} values such as {series[int(wrong.argmax())]}; weights are "
+            f"weight {name!r} has {counted(wrong.sum(), 'value')} such as {series[int(wrong.argmax())]}; weights are "
             "numbers from 0 on: fill or drop these rows"
         )
     return values

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, shown
+from bigforest.common.errors import ConfigError, counted, shown
 from bigforest.common.events import Notice, stage
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import row_ranges
@@ -94,7 +94,7 @@ def write_contributions(job: ExplainJob, plan: PartPlan, name: str) -> None:
     left = sum(end - begin for begin, end in ranges)
     if how.exact and left:
         seconds = math.ceil(job.seconds(plan) * left / table.rows)
-        job.listener(Notice(f"exact contributions of {left} rows take about {seconds} s"))
+        job.listener(Notice(f"exact contributions of {counted(left, 'row')} take about {seconds} s"))
     with stage(name, table.rows, "rows", job.listener) as progress:
         progress.advance(table.rows - left)
         shared = (Sweep(job.voting, table, plan.groups, how.chosen), how, job.folder, name, settings)

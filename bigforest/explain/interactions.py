@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.errors import ConfigError, DataError, counted
 from bigforest.common.events import Notice, stage
 from bigforest.explain.contributions import Contributed, check_exact, chosen_classes, edges_and_points
 from bigforest.explain.importance import leaf_positions
@@ -65,7 +65,7 @@ def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
     if job.folder.has_all(["interactions", "interaction-pairs"], settings):
         return
     _, step = _piece(job, how)
-    job.listener(Notice(f"interactions in {rows.size} rows take about {math.ceil(job.seconds(plan))} s"))
+    job.listener(Notice(f"interactions in {counted(rows.size, 'row')} take about {math.ceil(job.seconds(plan))} s"))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("interactions", rows.size, "rows", job.listener) as progress:
         shared = (Sweep(job.voting, table, plan.groups, how.chosen),)

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.errors import ConfigError, DataError, counted
 from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import BASE_BYTES
 from bigforest.execution.resources import Resources
@@ -200,7 +200,7 @@ def _check_training(forest: Forest, table: RowTable) -> None:
     kept = table.labelled_rows()
     advice = "give the table the forest was grown on, or, for other rows, say new_rows"
     if kept.size != spec.rows or table.rows - kept.size != spec.dropped:
-        found = f"{kept.size} rows with a target and {table.rows - kept.size} without"
+        found = f"{counted(kept.size, 'row')} with a target and {table.rows - kept.size} without"
         raise DataError(f"the table has {found}, in training there were {spec.rows} and {spec.dropped}; {advice}")
     if not forest.has_oob:
         return

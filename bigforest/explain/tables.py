@@ -19,7 +19,7 @@ from bigforest.common.forks import check_polars_threads
 from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import METADATA_KEY, file_kind
 from bigforest.storage.arrow import FAULTS
-from bigforest.storage.atomic import write_durably
+from bigforest.storage.atomic import check_apart, write_durably
 from bigforest.storage.paths import (
     as_path,
     can_write,
@@ -61,6 +61,7 @@ class ExplanationFolder:
             raise OutputExistsError(f"{path} is a file; an explanation is a folder: choose another output")
         if not is_remote(self.path) and not is_folder(self.path.resolve().parent):
             raise ConfigError(f"the folder {self.path.parent} of the output {self.path.name} does not exist; create it")
+        check_apart(self.path.resolve())
         self._check_ours()
         if (is_remote(self.path) or self.path.exists()) and not can_write(self.path):
             raise ConfigError(f"cannot write to {path}; choose another output")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from bigforest.common.errors import ConfigError, shown
+from bigforest.common.errors import ConfigError, counted, shown
 from bigforest.execution.arguments import column_names
 from bigforest.export.trees import ExportedTree, exported_trees
 from bigforest.schema.columns import kind_of
@@ -39,7 +39,7 @@ def to_sql(forest: GrownForest, table: str, keep: Sequence[str]) -> str:
         means.append(f"({votes}) / {_number(float(len(trees)))} AS {quoted(name)}")
     columns = ",\n  ".join([*kept, *means])
     query = f"SELECT\n  {columns}\nFROM {quoted(table)}"
-    head = f"-- {forest.trees} trees of bigforest for {' '.join(forest.spec.target.name.split())}\n"
+    head = f"-- {counted(forest.trees, 'tree')} of bigforest for {' '.join(forest.spec.target.name.split())}\n"
     if forest.is_regression:
         return f"{head}{query}\n"
     shares = [f"{quoted(own)} AS {quoted(name)}" for own, name in zip(inner, names, strict=True)]

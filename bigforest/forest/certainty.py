@@ -6,7 +6,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.errors import ConfigError, DataError, listed
+from bigforest.common.errors import ConfigError, DataError, counted, listed
 from bigforest.forest.calibration import Calibration
 from bigforest.forest.contents import Contents
 from bigforest.forest.inbag import tree_bags
@@ -61,8 +61,8 @@ def _column(forest: Contents, by: Any) -> pl.Series:
     rows = forest.spec.rows + forest.spec.dropped
     if len(column) != rows:
         raise DataError(
-            f"coverage_by: column {column.name!r} has {len(column)} rows, and the forest was trained on {rows}; give "
-            "that table's column"
+            f"coverage_by: column {column.name!r} has {counted(len(column), 'row')}, and the forest was trained on "
+            f"{rows}; give that table's column"
         )
     check_category(column.name, column.dtype)
     return column

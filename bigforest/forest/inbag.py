@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.errors import ConfigError, DataError, counted
 from bigforest.common.memory_estimate import Shape
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
@@ -134,7 +134,8 @@ def group_codes(spec: DataSpec, config: TrainConfig, given: Any, rows: NDArray[n
     column = pl.Series(config.group, given)
     column = column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column
     if len(column) != spec.rows + spec.dropped:
-        raise DataError(f"group has {len(column)} rows, and the training table had {spec.rows + spec.dropped}")
+        given = counted(len(column), "row")
+        raise DataError(f"group has {given}, and the training table had {spec.rows + spec.dropped}")
     codes = column.gather(rows).rank("dense")
     if codes.null_count() or codes.max() != spec.group.groups:
         raise DataError(

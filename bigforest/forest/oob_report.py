@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import polars as pl
 import pyarrow as pa
 
-from bigforest.common.errors import damaged_forest
+from bigforest.common.errors import counted, damaged_forest
 from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import (
     check_file,
@@ -63,7 +63,7 @@ class OobReport:
             check_file(path, "oob-rows", columns, identity)
         rows = sum(map(rows_in_file, paths))
         if rows != spec.rows:  # files may be missing at the end, or be those of another run
-            raise damaged_forest(f"{directory} has {rows} rows, and the table has {spec.rows}")
+            raise damaged_forest(f"{directory} has {counted(rows, 'row')}, and the table has {spec.rows}")
 
         dtype = label_type(spec.target)
 
@@ -87,7 +87,7 @@ class OobReport:
 
     def __repr__(self) -> str:
         what = "error" if self.confusion is not None else "mean squared error"
-        rows = f"{self.rows_used} rows{' by their weights' if self.weighted else ''}"
+        rows = f"{counted(self.rows_used, 'row')}{' by their weights' if self.weighted else ''}"
         return f"OutOfBag({what} {self.error:.6g} on {rows})"
 
     def _repr_html_(self) -> str:

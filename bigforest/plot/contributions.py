@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bigforest.common.errors import counted
 from bigforest.plot.draw import (
     COLORS,
     FAINT,
@@ -149,7 +150,7 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
         if own.height
     ]
     zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X("at:Q"))
-    drawn = f"{rows.height:,} rows" + (f", drawn from {of:,}" if of > rows.height else "")
+    drawn = counted(rows.height, "row") + (f", drawn from {of:,}" if of > rows.height else "")
     label = found["class"][0] if "class" in found.columns else None
     whose = f" for class {one_line(label)}" if label is not None else ""
     chart = alt.layer(zero, *layers).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bigforest.common.errors import counted
 from bigforest.plot.draw import (
     DEEP,
     PALE,
@@ -65,7 +66,7 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
         )
     )
     caption = [
-        f"contribution of a pair beyond its single features, over {rows:,} rows",
+        f"contribution of a pair beyond its single features, over {counted(rows, 'row')}",
         "pairs without a common path are empty",
     ]
     return finish_chart(cells.properties(width=side, height=side), f"Interactions{whose}", caption)

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.errors import counted
 from bigforest.plot.draw import COLORS, FAINT, altair, chart_of, finish_chart, labels_of, one_line
 
 # Columns of the matrix that are multiplied at a time.
@@ -87,7 +88,7 @@ def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int
             tooltip=[alt.Tooltip("row:Q"), alt.Tooltip(field="target", type=color["type"])],
         )
     )
-    drawn = f"{table.height:,} rows" + (f", drawn from {of:,}" if of > table.height else "")
+    drawn = counted(table.height, "row") + (f", drawn from {of:,}" if of > table.height else "")
     caption = [
         f"{drawn}; {share:.0%} of their scatter",
         "rows with large proximities (RF-GAP) are close to each other",

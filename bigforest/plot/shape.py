@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from bigforest.common.errors import counted
 from bigforest.forest.contents import Contents
 from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finish_chart, labels_of
 
@@ -98,4 +99,4 @@ def time_chart(forest: Contents) -> Any:
     text = base.mark_text(align="left", dx=4, color=INK).encode(text=alt.Text("seconds:Q", format=".3~g"))
     threads = int(forest.run["threads"].to_numpy().max())
     chart = alt.layer(base.mark_bar(), text).properties(width=WIDTH)
-    return finish_chart(chart, "Time by stage", [f"on {threads} threads"])
+    return finish_chart(chart, "Time by stage", [f"on {counted(threads, 'thread')}"])

@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from bigforest.common.errors import counted
 from bigforest.forest.contents import Contents
 from bigforest.plot.draw import (
     COLORS,
@@ -169,4 +170,4 @@ def tree_chart(forest: Contents, number: int, depth: int) -> Any:
     chart = alt.layer(*([lines] if edges.height else []), blocks, above, text, rows)
     chart = chart.properties(width=max(260, _LEAF * wide), height=_LEVEL * (deep + 1))
     caption = ["rows for which the condition holds go to the left", "numbers of rows are those of the bag"]
-    return finish_chart(chart, f"Tree {number}, {deep} levels", caption)
+    return finish_chart(chart, f"Tree {number}, {counted(deep, 'level')}", caption)

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 import bigforest  # whose explanations, pictures and reports stand above a forest, and are loaded when they are named
-from bigforest.common.errors import ConfigError, FormatError, damaged_forest
+from bigforest.common.errors import ConfigError, FormatError, counted, damaged_forest
 from bigforest.common.process_cache import ProcessCache
 from bigforest.export.exportable import ExportableForest
 from bigforest.forest.format import ranks as training_ranks
@@ -111,10 +111,10 @@ class Forest(ExportableForest):
         return _again, (str(self.directory.resolve()), self.identity, tuple(stamps), amount)
 
     def __repr__(self) -> str:
-        classes = "" if self.is_regression else f"{len(self.classes)} classes, "
+        classes = "" if self.is_regression else f"{counted(len(self.classes), 'class')}, "
         return (
-            f"Forest({self.trees} trees, {len(self.spec.features)} features, {classes}"
-            f"target {self.spec.target.name!r}, {self.spec.rows} rows)"
+            f"Forest({counted(self.trees, 'tree')}, {counted(len(self.spec.features), 'feature')}, {classes}"
+            f"target {self.spec.target.name!r}, {counted(self.spec.rows, 'row')})"
         )
 
     def _repr_html_(self) -> str:
@@ -551,7 +551,7 @@ class Tree:
         return self.nodes.height
 
     def __repr__(self) -> str:
-        return f"Tree({self.number}, {len(self)} nodes, {self.leaves} leaves, depth {self.depth})"
+        return f"Tree({self.number}, {counted(len(self), 'node')}, {counted(self.leaves, 'leaf')}, depth {self.depth})"
 
     @cached_property
     def nodes(self) -> pl.DataFrame:

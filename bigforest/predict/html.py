@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bigforest.common.errors import counted
 from bigforest.common.html import facts_table
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def html_of(forest: GrownForest) -> str:
         facts["classes"] = f"{len(forest.classes):,}"
     if forest.has_oob:
         what = "mean squared error" if forest.is_regression else "error"
-        facts["out of bag"] = f"{what} {forest.oob.error:.6g} on {forest.oob.rows_used:,} rows"
+        facts["out of bag"] = f"{what} {forest.oob.error:.6g} on {counted(forest.oob.rows_used, 'row')}"
     if forest.is_tuned:
         facts["chosen"] = chosen_of(forest)
     return facts_table("Forest", facts)

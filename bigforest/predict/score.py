@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import DataError, counted
 from bigforest.common.forks import check_polars_threads
 from bigforest.encode.weights import check_weight, weights_in_slice, without_weightless
 from bigforest.forest.load.predictor import Answers
@@ -222,7 +222,8 @@ def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
     found = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
     truth = _truth(forest, data) if y is None else series_of(y, None, "y")
     if len(truth) != len(found):
-        raise DataError(f"y has {len(truth)} rows, and the table has {len(found)}; give a value for each row")
+        rows = counted(len(truth), "row")
+        raise DataError(f"y has {rows}, and the table has {len(found)}; give a value for each row")
     known = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)
     if not known.any():
         raise DataError("no row has a true value, so there is nothing to score; give rows that have one")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import as_numpy
-from bigforest.common.errors import damaged_forest
+from bigforest.common.errors import counted, damaged_forest
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.metrics.classes import log_losses
 from bigforest.predict.forest import Forest
@@ -78,7 +78,7 @@ def row_scores(forest: Forest, metric: str) -> RowScores:
     pieces = [_scores(batch, forest, metric) for batch in batches]
     score = np.concatenate([piece[0] for piece in pieces])
     if score.size != forest.spec.rows:
-        rows = f"{score.size} rows, not {forest.spec.rows}"
+        rows = f"{counted(score.size, 'row')}, not {forest.spec.rows}"
         raise damaged_forest(f"{forest.directory}: the out-of-bag report has {rows}")
     if metric != "auc":
         return RowScores(score, None)

@@ -35,6 +35,7 @@ from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, s
 from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import (
     TemporaryFolder,
+    check_apart,
     check_output,
     naming_refusal,
     remove,
@@ -46,7 +47,7 @@ from bigforest.storage.paths import UNFINISHED, is_folder, is_remote, remove_hal
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.resumable_run import is_unfinished
-from bigforest.training.run import Clock, TrainingJob, make_store, resume, train_new
+from bigforest.training.run import Clock, TrainingJob, columns_first, make_store, resume, train_new
 
 _STORE = "table.store"
 _FORESTS = "forests"
@@ -269,6 +270,7 @@ def _check_place(out: Path) -> None:
         raise ConfigError(f"{out}: a comparison is written to a local folder; choose one")
     if not is_folder(out.resolve().parent):
         raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
+    check_apart(out.resolve())
     if is_comparison(out):
         return
     if out.exists() and not (out.is_dir() and all(path.name.startswith(f".{FILE}.") for path in out.iterdir())):
@@ -393,7 +395,8 @@ def tuned_forest(
     if count is not None:
         check_candidate_count(count, name="tune")
     if out is not None:
-        check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
+        with columns_first(job, resources):
+            check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
     holding = TemporaryFolder(resources.scratch)
     try:
         found = Race(job, count, None, budget, holding.path / "comparison", resources, listener).run()

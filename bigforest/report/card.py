@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
+from bigforest.common.errors import counted
 from bigforest.forest.contents import Contents
 from bigforest.plot.draw import one_line
 from bigforest.predict.html import chosen_of
@@ -24,7 +25,7 @@ def card(forest: Contents) -> list[str]:
     spec, config, origin = forest.spec, forest.config, forest.origin
     grown_on = "a table in memory" if origin is None or origin.data is None else origin.data
     if origin is not None and origin.merged:
-        grown_on = "; ".join(f"{piece.forest} ({piece.trees} trees)" for piece in origin.merged)
+        grown_on = "; ".join(f"{piece.forest} ({counted(piece.trees, 'tree')})" for piece in origin.merged)
     pairs = [
         ("target", f"{spec.target.name}: {_target(forest)}"),
         ("grown on" if not (origin and origin.merged) else "merged from", grown_on),
@@ -100,7 +101,7 @@ def _flags(name: str, value: Any) -> Iterator[str]:
 def _target(forest: Contents) -> str:
     if forest.is_regression:
         return "a number"
-    return f"{len(forest.classes):,} classes, {_listed(forest.classes)}"
+    return f"{counted(len(forest.classes), 'class')}, {_listed(forest.classes)}"
 
 
 def _listed(values: list[Any]) -> str:

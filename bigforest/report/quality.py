@@ -6,6 +6,7 @@ from typing import Any
 
 import polars as pl
 
+from bigforest.common.errors import counted
 from bigforest.plot.error import error_table
 from bigforest.plot.pictures import Pictures
 from bigforest.plot.rejection import has_rejection, limits_table
@@ -56,7 +57,7 @@ def quality(plot: Pictures) -> list[str]:
     if forest.has_validation:
         last = forest.validation.row(-1, named=True)
         error = page.known_number(last["error"])
-        sentence = f"On the validation table the error is {error}, on {last['rows']:,} rows."
+        sentence = f"On the validation table the error is {error}, on {counted(last['rows'], 'row')}."
         pieces.append(page.text(sentence))
     return pieces
 
@@ -124,7 +125,7 @@ def _error(forest: Forest) -> str:
             f", standard error {page.known_number(spread, 2)}, 95% interval "
             f"{page.known_number(low)} to {page.known_number(high)}"
         )
-    return f"The out-of-bag {what} is {page.known_number(error)} on {last['rows']:,} rows{sure}."
+    return f"The out-of-bag {what} is {page.known_number(error)} on {counted(last['rows'], 'row')}{sure}."
 
 
 def _metrics(forest: Forest) -> str:

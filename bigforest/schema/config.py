@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, get_type_hints
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, counted
 from bigforest.schema.declaration import check
 from bigforest.schema.options import (
     BOOSTED,
@@ -185,7 +185,8 @@ class TrainConfig(TrainOptions):
         sizes = (unset,) if self.subspace is None else sizes_of(self.subspace)
         for place, size in enumerate(sizes):
             if size > features:
-                raise ConfigError(f"the table has {features} features and a subspace of them cannot have {size}")
+                table = counted(features, "feature")
+                raise ConfigError(f"the table has {table} and a subspace of them cannot have {size}")
             known = math.comb(features, size)
             if len(range(place, self.trees, len(sizes))) > known and (self.subspace_per == "tree" or size == features):
                 most = known * len(sizes) + place
@@ -269,7 +270,8 @@ def check_features(config: TrainConfig, names: Collection[str]) -> None:
     if not config.chooses_axes:
         check_axes_from(config, names)
     if isinstance(config.mtry, int) and config.mtry > drawn_from:
-        what = f"the table has {features} features" if config.axes is None else f"a rotated table has {drawn_from} axes"
+        axes = f"a rotated table has {drawn_from} axes"
+        what = f"the table has {counted(features, 'feature')}" if config.axes is None else axes
         raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or set it to all")
     rotated = config.rotated_count(features)
     if config.axis_features is not None and config.axis_features > rotated:

@@ -10,7 +10,7 @@ import polars as pl
 
 from bigforest.common.errors import DataError
 from bigforest.common.forks import check_polars_threads
-from bigforest.source.files import parquet_files
+from bigforest.source.files import KINDS, find_files, parquet_files
 from bigforest.source.in_memory import (
     SparseTable,
     arrow_stream,
@@ -24,6 +24,8 @@ from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.storage.atomic import naming_full_disk
 
 IN_MEMORY = "data"
+# Files other than Parquet of more bytes than this take a while to open.
+_QUICK_BYTES = 1 << 24
 
 
 def open_source(data: Any, *, scratch: Path, memory: int | None = None) -> Source:
@@ -45,6 +47,14 @@ def open_source(data: Any, *, scratch: Path, memory: int | None = None) -> Sourc
     check_polars_threads()
     with naming_full_disk(scratch):
         return _open(data, scratch, memory)
+
+
+def opens_quickly(data: Any) -> bool:
+    """Whether a table can be opened in a moment, and again. Raises DataError for a path without files of a table."""
+    if isinstance(data, str | Path):
+        files = find_files(data)[1]
+        return KINDS[files[0].suffix.lower()] == "Parquet" or sum(file.stat().st_size for file in files) < _QUICK_BYTES
+    return isinstance(data, pl.DataFrame) or package_of(data) in ("pandas", "numpy")
 
 
 def _open(data: Any, scratch: Path, memory: int | None) -> Source:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from bigforest.common.errors import DataError, reason
+from bigforest.common.errors import DataError, counted, reason
 from bigforest.schema.columns import columns_named
 from bigforest.source.source import check_names
 from bigforest.storage.paths import text_lines
@@ -205,8 +205,8 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
                     blank.append(number)
                 elif len(row) < width or unread:
                     raise DataError(
-                        f"{file}: line {reader.line_num} has {len(row)} values, and the header names {width} columns; "
-                        "mend the line, or give the separator"
+                        f"{file}: line {reader.line_num} has {counted(len(row), 'value')}, and the header names "
+                        f"{counted(width, 'column')}; mend the line, or give the separator"
                     )
         except UnicodeDecodeError:
             pass

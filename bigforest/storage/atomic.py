@@ -27,6 +27,7 @@ from bigforest.storage.paths import (
     free_bytes,
     is_folder,
     is_remote,
+    known_folder,
     local_workdir,
     remove_folder,
     write_atomically,
@@ -156,6 +157,7 @@ def check_output(
         path = out.resolve()
         if path.is_symlink():  # from Python 3.13 on, resolving takes links in a circle for a path
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        check_apart(path)
         _sweep_beside(path)
         taken = path.exists()
     except (OSError, RuntimeError) as error:  # a name too long, a folder we may not enter, links in a circle
@@ -171,6 +173,17 @@ def check_output(
                 f"{out} exists and is not a bigforest {kind}, so it is not overwritten; choose another output"
             )
     return path
+
+
+def check_apart(path: Path) -> None:
+    """Raise ConfigError for an output in the folder of a forest or a store, which holds nothing else.
+
+    In an object store, where every look is a request, only the next folder is looked at.
+    """
+    for folder in [path.parent] if is_remote(path) else path.parents:
+        kind = known_folder(folder)
+        if kind in ("a forest", "a store"):
+            raise ConfigError(f"{path} is in {folder}, which is {kind} and holds nothing else; choose another output")
 
 
 @contextmanager

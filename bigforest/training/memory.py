@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, counted
 from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_estimates, machine_bytes
 from bigforest.common.sizes import megabytes
 from bigforest.encode.memory import encode_estimate
@@ -108,7 +108,8 @@ def check_machine(store: Store, config: TrainConfig, resources: Resources, machi
     worst = add_estimates(estimates(store, store.shape, config, resources))
     if worst.smallest > machine:
         raise ConfigError(
-            f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for {store.rows} rows, "
-            f"{store.shape.features} features and {store.shape.classes} classes, and this machine has "
-            f"{megabytes(machine)}; take fewer of them, or set memory to that much to try all the same"
+            f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for "
+            f"{counted(store.rows, 'row')}, {counted(store.shape.features, 'feature')} and "
+            f"{counted(store.shape.classes, 'class')}, and this machine has {megabytes(machine)}; take fewer "
+            "of them, or set memory to that much to try all the same"
         )

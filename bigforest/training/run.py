@@ -15,10 +15,12 @@ from bigforest.common.errors import (
     DataError,
     DiskFullError,
     FormatError,
+    OutputExistsError,
     StorageError,
+    counted,
 )
 from bigforest.common.events import Event, Listener, Notice, StageFinished, stage
-from bigforest.encode.pipeline import encode
+from bigforest.encode.pipeline import column_roles, encode
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.decreases import importance
@@ -40,7 +42,7 @@ from bigforest.revise.validate import check_validation, write_validation
 from bigforest.schema.columns import kind_of
 from bigforest.schema.config import TrainConfig, check_features
 from bigforest.schema.options import AUTO
-from bigforest.source import Source, open_source
+from bigforest.source import Source, open_source, opens_quickly
 from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
 from bigforest.storage.paths import absolute, as_path, free_bytes, local_workdir
 from bigforest.store.format import is_meant_as_store
@@ -49,7 +51,7 @@ from bigforest.training.boosting import grow_boosted
 from bigforest.training.choose import complete_config
 from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.memory import check_boosting, check_budget, check_machine
-from bigforest.training.resumable_run import ResumableRun, begin, go_on, remove_leftovers, reopen
+from bigforest.training.resumable_run import ResumableRun, begin, go_on, is_unfinished, remove_leftovers, reopen
 from bigforest.training.run_state import RunState, versions
 from bigforest.training.weighing import grower_of
 
@@ -116,9 +118,35 @@ def train_temporary(job: TrainingJob, resources: Resources, clock: Clock) -> For
 def train_new(job: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> Forest:
     """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted."""
     state = RunState(data=job.location, target=job.target, exclude=job.exclude, config=job.config, replaces=overwrite)
-    with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _resumable(run):
+    with columns_first(job, resources):
+        if overwrite and is_unfinished(out):  # whose trees are about to be discarded
+            check_roles(job, resources)
+        run = begin(out, state, scratch=resources.scratch, overwrite=overwrite)
+    with run, _resumable(run):
         trees = _go_on(run, job, resources, clock)
     return _opened(out, trees)
+
+
+@contextmanager
+def columns_first(job: TrainingJob, resources: Resources) -> Iterator[None]:
+    """If the block refuses an output because it exists, raise instead what is wrong with the columns of the table."""
+    try:
+        yield
+    except OutputExistsError:
+        check_roles(job, resources)
+        raise
+
+
+def check_roles(job: TrainingJob, resources: Resources) -> None:
+    """Raise ConfigError and DataError where the columns of a table cannot be used so, if it opens in a moment."""
+    table = job.data
+    if isinstance(table, str | Path) and is_meant_as_store(as_path(table)):
+        table = Store.open(table, verify=False)
+    if isinstance(table, Store):
+        agreed(table, job)
+    elif opens_quickly(table):
+        with TemporaryFolder(resources.scratch) as folder:
+            column_roles(open_source(table, scratch=folder), job.target, job.exclude, job.config)
 
 
 def _opened(directory: Path, trees: FlatTrees | None, holding: object = None) -> Forest:
@@ -181,11 +209,14 @@ def _extend(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> 
     )
     _check_options(out, state, job)
     if trees < config.trees:
-        raise ConfigError(f"{out} has {config.trees} trees, more than {trees}; trees can be added but not removed")
+        raise ConfigError(
+            f"{out} has {counted(config.trees, 'tree')}, more than {trees}; trees can be added but not removed"
+        )
+    finished = f"{out} is finished and has {counted(trees, 'tree')}"
     if trees == config.trees and job.validate is not None:
-        raise ConfigError(f"{out} is finished and has {trees} trees; evaluate it with validate_forest, or ask for more")
+        raise ConfigError(f"{finished}; evaluate it with validate_forest, or ask for more")
     if trees == config.trees:
-        clock(Notice(f"{out} is finished and has {trees} trees; ask for more trees to add some"))
+        clock(Notice(f"{finished}; ask for more trees to add some"))
         return None
     grown_by = forest.run.row(0, named=True)
     _check_versions(out, {"bigforest": grown_by["bigforest"], "numpy": ".".join(grown_by["numpy"].split(".")[:2])})

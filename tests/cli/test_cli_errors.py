@@ -258,11 +258,7 @@ WRONG_PREDICT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "bad ties": (lambda forest: [str(forest), "things.parquet", "--ties", "draw"], "ties must be"),
     "input as output": (
         lambda forest: [str(forest), "things.parquet", "--out", "things.parquet", "--overwrite"],
-        "not a bigforest prediction",
-    ),
-    "output exists": (
-        lambda forest: [str(forest), "things.parquet", "--out", "things.parquet"],
-        "already exists",
+        "things.parquet is a file of the table to predict for",
     ),
     "no parent": (lambda forest: [str(forest), "things.parquet", "--out", "no/p"], "does not exist"),
     "nothing as a quantile": (lambda forest: [str(forest), "things.parquet", "--quantiles", ""], "quantiles must be"),
@@ -276,6 +272,56 @@ def test_predict__wrong_input_is_one_clear_line(run: Run, folder: Path, grown: P
     before = contents(folder)
     run("predict", *args)
     assert_refused(run, before, folder, message)
+
+
+@pytest.mark.parametrize("table", ["things.parquet", "things.csv"])
+def test_output__exists_is_said_after_wrong_options_and_columns(
+    run: Run, folder: Path, grown: Path, table: str
+) -> None:
+    frame().write_csv("things.csv")
+    shutil.copytree(grown, "things.forest")
+    Path("things.predictions.parquet").touch()
+    before = contents(folder)
+    for args, message in (
+        (["train", table, "--target", "sise"], "there is no column 'sise' for --target"),
+        (["train", table, "--mtry", "9"], "cannot draw 9 of them"),
+        (["train", table, "--tune", "2", "--group", "sise"], "there is no column 'sise' for --group"),
+        (["train", table], "already exists"),
+        (["encode", table, "--weight", "sise", "--out", "things.forest"], "there is no column 'sise' for --weight"),
+        (["predict", "things.forest", table, "--keep", "sise"], "has no column 'sise' to keep"),
+        (["predict", "things.forest", table, "--vote", "loud"], "--vote must be one of"),
+        (["predict", "things.forest", table], "already exists"),
+    ):
+        run(*args)
+        assert_refused(run, before, folder, message)
+
+
+def test_train__wrong_columns_discard_no_unfinished_run(run: Run, folder: Path) -> None:
+    an_unfinished_run()
+    before = contents(folder)
+    run("train", "things.parquet", "--target", "sise", "--out", "a.forest", "--overwrite")
+    assert_refused(run, before, folder, "there is no column 'sise' for --target")
+
+
+INSIDE: dict[str, tuple[str, ...]] = {
+    "predict": ("{forest}", "things.parquet", "--out", "{forest}/p.parquet"),
+    "explain": ("{forest}", "--out", "{forest}/trees/why"),
+    "plot": ("{forest}", "--what", "depth", "--out", "{forest}/pictures"),
+    "report": ("{forest}", "--out", "{forest}/report.html"),
+    "export": ("{forest}", "--to", "sql", "--out", "{forest}/f.sql"),
+    "train": ("things.parquet", "--out", "{forest}/f"),
+    "compare": ("things.parquet", "--out", "{forest}/c"),
+    "encode": ("things.parquet", "--out", "{store}/s"),
+    "simulate": ("trunk", "--rows", "5", "--dims", "2", "--out", "{store}/t.parquet"),
+}
+
+
+@pytest.mark.parametrize("command", INSIDE)
+def test_output__is_not_put_into_a_forest_or_a_store(run: Run, folder: Path, grown: Path, command: str) -> None:
+    places = {"forest": shutil.copytree(grown, "f"), "store": a_store()[0]}
+    before = contents(folder)
+    run(command, *(arg.format(**places) for arg in INSIDE[command]))
+    assert_refused(run, before, folder, "and holds nothing else; choose another output")
 
 
 @pytest.mark.parametrize("command", ["oob", "inspect"])

@@ -168,6 +168,9 @@ def test_tree__says_what_it_is() -> None:
     assert len(tree) == tree.nodes.height and tree.leaves == (len(tree) + 1) // 2
     assert tree.depth == tree.nodes["depth"].max()
     assert repr(tree) == f"Tree(2, {len(tree)} nodes, {tree.leaves} leaves, depth {tree.depth})"
+    stump = bf.train(frame.select("target", frame.columns[0]).head(1), trees=1, bootstrap=False)
+    assert repr(stump).startswith("Forest(1 tree, 1 feature, 1 class, ") and repr(stump).endswith("1 row)")
+    assert repr(stump[0]) == "Tree(0, 1 node, 1 leaf, depth 0)"
     for number in (3, -4):
         with pytest.raises(IndexError, match="trees 0 to 2"):
             forest[number]

@@ -55,7 +55,7 @@ def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Pa
     table = pl.DataFrame({"x": rows, "y": rows.astype(str)})
     store = bigforest.encode_store(table, tmp_path / "s", target="y")
     config = TrainConfig().settled("classification")
-    with pytest.raises(ConfigError, match=r"the stage grow needs up to \d+MB of memory for 20000 rows, 1 features and"):
+    with pytest.raises(ConfigError, match=r"the stage grow needs up to \d+MB of memory for 20,000 rows, 1 feature and"):
         check_machine(store, config, Resources(), 4 << 30)
     check_machine(store, config, Resources(), 1 << 50)
     check_machine(store, config, Resources(memory=1 << 40), 4 << 30)

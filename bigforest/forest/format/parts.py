@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError, damaged_forest
+from bigforest.common.errors import FormatError, counted, damaged_forest
 from bigforest.forest.format.checks import PROBLEMS, Nodes, check_batch
 from bigforest.forest.format.files import (
     Header,
@@ -203,5 +203,5 @@ def check_count(directory: Path, trees: int, header: Header) -> None:
     """Raise FormatError unless the `trees` found are those the configuration requested."""
     if trees != header.config.trees:
         raise FormatError(
-            f"{directory} holds {trees} trees and {header.config.trees} were asked for; grow the forest again"
+            f"{directory} holds {counted(trees, 'tree')} and {header.config.trees} were asked for; grow it again"
         )

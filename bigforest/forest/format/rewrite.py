@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, as_numpy
-from bigforest.common.errors import FormatError, damaged_forest
+from bigforest.common.errors import FormatError, counted, damaged_forest
 from bigforest.forest.format.files import Header, check_file, header_of, write_tables
 from bigforest.forest.format.nodes import cut_row_groups, part_path
 from bigforest.forest.format.parts import batches, check_parts, first_tree, part_paths, read_span, whole_parts
@@ -121,7 +121,7 @@ def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range]
         for batch in batches(whole_parts([path])[0], len(spec.target.classes)):
             yield as_written(pa.Table.from_batches([batch]), names, offset)
     if expected != (header.config.trees if parts is None else parts[-1].stop):
-        raise damaged_forest(f"{directory} holds {expected} trees, not {header.config.trees}")
+        raise damaged_forest(f"{directory} holds {counted(expected, 'tree')}, not {header.config.trees}")
 
 
 def _checked_trees(path: Path, header: Header) -> range:

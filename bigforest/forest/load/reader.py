@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import DataError, counted
 from bigforest.forest.load.feature_map import NARROW, FeatureMap
 from bigforest.forest.load.row_batch import FeatureBlock, RowBatch
 from bigforest.schema.columns import cells, codes_by_column, is_plain, numbers
@@ -74,8 +74,8 @@ class Reader:
         """Raise DataError for the shape of an array that does not have two dimensions and a column for each feature."""
         if len(shape) != 2 or shape[1] != len(self.spec.features):
             raise DataError(
-                f"the array has shape {shape}; the forest was trained on {len(self.spec.features)} features, "
-                "so it needs two dimensions and that many columns"
+                f"the array has shape {shape}; the forest was trained on "
+                f"{counted(len(self.spec.features), 'feature')}, so it needs two dimensions and that many columns"
             )
 
     def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> RowBatch:
