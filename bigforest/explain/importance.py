@@ -54,14 +54,14 @@ def write_importance(job: ExplainJob, plan: PartPlan) -> None:
         "importance",
         pl.DataFrame(
             {
-                "feature": [feature.name for feature in spec.features],
+                "feature": spec.feature_names,
                 "decrease": whole / whole.sum() if whole.sum() > 0 else whole,
                 "importance": shares.mean(axis=0),
                 "standard_error": error_over_trees(shares),
             }
         ),
     )
-    job.folder.write("importance-trees", by_tree([feature.name for feature in spec.features], shares))
+    job.folder.write("importance-trees", by_tree(spec.feature_names, shares))
 
 
 def tree_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -120,7 +120,7 @@ def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
     own = np.full((stock.tree_count, len(spec.features)), np.nan)
     job.over_trees("unbiased", plan, oob_decreases, (stock, judged), own.__setitem__)
     known = own[~np.isnan(own).any(axis=1)]
-    names = [feature.name for feature in spec.features]
+    names = spec.feature_names
     job.folder.write(
         "unbiased",
         pl.DataFrame(

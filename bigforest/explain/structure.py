@@ -101,7 +101,7 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
     shared = (job.stock.trees, job.forest.levels, job.options.rules, job.resources.limits.explain_pairs)
     job.over_trees("trees", plan, describe_group, shared, collect)
     shapes = [found[first] for first in sorted(found)]
-    features = [feature.name for feature in spec.features]
+    features = spec.feature_names
     lines = {name: np.concatenate([shape.lines[name] for shape in shapes]) for name in shapes[0].lines}
     job.folder.write("trees", pl.DataFrame(lines), settings)
     nodes, weight, level, trees = splits.T

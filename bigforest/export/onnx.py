@@ -44,7 +44,7 @@ def to_onnx(forest: GrownForest, dtype: str) -> Any:
     model.ir_version = _IR_VERSION
     onnx.helper.set_model_props(
         model,
-        {"features": "\n".join(feature.name for feature in forest.spec.features), "target": forest.spec.target.name},
+        {"features": "\n".join(forest.spec.feature_names), "target": forest.spec.target.name},
     )
     onnx.checker.check_model(model)
     return model

@@ -25,7 +25,7 @@ def to_sklearn(forest: GrownForest) -> Any:
     """`Forest.to_sklearn`."""
     ensemble = library("sklearn.ensemble", "sklearn")
     refuse_categories(forest, _TO)
-    names = [feature.name for feature in forest.spec.features]
+    names = forest.spec.feature_names
     trees = [_estimator(tree, len(names), forest) for tree in exported_trees(forest, _TO)]
     kind = ensemble.RandomForestRegressor if forest.is_regression else ensemble.RandomForestClassifier
     model = kind(n_estimators=len(trees), bootstrap=forest.config.bootstrap, random_state=forest.config.seed % 2**32)

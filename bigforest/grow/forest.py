@@ -145,7 +145,7 @@ class Grower:
         wanted = missing_parts(store, config, directory, parts, advance)
         limits = self._way.limits
         if limits is None:
-            own = [(part,) for part in wanted]
+            tasks = [(part,) for part in wanted]
 
             def end(index: int, grown: GrownPart | None) -> None:
                 advance(len(wanted[index]))
@@ -156,7 +156,7 @@ class Grower:
                     if self._kept_bytes > _KEPT_BYTES:
                         self._keep, self._kept = False, {}
 
-            self._executor.run(grow_part, own, end, (*self._task, self._keep))
+            self._executor.run(grow_part, tasks, end, (*self._task, self._keep))
             return
         for group in fitting(wanted, [len(part) for part in wanted], self._way.group):
             if self._table is None:
@@ -228,13 +228,13 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
     leaves = LeafWriter(store, config, directory, trees.start)
 
     def grown() -> Iterator[TreeArrays]:
-        for found in grow_trees(store, config, trees):
-            if found.left_out is not None:
-                leaves.add(found.left_out, found.trees)
+        for call in grow_trees(store, config, trees):
+            if call.left_out is not None:
+                leaves.add(call.left_out, call.trees)
             if keep:
-                kept.append(found.trees)
-                decreases.extend(grown_decreases(found.trees, store.spec))
-            yield found.trees
+                kept.append(call.trees)
+                decreases.extend(grown_decreases(call.trees, store.spec))
+            yield call.trees
 
     write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
     leaves.write()
@@ -355,7 +355,7 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
 def _call(shared: SharedInputs, trees: range, times: list[NDArray[np.uint16]]) -> TreeCall:
     """The trees to grow, with how often each row is in the bag of each."""
     sampler, rules = shared.sampler, shared.rules
-    bags = [_bag(shared, tree, own) for tree, own in zip(trees, times, strict=True)]
+    bags = [_bag(shared, tree, drawn) for tree, drawn in zip(trees, times, strict=True)]
     start = np.cumsum([0, *(bag.size for bag in bags)], dtype=np.uint64)
     roots = Roots(start, np.array([root_key(sampler.config, tree) for tree in trees], np.uint64))
     return TreeCall(sampler, trees.start, shared.by_row, np.concatenate(bags), shared.target, roots, rules)

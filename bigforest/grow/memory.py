@@ -134,8 +134,8 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
         tree += _left_out_bytes(shape, config, together, nodes)
     if config.boosts:
         tree += ROW_BYTES * shape.rows + _SENT_NODE_BYTES * nodes + 8 * shape.classes * nodes
-    own = family.tree_memory(shape, config, rows, nodes // 2)
-    return base_bytes(shape, config) + own.shared + workers * (tree + own.tree), own.store
+    memory = family.tree_memory(shape, config, rows, nodes // 2)
+    return base_bytes(shape, config) + memory.shared + workers * (tree + memory.tree), memory.store
 
 
 def _kept_bytes(shape: Shape, config: TrainConfig) -> int:
@@ -155,9 +155,9 @@ def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int
     distinct = distinct_rows(shape.rows, config, shape.classes)
     out = shape.rows - round(0.8 * distinct)  # the bound holds for rows in a bag
     projected = 8 * out if family_of(config).max_terms(shape.features, config) else 0
-    found = 8 * out * together + 8 * out + projected + 4 * shape.rows - ROW * distinct * together
+    beyond_bags = 8 * out * together + 8 * out + projected + 4 * shape.rows - ROW * distinct * together
     kept = together * 8 * out + nodes * (6 + 4 * max(shape.classes, 2))
-    return max(0, found) + 2 * min(FILE_BYTES + kept, config.trees * kept)
+    return max(0, beyond_bags) + 2 * min(FILE_BYTES + kept, config.trees * kept)
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> GrowPlan:

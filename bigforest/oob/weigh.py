@@ -197,7 +197,7 @@ def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, h
 
 def _pieces(path: Path, store: Store, found: _Described, held: NDArray[np.int64]) -> Iterator[pa.Table]:
     """The nodes of the part at `path`, some at a time, with the exact weights in place of those of the search."""
-    names = [feature.name for feature in store.spec.features]
+    names = store.spec.feature_names
     done = 0
     for batch in batches(whole_parts([path])[0], len(store.spec.target.classes)):
         table = as_written(pa.Table.from_batches([batch]), names, 0)

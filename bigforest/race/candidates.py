@@ -42,15 +42,15 @@ def default_candidates(task: str, most: int | None = None) -> list[Candidate]:
     The defaults; leaves of 5 rows, against noise; entropy, of classes; bags without replacement, which leave out the
     same share of the rows; all features at every node; and splits on projections, sparse and rotated.
     """
-    found = [
+    candidates = [
         Candidate(name, dict(options))
         for name, options in _DEFAULT.items()
         if task == "classification" or "impurity" not in options
     ]
     if most is None:
-        return found
-    check_candidate_count(most, len(found))
-    return found[:most]
+        return candidates
+    check_candidate_count(most, len(candidates))
+    return candidates[:most]
 
 
 def check_candidate_count(count: int, most: int = len(_DEFAULT), name: str = "candidates") -> None:
@@ -67,7 +67,7 @@ def given_candidates(given: Mapping[str, Mapping[str, Any]] | str | Path, base: 
     tables = _read(Path(given)) if isinstance(given, str | Path) else given
     if not isinstance(tables, Mapping) or not 2 <= len(tables) <= MOST_CANDIDATES:
         raise ConfigError(f"candidates must be from 2 to {MOST_CANDIDATES} names, each with its options")
-    found = []
+    candidates = []
     for name, options in tables.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(
@@ -86,11 +86,11 @@ def given_candidates(given: Mapping[str, Mapping[str, Any]] | str | Path, base: 
             TrainConfig.of(**{**base, **options})
         except ConfigError as error:
             raise ConfigError(f"the candidate {name}: {error}") from error
-        found.append(Candidate(name, dict(options)))
-    folded = [candidate.name.casefold() for candidate in found]
+        candidates.append(Candidate(name, dict(options)))
+    folded = [candidate.name.casefold() for candidate in candidates]
     if len(set(folded)) < len(folded):
         raise ConfigError("two candidates have the same name but for upper and lower case; rename one")
-    return found
+    return candidates
 
 
 def _read(path: Path) -> Any:

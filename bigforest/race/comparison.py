@@ -109,8 +109,8 @@ def candidate_table(state: RaceState) -> pl.DataFrame:
     rows = []
     for name, options in state.candidates.items():
         costs = state.seconds.get(name, 0.0), state.size.get(name, 0)
-        own = (name, json.dumps(options), state.grown.get(name, 0), *last.get(name, (None, None, None)))
-        rows.append((*own, *costs, state.retired.get(name), name == state.winner))
+        facts = (name, json.dumps(options), state.grown.get(name, 0), *last.get(name, (None, None, None)))
+        rows.append((*facts, *costs, state.retired.get(name), name == state.winner))
     return pl.DataFrame(rows, schema=_CANDIDATES, orient="row")
 
 

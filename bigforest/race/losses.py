@@ -97,8 +97,8 @@ def _scores(
     """The scores of a batch, and the classes."""
     truth, prediction = (pl.Series(pl.from_arrow(batch.column(name))) for name in ("truth", "prediction"))
     if metric == "mse":
-        found = (truth - prediction).cast(pl.Float64).to_numpy() ** 2
-        return np.asarray(found, np.float64), truth.to_numpy()
+        squares = (truth - prediction).cast(pl.Float64).to_numpy() ** 2
+        return np.asarray(squares, np.float64), truth.to_numpy()
     codes = label_codes(truth, forest.spec.target)
     if codes is None or (codes < 0).any():
         raise damaged_forest(f"{forest.directory}: a truth in the out-of-bag report is no class")
@@ -115,12 +115,12 @@ def measure_loss(scores: RowScores, rows: Rows) -> JudgedLoss:
     """The loss of a forest, and the influence of the rows. NaN where no row is out of bag."""
     used = np.isfinite(scores.score)
     weight = used.astype(np.float64) if rows.weight is None else np.where(used, rows.weight, 0.0)
-    own = np.where(used, scores.score, 0.0)
+    scored = np.where(used, scores.score, 0.0)
     if scores.second is None:
         total = weight.sum()
-        loss = float((weight * own).sum() / total) if total else math.nan
-        return JudgedLoss(loss, weight * (own - loss) / total if total else weight)
-    return _area(own, scores.second, weight)
+        loss = float((weight * scored).sum() / total) if total else math.nan
+        return JudgedLoss(loss, weight * (scored - loss) / total if total else weight)
+    return _area(scored, scores.second, weight)
 
 
 def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.float64]) -> JudgedLoss:

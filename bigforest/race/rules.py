@@ -39,34 +39,34 @@ class Standing(NamedTuple):
 
 def rounds(trees: int) -> list[int]:
     """The numbers of trees after which candidates are compared: every STEP, and from 100 on after a quarter more."""
-    found, at = [], 0
+    sizes, at = [], 0
     while at < trees:
         at = min(trees, at + max(STEP, at // 4 // STEP * STEP))
-        found.append(at)
-    return found
+        sizes.append(at)
+    return sizes
 
 
 def standings(judged: Mapping[str, JudgedLoss], rows: Rows) -> dict[str, Standing]:
     """The standing of each candidate. An unknown loss (NaN) is the largest."""
     known = {name: math.inf if math.isnan(each.loss) else each.loss for name, each in judged.items()}
     best = min(known, key=known.__getitem__)
-    found = {}
+    results = {}
     for name, each in judged.items():
         error = standard_error(each.influence - judged[best].influence, rows)
-        found[name] = Standing(each.loss, known[name] - known[best] if known[name] < math.inf else math.inf, error)
-    return {name: Standing(s.loss, 0.0, 0.0) if name == best else s for name, s in found.items()}
+        results[name] = Standing(each.loss, known[name] - known[best] if known[name] < math.inf else math.inf, error)
+    return {name: Standing(s.loss, 0.0, 0.0) if name == best else s for name, s in results.items()}
 
 
-def retired(found: Mapping[str, Standing], trees: int) -> list[str]:
+def retired(results: Mapping[str, Standing], trees: int) -> list[str]:
     """The candidates that are too far behind."""
     if trees < FIRST_TREES:
         return []
-    return [name for name, standing in found.items() if standing.behind > RETIRES]
+    return [name for name, standing in results.items() if standing.behind > RETIRES]
 
 
-def winner(found: Mapping[str, Standing]) -> str:
+def winner(results: Mapping[str, Standing]) -> str:
     """The first candidate that is as good as the best."""
-    return next(name for name, standing in found.items() if standing.behind <= NEAR)
+    return next(name for name, standing in results.items() if standing.behind <= NEAR)
 
 
 def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:

@@ -69,8 +69,8 @@ def parse_duration(text: str | float | None, name: str = "budget", other: str = 
     seconds = math.nan
     if isinstance(text, int | float) and not isinstance(text, bool):
         seconds = float(text)
-    elif isinstance(text, str) and (found := _DURATION.fullmatch(text)):
-        seconds = float(found[1]) * _SECONDS[found[2]]
+    elif isinstance(text, str) and (match := _DURATION.fullmatch(text)):
+        seconds = float(match[1]) * _SECONDS[match[2]]
     if not 0 < seconds < math.inf:
         raise ConfigError(f"{name} must be {other}a time such as 90s, 10m or 1.5h, not {shown(text)}")
     return seconds
@@ -233,18 +233,18 @@ class Race:
             state.seconds[name] = state.seconds.get(name, 0.0) + time.perf_counter() - begin
         if not scores:
             raise ConfigError(f"no candidate can be grown on this table: {next(iter(out_of_race.values()))}")
-        found = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
-        for name in retired(found, trees):
-            standing = found[name]
+        results = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
+        for name in retired(results, trees):
+            standing = results[name]
             out_of_race[name] = f"behind by {standing.difference:.4g}, {standing.behind:.1f} standard errors"
-        state.rounds.append(Round(trees, found, out_of_race))
+        state.rounds.append(Round(trees, results, out_of_race))
         state.write(self.out)
         for name in out_of_race:
             _discard(self.out, name)
-        best = min(found, key=lambda name: found[name].difference)
+        best = min(results, key=lambda name: results[name].difference)
         left = f"{len(state.racing)} of {len(state.candidates)} candidates go on"
         self.listener(
-            Notice(f"{trees} trees: {best} leads, {state.metric.replace('_', ' ')} {found[best].loss:.5g}; {left}")
+            Notice(f"{trees} trees: {best} leads, {state.metric.replace('_', ' ')} {results[best].loss:.5g}; {left}")
         )
 
     def _grown(self, state: RaceState, name: str, store: Store, trees: int) -> RowScores:
@@ -320,8 +320,8 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
     racing = state.racing
     if state.winner is None:
         scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in racing}
-        found = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
-        state.winner = winner(found)
+        results = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
+        state.winner = winner(results)
         crossed = cross_fitted(scores, rows)
         state.cross_fitted = None if math.isnan(crossed) else crossed
         state.write(out)
@@ -399,14 +399,14 @@ def tuned_forest(
             check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
     holding = TemporaryFolder(resources.scratch)
     try:
-        found = Race(job, count, None, budget, holding.path / "comparison", resources, listener).run()
+        tuned = Race(job, count, None, budget, holding.path / "comparison", resources, listener).run()
         if job.location is None:
-            name_table(found.forest.directory, None, job.exclude)
-        _keep_candidates(found)
-        listener(Notice("; ".join(f"{name}: {value}" for name, value in found.facts().items())))
+            name_table(tuned.forest.directory, None, job.exclude)
+        _keep_candidates(tuned)
+        listener(Notice("; ".join(f"{name}: {value}" for name, value in tuned.facts().items())))
         if out is None:
-            return read_forest(found.forest.directory, holding=holding)
-        found.forest.write(out, overwrite)
+            return read_forest(tuned.forest.directory, holding=holding)
+        tuned.forest.write(out, overwrite)
     except BaseException:
         holding.remove()
         raise
@@ -414,11 +414,11 @@ def tuned_forest(
     return read_forest(out)
 
 
-def _keep_candidates(found: Comparison) -> None:
+def _keep_candidates(tuned: Comparison) -> None:
     """Write the candidates among the files of the winner."""
-    forest = found.forest
-    table = found.candidates.with_columns(
-        metric=pl.lit(found.metric), cross_fitted=pl.when("winner").then(pl.lit(found.cross_fitted, pl.Float64))
+    forest = tuned.forest
+    table = tuned.candidates.with_columns(
+        metric=pl.lit(tuned.metric), cross_fitted=pl.when("winner").then(pl.lit(tuned.cross_fitted, pl.Float64))
     )
     made = table.select(TUNING.names).to_arrow().cast(pa.schema([field.with_nullable(True) for field in TUNING]))
     path = forest.directory / TUNING_FILE

@@ -33,7 +33,7 @@ def card(forest: Contents) -> list[str]:
             "rows",
             f"{spec.rows:,}" + (f", {spec.dropped:,} more without a target were left out" if spec.dropped else ""),
         ),
-        ("features", f"{len(spec.features):,}: {_listed([feature.name for feature in spec.features])}"),
+        ("features", f"{len(spec.features):,}: {_listed(spec.feature_names)}"),
         ("trees", f"{forest.trees:,}, family {config.family}"),
     ]
     if origin is not None and origin.exclude:

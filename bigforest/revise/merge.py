@@ -118,7 +118,7 @@ def _difference(first: DataSpec, other: DataSpec) -> str:
         return f"the target {first.target.name!r} has another type, or other classes or numbers"
     if (first.rows, first.dropped) != (other.rows, other.dropped):
         return f"they have {first.rows} and {other.rows} rows"
-    names = [{feature.name for feature in spec.features} for spec in (first, other)]
+    names = [set(spec.feature_names) for spec in (first, other)]
     if odd := sorted(names[0] ^ names[1]):
         return f"the feature {odd[0]!r} is not in both"
     pairs = zip(first.features, other.features, strict=True)

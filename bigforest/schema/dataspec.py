@@ -151,6 +151,11 @@ class DataSpec:
         return self._json
 
     @property
+    def feature_names(self) -> list[str]:
+        """The names of the features, in their order."""
+        return [feature.name for feature in self.features]
+
+    @property
     def wide_weights(self) -> bool:
         """Whether rows have weights of 64 bits, and so what nodes hold."""
         return self.weight is not None and self.weight.wide
@@ -231,7 +236,7 @@ def _check(spec: DataSpec) -> None:
 
 
 def _sound_features(spec: DataSpec) -> bool:
-    names = [feature.name for feature in spec.features]
+    names = spec.feature_names
     slots = {1: 0, 2: 0, 4: 0}
     for feature in spec.features:
         typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.home))

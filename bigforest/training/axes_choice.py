@@ -35,7 +35,7 @@ from bigforest.training.trial_trees import (
 
 def choose_axes(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
     """The configuration with the names of the features that axes are made from; none for all."""
-    names = [feature.name for feature in store.spec.features]
+    names = store.spec.feature_names
     if len(names) == 1:
         return replace(config, axes_from=())
     ranks = trial_config(_of_axis_trees(config))
@@ -43,14 +43,14 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     order = np.argsort(-gains, kind="stable").tolist()
     subsets = [sorted(order[:size]) for size in subset_sizes(len(names))]
     if config.axis_features is not None:
-        subsets = [own for own in subsets if len(own) >= config.axis_features]
-    ways = [replace(config, axes_from=_named(names, own)) for own in subsets]
-    found = [
+        subsets = [subset for subset in subsets if len(subset) >= config.axis_features]
+    ways = [replace(config, axes_from=_named(names, subset)) for subset in subsets]
+    trials = [
         summed(parts) for parts in try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener)
     ]
     weight = weights_to_judge(store, config)
-    gained = [gain_of(own, found[0], weight) for own in found]
-    best = max(range(len(found)), key=lambda place: gained[place][0])
+    gained = [gain_of(trial, trials[0], weight) for trial in trials]
+    best = max(range(len(trials)), key=lambda place: gained[place][0])
     mean, error = gained[best]
     if mean <= error:
         return ways[0]
@@ -70,14 +70,14 @@ def subset_sizes(features: int) -> list[int]:
 
 def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.float64]:
     """Task: the out-of-bag gain of splits on each feature in some trees, float64 [features]."""
-    found = np.zeros(len(store.spec.features))
+    gains = np.zeros(len(store.spec.features))
     for trial in trials(store, config, trees):
         answers, sums = trial.answers, _sums_below(trial)
         inner, left, right = trial.splits
         for child in (left, right):
             gain = ((answers[child] - answers[inner]) * sums[child]).sum(axis=1)
-            np.add.at(found, trial.trees.feature[inner], gain)
-    return found
+            np.add.at(gains, trial.trees.feature[inner], gain)
+    return gains
 
 
 def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
@@ -96,8 +96,8 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
 def _of_axis_trees(config: TrainConfig) -> TrainConfig:
     """The configuration of axis trees on the same rows, with the defaults of what rotation trees alone have."""
     plain = TrainConfig()
-    own = ("rotation", "axis_features", "axes", "orthogonal", "axes_from")
-    return replace(config, family="axis", mtry=None, **{name: getattr(plain, name) for name in own}).with_defaults()
+    names = ("rotation", "axis_features", "axes", "orthogonal", "axes_from")
+    return replace(config, family="axis", mtry=None, **{name: getattr(plain, name) for name in names}).with_defaults()
 
 
 def _named(names: list[str], subset: list[int]) -> tuple[str, ...]:

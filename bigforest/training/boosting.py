@@ -111,10 +111,10 @@ class _Boosting(NamedTuple):
 
 def _answers(ballots: Ballots, classes: int) -> NDArray[np.uint16]:
     """The class that each leaf of a tree predicts, the most frequent one, the lowest among ties; uint16 [nodes]."""
-    found = ballots.ballot.astype(np.int64)
-    mixed = np.flatnonzero((found >= classes) & (found < classes + len(ballots.mixed)))
-    found[mixed] = ballots.mixed.argmax(axis=1)[found[mixed] - classes] if mixed.size else 0
-    return found.astype(np.uint16)  # not used for inner nodes
+    answers = ballots.ballot.astype(np.int64)
+    mixed = np.flatnonzero((answers >= classes) & (answers < classes + len(ballots.mixed)))
+    answers[mixed] = ballots.mixed.argmax(axis=1)[answers[mixed] - classes] if mixed.size else 0
+    return answers.astype(np.uint16)  # not used for inner nodes
 
 
 def _send_block(

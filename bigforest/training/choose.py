@@ -89,7 +89,7 @@ def rules_for(config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
 def choose_rule(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
     """The configuration with the better rule."""
     usual, rarer = rules_for(config)
-    trials = [trial_config(own) for own in (usual, rarer)]
+    trials = [trial_config(options) for options in (usual, rarer)]
     plain, other = map(summed, try_each(trial_errors, trials, store, resources, listener))
     mean, error = gain_of(other, plain, weights_to_judge(store, config))
     if mean <= error:

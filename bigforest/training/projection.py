@@ -318,7 +318,7 @@ def _sent_bytes(shape: Shape, config: TrainConfig, machines: Machines, way: Grow
     counted = _histogram_counts(shape, config, way)
     means = [(counts, mean / machines.workers) for counts, mean in counted]
     bits = [max(1.0, math.log2(2.0 * math.pi * math.e * (mean + 1.0 / 12.0)) / 2.0) for _, mean in means]
-    return _CODING / 8.0 * sum(counts * own for (counts, _), own in zip(means, bits, strict=True))
+    return _CODING / 8.0 * sum(counts * bits_each for (counts, _), bits_each in zip(means, bits, strict=True))
 
 
 def _histogram_counts(shape: Shape, config: TrainConfig, way: GrowPlan) -> list[tuple[float, float]]:
@@ -326,9 +326,9 @@ def _histogram_counts(shape: Shape, config: TrainConfig, way: GrowPlan) -> list[
     x counts of a bucket), and their mean."""
     assert way.limits is not None
     parts, looks = NodeStats.of(shape).parts, family_of(config).looks(shape.features, config)
-    found = []
+    counts = []
     for depth in range(_upper_levels(shape, way)):
         rows = shape.rows >> depth
         buckets = histogram_buckets(rows, parts, way.limits.cells)
-        found.append((float((1 << depth) * looks * buckets * parts), rows / buckets / parts))
-    return found
+        counts.append((float((1 << depth) * looks * buckets * parts), rows / buckets / parts))
+    return counts

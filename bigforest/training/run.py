@@ -355,14 +355,14 @@ def agreed(store: Store, job: TrainingJob) -> TrainConfig:
     Raises ConfigError where the options differ from that, or ask for more features than there are.
     """
     config, spec = job.config, store.spec
-    check_features(config, {feature.name for feature in spec.features})
+    check_features(config, set(spec.feature_names))
     if job.exclude:
         raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
     group = None if spec.group is None or not config.bootstrap else spec.group.name
     class_weight = class_weight_of(spec)
     weight = None if spec.weight is None else spec.weight.name
     categories = tuple(f.name for f in spec.features if f.kind == "category" and kind_of(f.dtype).family != "text")
-    for name, given, own in (
+    for name, given, stored in (
         ("target", job.target, spec.target.name),
         ("max_bins", None if config.max_bins == "exact" else config.max_bins, store.max_bins),
         ("group", config.group, group),
@@ -371,10 +371,10 @@ def agreed(store: Store, job: TrainingJob) -> TrainConfig:
         ("weight", config.weight, weight),
         ("class_weight", for_all_classes(spec.target, config.class_weight), class_weight),
     ):
-        if given not in (None, own):
+        if given not in (None, stored):
             raise ConfigError(
-                f"the store {store.path} was made {f'without {name}' if own is None else f'with {name} {own!r}'}, "
-                f"not with {given!r}; encode the table again"
+                f"the store {store.path} was made {f'without {name}' if stored is None else f'with {name} {stored!r}'}"
+                f", not with {given!r}; encode the table again"
             )
     config = replace(config, max_bins=store.max_bins, group=group, categories=categories)
     return replace(config, weight=weight, class_weight=class_weight).settled(spec.target.task)

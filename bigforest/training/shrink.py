@@ -89,9 +89,9 @@ def shrink_forest(
             )
         forest.shrink(0.0).write(directory)
         store = ranked_store(store, forest.config, directory)
-        found = write_oob(store, forest.config, directory, resources=resources, listener=clock, lambdas=lambdas)
+        report = write_oob(store, forest.config, directory, resources=resources, listener=clock, lambdas=lambdas)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows()) | {"oob": clock.seconds["oob"]}
-        write_run(directory, seconds, resources.workers, forest.spec, forest.config, origin, found)
+        write_run(directory, seconds, resources.workers, forest.spec, forest.config, origin, report)
     return read_forest(out)
 
 

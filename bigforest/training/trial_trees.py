@@ -94,20 +94,20 @@ def try_each(
     """The results of the task `measure` for the trees of each configuration, some trees at a time and in their
     order."""
     executor = resources.executor(1 if resources.memory is not None else None)
-    for own in {config.family: config for config in configs}.values():
-        with compiling(kernels_of(store.shape.extras, own, passes=False), executor, listener):
-            executor.run_on_all_workers(compile_for, store.shape.extras, own, False, resources.scratch)
+    for of_family in {config.family: config for config in configs}.values():
+        with compiling(kernels_of(store.shape.extras, of_family, passes=False), executor, listener):
+            executor.run_on_all_workers(compile_for, store.shape.extras, of_family, False, resources.scratch)
     parts = [range(first, first + _TASK_TREES) for first in range(0, TREES, _TASK_TREES)]
     tasks = [(config, part) for config in configs for part in parts]
-    found: dict[int, T] = {}
+    by_index: dict[int, T] = {}
     with stage("choose", len(tasks) * _TASK_TREES, "trees", listener) as progress:
 
         def end(index: int, result: T) -> None:
-            found[index] = result
+            by_index[index] = result
             progress.advance(_TASK_TREES)
 
         executor.run(measure, tasks, end, (store,))
-    results = [found[index] for index in range(len(tasks))]
+    results = [by_index[index] for index in range(len(tasks))]
     return [results[begin : begin + len(parts)] for begin in range(0, len(tasks), len(parts))]
 
 
@@ -122,19 +122,19 @@ def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
 
 def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
     """Task: the errors of some trees, for each of the rows they are grown on."""
-    found: Errors | None = None
+    errors: Errors | None = None
     for trial in trials(store, config, trees):
-        if found is None:
+        if errors is None:
             rows = len(trial.truth)
-            found = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows))
+            errors = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows))
         answers = trial.answers
         for root, out in zip(np.flatnonzero(trial.trees.depth == 0), trial.left_out, strict=True):
             error = answers[root + out.leaves] - trial.truth[out.rows]
-            found.total[out.rows] += error
-            found.squares[out.rows] += (error**2).sum(axis=1)
-            found.trees[out.rows] += 1.0
-    assert found is not None
-    return found
+            errors.total[out.rows] += error
+            errors.squares[out.rows] += (error**2).sum(axis=1)
+            errors.trees[out.rows] += 1.0
+    assert errors is not None
+    return errors
 
 
 def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTrees]:
@@ -187,8 +187,8 @@ def weights_to_judge(store: Store, config: TrainConfig) -> NDArray[Any] | None:
 def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
     """The rows that trees are grown and judged on: of `rows_to_judge` those that are not held out."""
     rows = rows_to_judge(store.rows, len(store.spec.features))
-    held = held_out_of(store, config, 0, store.rows)
-    return rows if held is None else rows[~held[rows]]
+    held_out = held_out_of(store, config, 0, store.rows)
+    return rows if held_out is None else rows[~held_out[rows]]
 
 
 def rows_to_judge(rows: int, features: int) -> NDArray[np.int64]:
@@ -199,8 +199,10 @@ def rows_to_judge(rows: int, features: int) -> NDArray[np.int64]:
     if blocks <= _BLOCKS:
         return np.sort(random.choice(rows, wanted, replace=False))
     chosen = np.sort(random.choice(blocks - 1, _BLOCKS, replace=False))  # the last may be short
-    each = [np.sort(random.choice(BLOCK_ROWS, wanted // _BLOCKS, replace=False)) for _ in chosen]
-    return np.concatenate([block * BLOCK_ROWS + own for block, own in zip(chosen, each, strict=True)])
+    share = wanted // _BLOCKS
+    return np.concatenate(
+        [block * BLOCK_ROWS + np.sort(random.choice(BLOCK_ROWS, share, replace=False)) for block in chosen]
+    )
 
 
 def row_count(rows: int, features: int) -> int:
@@ -212,7 +214,7 @@ def row_count(rows: int, features: int) -> int:
 def choose_estimate(shape: Shape, _config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """What choosing needs, see common/memory_estimate.py."""
     rows = row_count(shape.rows, shape.features)
-    own = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
-    own += _ERROR_BYTES * rows * shape.classes
-    needed = BASE_BYTES + own * (1 if resources.memory is not None else resources.executor().size)
-    return MemoryEstimate("choose", needed, BASE_BYTES + own)
+    task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
+    task += _ERROR_BYTES * rows * shape.classes
+    needed = BASE_BYTES + task * (1 if resources.memory is not None else resources.executor().size)
+    return MemoryEstimate("choose", needed, BASE_BYTES + task)

@@ -53,7 +53,7 @@ def test_dependence__is_the_mean_of_predictions(seed: int, rows: int, kind: str)
         case = (
             oblique_case(place, rows, seed) if kind == "oblique" else mixed_case(place, rows, seed, kind == "numbers")
         )
-        names = [feature.name for feature in case.forest.spec.features]
+        names = case.forest.spec.feature_names
         found = case.forest.explain(
             case.frame,
             parts="dependence",
@@ -78,7 +78,7 @@ def test_dependence__is_that_of_scikit_learn() -> None:
     random = np.random.default_rng(3)
     matrix = random.normal(size=(200, 3))
     model = BigForestRegressor(n_estimators=5).fit(matrix, matrix[:, 0] + matrix[:, 1] * matrix[:, 2])
-    names = [feature.name for feature in model.forest_.spec.features]
+    names = model.forest_.spec.feature_names
     found = model.forest_.explain(matrix, parts="dependence", features=[names[1]], grid=15)["dependence"]
     peer = partial_dependence(
         model, matrix, [1], custom_values={1: found["value"].to_numpy()}, kind="average", method="brute"

@@ -31,7 +31,7 @@ def check_permutation(case: Case, loss: str, seed: int, groups: dict[str, list[s
     found = case.forest.explain(
         case.frame, parts="permutation", loss=loss, seed=seed, groups=groups, threads=1, **options
     )
-    names = [feature.name for feature in case.forest.spec.features]
+    names = case.forest.spec.feature_names
     sets = [(name, place, [place]) for place, name in enumerate(names)]
     sets += [
         (name, len(names) + i, [names.index(own) for own in given]) for i, (name, given) in enumerate(groups.items())

@@ -34,7 +34,7 @@ def dense(table: pl.DataFrame, rows: list[int], names: list[str], classes: list[
 def check(case: Case, vote: str = "soft") -> None:
     classes = case.forest.classes or None
     found = case.forest.explain(case.frame, parts="interactions", classes=classes, threads=1)
-    names = [feature.name for feature in case.forest.spec.features]
+    names = case.forest.spec.feature_names
     got = dense(found["interactions"], [*range(len(case.rows))], names, classes)
     for i, row in enumerate(case.rows):
         trees = [interaction(tree, row, len(names), case.names, vote) for tree in case.trees]
@@ -67,7 +67,7 @@ def test_interactions__are_those_of_shap() -> None:
     peer = shap.TreeExplainer(to_sklearn(forest), feature_perturbation="tree_path_dependent")
     rows = [0, 7, 19]
     expected = peer.shap_interaction_values(matrix[rows])
-    names = [feature.name for feature in forest.spec.features]
+    names = forest.spec.feature_names
     got = dense(forest.explain(matrix, parts="interactions", rows=rows)["interactions"], rows, names, None)[..., 0]
     both = expected + expected.transpose(0, 2, 1)
     both[:, range(5), range(5)] /= 2

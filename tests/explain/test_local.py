@@ -28,7 +28,7 @@ def check(
     found = case.forest.explain(
         case.frame, parts="local", loss=loss, seed=seed, groups=groups, rows=rows, threads=1, **options
     )["local"]
-    names = [feature.name for feature in case.forest.spec.features]
+    names = case.forest.spec.feature_names
     sets = [(name, place, [place]) for place, name in enumerate(names)]
     sets += [
         (name, len(names) + i, [names.index(own) for own in given]) for i, (name, given) in enumerate(groups.items())

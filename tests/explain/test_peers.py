@@ -69,7 +69,7 @@ def test_dependence__of_one_feature_and_two_is_that_of_scikit_learn(grown: Any) 
     from sklearn.inspection import partial_dependence
 
     forest, matrix, peer = grown
-    names = [feature.name for feature in forest.spec.features]
+    names = forest.spec.feature_names
     chosen = [(names[0],), (names[2], names[1])]
     features = [own[0] if len(own) == 1 else own for own in chosen]
     tables = forest.explain(

@@ -51,7 +51,7 @@ def test_trees__are_counted() -> None:
 
 def test_tree_pairs__are_parents_and_children(tmp_path: Path) -> None:
     for case in (mixed_case(tmp_path / "mixed", 5, 1), oblique_case(tmp_path / "oblique", 5, 2)):
-        names = [feature.name for feature in case.forest.spec.features]
+        names = case.forest.spec.feature_names
         pairs: Counter[tuple[str, str]] = Counter()
         for tree in case.trees:
             for node in np.flatnonzero(tree.feature != -1).tolist():

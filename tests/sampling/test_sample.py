@@ -331,7 +331,7 @@ def test_sampler__whole_groups_are_drawn_as_rows_are(replace: bool, kind: Any, t
     assert store.groups is not None and store.groups.tolist() == ranks
     assert store.spec.group is not None and store.spec.group.groups == len(set(ranks))
     assert store.spec.group.largest == max(map(ranks.count, ranks))
-    assert [feature.name for feature in store.spec.features] == ["column_0", "column_1", "column_2"]
+    assert store.spec.feature_names == ["column_0", "column_1", "column_2"]
     config = options(group="who", replace=replace, sample_fraction=0.6)
     made = Sampler.of(store, config)
     of_group = naive_bag(store.spec.group.groups, 3, config)

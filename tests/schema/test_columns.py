@@ -350,7 +350,7 @@ def test_encode__nested_columns_are_their_elements(data: st.DataObject, size: in
         folder = Path(name)
         patch.setattr(pipeline, "_SLICE_BYTES", size)
         expected = encoded(flat(frame), folder, "flat.store")
-        assert [feature.name for feature in expected.spec.features] == NAMES
+        assert expected.spec.feature_names == NAMES
         sizes = data.draw(cuts(len(frame)))
         for number, start in enumerate(np.cumsum([0, *sizes[:-1]]).tolist()):
             frame[start : start + sizes[number]].write_parquet(folder / f"{number}.parquet")

@@ -59,7 +59,7 @@ def test_folder__hive_partitions_are_columns(kind: str, tmp_path: Path) -> None:
     assert list(source.schema) == frame.columns
     assert_frame_equal(source.columns(frame.columns), frame, check_row_order=False)
     forest = bf.train(home, "b", trees=2)
-    assert [feature.name for feature in forest.spec.features] == ["a", "year", "day", "place"]
+    assert forest.spec.feature_names == ["a", "year", "day", "place"]
 
 
 def test_folder__of_partitions_that_differ(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_train__finds_the_target() -> None:
 
 def test_train__excluded_columns_are_no_features() -> None:
     forest = bigforest.train(frame(), "kind", exclude="noise", **OPTIONS)
-    assert [feature.name for feature in forest.spec.features] == ["size"]
+    assert forest.spec.feature_names == ["size"]
 
 
 def test_train__numpy_numbers_are_numbers(expected: pl.DataFrame) -> None:

@@ -138,7 +138,7 @@ def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], No
     terms = column.flatten()
     names, weights = terms.flatten()
     require(names.null_count == 0 and weights.null_count == 0, "a term of an oblique node lacks its feature or weight")
-    place = pc.index_in(names, arrow_array([feature.name for feature in spec.features], pa.string()))
+    place = pc.index_in(names, arrow_array(spec.feature_names, pa.string()))
     require(place.null_count == 0, "an oblique node has a feature that the dataspec does not have")
     feature, weight = as_numpy(place).astype(np.int32), as_numpy(weights)
     require(_ascend(start, feature), "the terms of an oblique node are not in the order of the features, each once")
@@ -151,7 +151,7 @@ def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int6
 
     names, terms  the columns `feature` and `terms` of inner nodes, trusted.
     """
-    known = arrow_array([feature.name for feature in spec.features], pa.string())
+    known = arrow_array(spec.feature_names, pa.string())
     place = as_numpy(pc.index_in(names.dictionary.cast(pa.string()), known))
     axis = as_numpy(names.is_valid())
     count = np.where(axis, 1, as_numpy(pc.list_value_length(terms), 0))

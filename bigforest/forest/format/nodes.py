@@ -159,7 +159,7 @@ def _nodes_table(
 
     levels  of the categories
     """
-    schema, names = nodes_schema(spec), [feature.name for feature in spec.features]
+    schema, names = nodes_schema(spec), spec.feature_names
     size = nodes.feature.size
     kind = (nodes.feature != LEAF).astype(np.int8)  # places in KINDS
     kinds = {"axis"}

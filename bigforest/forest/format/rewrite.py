@@ -111,7 +111,7 @@ def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range]
     """
     paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
     header = check_parts(paths)
-    names = [feature.name for feature in spec.features]
+    names = spec.feature_names
     expected = 0
     for path in paths:
         trees = _checked_trees(path, header)

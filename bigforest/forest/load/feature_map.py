@@ -51,7 +51,7 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     found = locate_columns(schema, [(feature.name, feature.home) for feature in features])
     missing = [feature.name for feature, leaf in zip(features, found, strict=True) if leaf is None]
     if missing:
-        near = _alike(missing[0], set(schema) - {feature.name for feature in spec.features} - {spec.target.name})
+        near = _alike(missing[0], set(schema) - {*spec.feature_names, spec.target.name})
         they = "it" if len(missing) == 1 else "them"
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f"; give a table that has {they}"
         if missing[0] in schema:  # nested, as it was not in training

@@ -74,17 +74,17 @@ def look_up_thresholds(store: Store, paths: Sequence[Path]) -> None:
     FormatError for a damaged file.
     """
     dictionaries = store.dictionaries
-    found = [_places(path, dictionaries.offsets) for path in paths]
-    place = np.concatenate([own for own, _ in found], axis=1).reshape(-1)
-    inner = [splits for _, splits in found]
-    del found
+    subtrees = [_places(path, dictionaries.offsets) for path in paths]
+    place = np.concatenate([places for places, _ in subtrees], axis=1).reshape(-1)
+    inner = [splits for _, splits in subtrees]
+    del subtrees
     order = np.argsort(place)
     ends = place.view(np.float64)  # each where its place was
     for first in range(0, order.size, _LOOKED_UP):
         some = order[first : first + _LOOKED_UP]
         below = some < order.size // 2
-        for values, own in ((dictionaries.high, some[below]), (dictionaries.low, some[~below])):
-            ends[own] = values[place[own]]
+        for values, nodes in ((dictionaries.high, some[below]), (dictionaries.low, some[~below])):
+            ends[nodes] = values[place[nodes]]
     stops = np.cumsum([np.count_nonzero(splits) for splits in inner])[:-1]
     for path, splits, here in zip(paths, inner, np.split(ends.reshape(2, -1), stops, axis=1), strict=True):
         whole = np.full((2, splits.size), np.nan)
@@ -144,10 +144,10 @@ def join_pieces(
 def numbers_in_tree(order: Sequence[int], subtrees: Mapping[int, int]) -> NDArray[np.int64]:
     """Number of each node of the upper part in the whole tree; subtrees: nodes of each by entry."""
     sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
-    found: NDArray[np.int64] = np.cumsum(sizes) - sizes
-    return found
+    firsts: NDArray[np.int64] = np.cumsum(sizes) - sizes
+    return firsts
 
 
 def _renumbered(children: NDArray[np.uint32], nodes: TreeArrays, numbers: NDArray[np.int64]) -> NDArray[np.uint32]:
-    found: NDArray[Any] = np.where(nodes.feature != LEAF, numbers[children], 0)
-    return found.astype(np.uint32)
+    renumbered: NDArray[Any] = np.where(nodes.feature != LEAF, numbers[children], 0)
+    return renumbered.astype(np.uint32)

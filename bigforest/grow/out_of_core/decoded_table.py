@@ -102,14 +102,14 @@ def decode_blocks(
             low, file = store.low(feature), files[width]
             step = most * VALUE_TYPE.itemsize // width
             for first in range(0, low.size, step):
-                held = np.array(low[first : first + step], _TYPES[width])  # copied: a map would be read at random
+                copied = np.array(low[first : first + step], _TYPES[width])  # a map would be read at random
                 for number, (block, codes) in enumerate(reader.each(blocks, [feature])):
-                    values = np.empty(reader.size(block), held.dtype)
+                    values = np.empty(reader.size(block), copied.dtype)
                     offset = width * (slot * rows + number * store.block_rows)
                     if first:
                         file.seek(offset)
                         file.readinto(values.data.cast("B"))
-                    _look_up(column_of(codes, feature)[: values.size], held, first, low.size, values)
+                    _look_up(column_of(codes, feature)[: values.size], copied, first, low.size, values)
                     file.seek(offset)
                     write_whole(file, values)
                     crc[feature, number] = zlib.crc32(values.data)
@@ -121,13 +121,13 @@ def _rows(store: Store, blocks: range) -> int:
     return min(blocks.stop * store.block_rows, store.rows) - blocks.start * store.block_rows
 
 
-def _look_up(codes: NDArray[Any], held: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
+def _look_up(codes: NDArray[Any], copied: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
     """values[i] = held[codes[i] - first], where there is one; size: of the whole dictionary."""
-    if held.size == size:
-        np.take(held, codes, out=values, mode="clip")  # other modes make a copy
+    if copied.size == size:
+        np.take(copied, codes, out=values, mode="clip")  # other modes make a copy
         return
-    inside = (codes >= first) & (codes < first + held.size)
-    values[inside] = held[codes[inside] - np.int64(first)]
+    inside = (codes >= first) & (codes < first + copied.size)
+    values[inside] = copied[codes[inside] - np.int64(first)]
 
 
 class ValueReader(MatrixReader):
@@ -157,8 +157,8 @@ class ValueReader(MatrixReader):
 def column_of(cells: Codes | BlockValues, feature: int) -> NDArray[Any]:
     """The column of a feature in a block."""
     width, slot = cells.place[feature].tolist()
-    found: NDArray[Any] = next(matrix for matrix in cells[:3] if matrix.itemsize == width)[slot]
-    return found
+    column: NDArray[Any] = next(matrix for matrix in cells[:3] if matrix.itemsize == width)[slot]
+    return column
 
 
 def tree_columns(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) -> list[NDArray[Any]]:

@@ -102,11 +102,11 @@ class FeatureSearch(HistogramSearch):
         scorer = self.scorer
         present = np.flatnonzero(scorer.stats.weight(counts))
         places, cuts = self._arrange(feature, present, counts[present])
-        held = np.zeros((int(places.max()) + 1, scorer.stats.parts), np.int64)
-        np.add.at(held, places, counts[present])
-        if len(held) == 1:  # all levels are grouped into one
+        group_counts = np.zeros((int(places.max()) + 1, scorer.stats.parts), np.int64)
+        np.add.at(group_counts, places, counts[present])
+        if len(group_counts) == 1:  # all levels are grouped into one
             return False
-        scorer.offer(2 * feature, cuts, np.cumsum(held, axis=0)[cuts])
+        scorer.offer(2 * feature, cuts, np.cumsum(group_counts, axis=0)[cuts])
         if scorer.best is not None and scorer.best.number == 2 * feature:
             self._levels = present, places
         return True

@@ -62,18 +62,18 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     cells = min(_MOST_CELLS, room // (_NODES * takes.drawn))
     # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
     # upper part of the tree with half of it.
-    own = (budget - base) // workers - COPIED
-    rows = _most_rows(shape, takes, own // 2 if category else own)
+    share = (budget - base) // workers - COPIED
+    rows = _most_rows(shape, takes, share // 2 if category else share)
     if cells < 4 * stats.parts or rows < _LEAST_ROWS or room < max(category * stats.parts, takes.asks):
         return None
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
-    if upper > own // 2 or listed_bytes(shape, config, rows) > LISTS * room:
+    if upper > share // 2 or listed_bytes(shape, config, rows) > LISTS * room:
         return None
     # The values of a dictionary come before all else, and leave half for the blocks that are looked up; nothing is
     # counted while perceptrons are trained.
-    training = max(own - takes.block - written, 0)
+    training = max(share - takes.block - written, 0)
     return MemoryLimits(
-        rows, max(room // _NODES, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, training=training
+        rows, max(room // _NODES, 1), cells, room, nodes=share // _LOOKED_UP, values=share // 16, training=training
     )
 
 

@@ -164,10 +164,10 @@ class HistogramSearch(ABC):
         bounds = [np.zeros(0)]
         for unopened in self._unopened:
             orders = self._orders(unopened.probe.number)
-            own = np.max([self.scorer.bounds(ahead + unopened.before, unopened.counts) for _, ahead in orders], axis=0)
-            promising = own >= self.scorer.limit
+            best = np.max([self.scorer.bounds(ahead + unopened.before, unopened.counts) for _, ahead in orders], axis=0)
+            promising = best >= self.scorer.limit
             unopened.keep(promising)
-            bounds.append(own[promising])
+            bounds.append(best[promising])
         self._unopened = [unopened for unopened in self._unopened if unopened.bucket.size]
         return np.concatenate(bounds)
 
@@ -187,12 +187,12 @@ class HistogramSearch(ABC):
         collected = np.zeros(bounds.size, np.bool_)
         collected[few] = True
         for unopened, start, stop in zip(self._unopened, first[:-1], first[1:], strict=True):
-            own = collected[start:stop]
-            if own.any():
+            chosen = collected[start:stop]
+            if chosen.any():
                 wanted = np.zeros(unopened.probe.buckets, np.bool_)
-                wanted[unopened.bucket[own]] = True
+                wanted[unopened.bucket[chosen]] = True
                 self.pending.append(
-                    Collect(unopened.probe, wanted, unopened.before[own], int(rows[start:stop][own].sum()))
+                    Collect(unopened.probe, wanted, unopened.before[chosen], int(rows[start:stop][chosen].sum()))
                 )
             unopened.keep(~looked[start:stop])
 
@@ -207,9 +207,9 @@ class HistogramSearch(ABC):
         asked = np.zeros(int(first[-1]), np.bool_)
         for number in buckets.tolist():
             at = int(first.searchsorted(number, side="right")) - 1
-            unopened, own = self._unopened[at], number - int(first[at])
-            most = self._most(int(stats.rows(unopened.counts[own])))
-            narrower = unopened.probe.within(int(unopened.bucket[own]), most, unopened.before[own])
+            unopened, place = self._unopened[at], number - int(first[at])
+            most = self._most(int(stats.rows(unopened.counts[place])))
+            narrower = unopened.probe.within(int(unopened.bucket[place]), most, unopened.before[place])
             if cells < self.context.limits.cells and narrower.buckets * stats.parts > cells:
                 continue
             cells -= narrower.buckets * stats.parts

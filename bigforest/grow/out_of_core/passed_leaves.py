@@ -68,7 +68,7 @@ _STRETCH = 1 << 15
 # Bits of a link below the feature of a node (kernels/predict/flat_tree.py).
 _PLACE, _ONE = np.uint64(32), np.uint64(1)
 # The leaves of a run of blocks, chunk by chunk, see LeafChunk.
-_FOUND = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
+_CHUNK = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
 
 
 class ScratchArray(NamedTuple):
@@ -152,10 +152,10 @@ def keeping_splits(
             with appending(folder, f"splits-{tree}", SPLITS) as (arrays, add):
                 for piece in pieces:
                     depth = max(depth, int(piece.depth.max(initial=0)))
-                    own = split_arrays(piece)
-                    begins = {"lists": own["lists"][:-1] + levels, "parts": own["parts"][:-1] + terms}
-                    add(**own | begins)
-                    levels, terms = levels + own["level"].size, terms + own["term"].size
+                    piece_arrays = split_arrays(piece)
+                    begins = {"lists": piece_arrays["lists"][:-1] + levels, "parts": piece_arrays["parts"][:-1] + terms}
+                    add(**piece_arrays | begins)
+                    levels, terms = levels + piece_arrays["level"].size, terms + piece_arrays["term"].size
                     begin = np.append(np.flatnonzero(piece.depth == 0), piece.depth.size)
                     grown = GrownNodes(begin, piece.feature, piece.weight, piece.counts, piece.value)
                     votes = ballots_of(grown, spec.wide_weights)
@@ -168,9 +168,9 @@ def keeping_splits(
             splits[tree] = SplitFiles(arrays, depth)
 
         yield through, splits
-    held = {name: array.load() for name, array in cast.items()}
-    held["mixed"] = held["mixed"].reshape(-1, classes)
-    ballots = Ballots(np.concatenate([*first, [nodes]]), **held)
+    loaded = {name: array.load() for name, array in cast.items()}
+    loaded["mixed"] = loaded["mixed"].reshape(-1, classes)
+    ballots = Ballots(np.concatenate([*first, [nodes]]), **loaded)
     write_ballots(leaves_path(directory, part.start), ballots)
     for array in cast.values():
         array.path.unlink()
@@ -199,8 +199,8 @@ def write_left_out(
         # A task for each worker, which has the blocks of its passes.
         runs = executor.reduce(send_blocks, work, or_, (table, some, trees, folder))
         shared = (table.store, directory, [run for _, run in sorted(runs.items())])
-        own = [(part, [each for tree in part for each in (splits[tree], trees[tree])]) for part in some]
-        executor.run(join_runs, own, lambda _, found: on_trees(found), shared, even=True)
+        tasks = [(part, [each for tree in part for each in (splits[tree], trees[tree])]) for part in some]
+        executor.run(join_runs, tasks, lambda _, count: on_trees(count), shared, even=True)
         for path in (_piece(run, part) for run in runs.values() for part in some):  # only now: tasks may be done again
             path.unlink()
 
@@ -212,33 +212,33 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
     Some of these have codes between those that the node was split by. A dictionary may be larger than memory, so their
     values are not looked up one by one: each dictionary is walked over once for all trees. Memory: 20 bytes a node.
     """
-    words = np.zeros((sum(own.nodes for own in trees.values()), 2), np.uint64)
-    firsts = np.cumsum([0, *(own.nodes for own in trees.values())]).tolist()
+    words = np.zeros((sum(files.nodes for files in trees.values()), 2), np.uint64)
+    firsts = np.cumsum([0, *(files.nodes for files in trees.values())]).tolist()
 
-    def stretches(own: SplitFiles, first: int, other: str) -> Iterator[tuple[NDArray[Any], ...]]:
+    def stretches(files: SplitFiles, first: int, other: str) -> Iterator[tuple[NDArray[Any], ...]]:
         """Some nodes at a time: their words, thresholds, and another array."""
-        threshold, array = own.arrays["threshold"].load(), own.arrays[other].load()
-        for begin in range(0, own.nodes, _STRETCH):
+        threshold, array = files.arrays["threshold"].load(), files.arrays[other].load()
+        for begin in range(0, files.nodes, _STRETCH):
             some = slice(begin, begin + _STRETCH)
-            yield words[first : first + own.nodes][some], threshold[some], array[some]
+            yield words[first : first + files.nodes][some], threshold[some], array[some]
 
-    for own, first in zip(trees.values(), firsts, strict=False):
-        for here, threshold, feature in stretches(own, first, "feature"):
+    for files, first in zip(trees.values(), firsts, strict=False):
+        for here, threshold, feature in stretches(files, first, "feature"):
             here[:, 0] = threshold.view(np.uint64)
             here[:, 1] = np.where(np.isnan(threshold), 0, feature.astype(np.uint64) << _PLACE | _ONE)
     links = words.reshape(-1)
     layout = NodeLayout(links.view(np.float64), links, _PLACE, np.uint64(0), np.uint64(0))
     turn_thresholds(layout, np.arange(len(store.spec.features)), store, 1)
-    found = {}
-    for (tree, own), first in zip(trees.items(), firsts, strict=False):
-        folder, types = own.arrays["below"].path.parent, {name: SPLITS[name] for name in ("below", "above")}
+    exact = {}
+    for (tree, files), first in zip(trees.items(), firsts, strict=False):
+        folder, types = files.arrays["below"].path.parent, {name: SPLITS[name] for name in ("below", "above")}
         with appending(folder, f"cut-{tree}", types) as (arrays, add):
-            for here, threshold, below in stretches(own, first, "below"):
+            for here, threshold, below in stretches(files, first, "below"):
                 codes = np.nan_to_num(here[:, 0].view(np.float64))
                 cut = np.where(np.isnan(threshold), below, codes).astype(np.uint32)
                 add(below=cut, above=cut + np.uint32(1))
-        found[tree] = own._replace(arrays=own.arrays | arrays)
-    return found
+        exact[tree] = files._replace(arrays=files.arrays | arrays)
+    return exact
 
 
 def send_blocks(
@@ -255,19 +255,19 @@ def send_blocks(
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
     every, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, answer_width(store.spec))
-    features, depth = Features.of(store), max(own.depth for own in splits.values())
-    loaded = {tree: {name: array.load() for name, array in own.arrays.items()} for tree, own in splits.items()}
+    features, depth = Features.of(store), max(tree.depth for tree in splits.values())
+    loaded = {tree: {name: array.load() for name, array in each.arrays.items()} for tree, each in splits.items()}
     given = (store.dictionaries, features)
-    kept = {tree: splits_of(own, *given, projected=projected, decoded=projected) for tree, own in loaded.items()}
+    kept = {tree: splits_of(each, *given, projected=projected, decoded=projected) for tree, each in loaded.items()}
     finder = LeafFinder(features, store.block_rows, store.block_rows, depth, projected=projected)
     with ExitStack() as stack:
         reader = stack.enter_context(table.reader(blocks, every, True))
-        files = [stack.enter_context(writing_arrays(_piece(run, part), _FOUND)) for part in parts]
+        files = [stack.enter_context(writing_arrays(_piece(run, part), _CHUNK)) for part in parts]
         for block, cells in reader.each(blocks, every):
             view = block_view(cells, reader.size(block))
             for part, add in zip(parts, files, strict=True):
-                found = [finder.left_out(view, kept[tree], 0, sampler.block(tree, block)) for tree in part]
-                for chunk in leaf_chunks(found, reader.size(block), step):
+                left_out = [finder.left_out(view, kept[tree], 0, sampler.block(tree, block)) for tree in part]
+                for chunk in leaf_chunks(left_out, reader.size(block), step):
                     add(*chunk)
     return {blocks.start: run}
 
@@ -275,11 +275,11 @@ def send_blocks(
 def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range, splits: Sequence[SplitFiles]) -> int:
     """Task: write the leaves of a part that were found in these runs of blocks; gives how many trees it has. What these
     split on is removed."""
-    for array in (array for own in splits for array in own.arrays.values()):
+    for array in (array for files in splits for array in files.arrays.values()):
         array.path.unlink(missing_ok=True)
-    found = (LeafChunk(*own) for run in runs for own in ArrayFile.of(_piece(run, part), _FOUND).each())
+    chunks = (LeafChunk(*chunk) for run in runs for chunk in ArrayFile.of(_piece(run, part), _CHUNK).each())
     classes = max(1, len(store.spec.target.classes))
-    write_leaves(leaves_path(directory, part.start), part, store.rows, classes, found)
+    write_leaves(leaves_path(directory, part.start), part, store.rows, classes, chunks)
     return len(part)
 
 

@@ -71,14 +71,14 @@ def grow_by_passes(
     table.finish(subtrees, executor)
 
     by_tree, splits = {top.tree: top for top in tops}, {}
-    own = [([by_tree[tree] for tree in part], [path for tree in part for path in rows[tree]]) for part in parts]
+    tasks = [([by_tree[tree] for tree in part], [path for tree in part for path in rows[tree]]) for part in parts]
 
     def end(index: int, kept: dict[int, SplitFiles]) -> None:
         splits.update(kept)
         if not kept:
             on_trees(len(parts[index]))
 
-    executor.run(write_assemblies, own, end, (table, directory, folder), even=True)
+    executor.run(write_assemblies, tasks, end, (table, directory, folder), even=True)
     if splits:
         write_left_out(table, parts, splits, list(subtrees), directory, folder, ranges, executor, on_trees)
     else:
@@ -107,10 +107,10 @@ def _ask(
 ) -> None:
     """One pass, for these nodes of these trees."""
     requests = [request(top, searches) for top, searches in chosen]
-    own = [(number, searches) for number, (_, searches) in enumerate(chosen)]
+    tasks = [(number, searches) for number, (_, searches) in enumerate(chosen)]
     release_freed()
     scored = executor.reduce_parts(
-        TableView.answer, ranges, SplitResponse.merged, score_responses, own, (table, requests, folder)
+        TableView.answer, ranges, SplitResponse.merged, score_responses, tasks, (table, requests, folder)
     )
     for (top, _), (searches, below, above, row_nodes) in zip(chosen, scored, strict=True):
         top.sent(below, above, row_nodes)
@@ -199,7 +199,7 @@ def _grow_all(
     for top, response in zip(tops, written, strict=True):
         files = [path for _, path in sorted(response.row_nodes.items())]
         small = [(entry, top.nodes[entry], rows_of(files, number)) for number, entry in enumerate(top.small())]
-        for entry, node, rows in sorted(small, key=lambda own: -top.stats.rows(own[1].total)):
+        for entry, node, rows in sorted(small, key=lambda leaf: -top.stats.rows(leaf[1].total)):
             places.append((top, entry))
             tasks.append((top.tree, node, rows, top.subtree(folder, entry)))
 

@@ -269,13 +269,13 @@ def joined_pieces(pieces: Sequence[CollectedRows]) -> CollectedRows:
     stops = ends.sum(axis=0)
     begins = stops - sizes.sum(axis=0) + np.cumsum(sizes, axis=0) - sizes
     arrays = zip(*(piece[:3] for piece in pieces), strict=True)
-    joined = [np.empty(sum(own.size for own in several), several[0].dtype) for several in arrays]
+    joined = [np.empty(sum(values.size for values in several), several[0].dtype) for several in arrays]
     for piece, begin, size, end in zip(pieces, begins, sizes, ends, strict=True):
         place = np.repeat(begin - end + size, size)
         place += np.arange(place.size)
-        for out, own in zip(joined, piece[:3], strict=True):
+        for out, values in zip(joined, piece[:3], strict=True):
             if out.size:
-                out[place] = own
+                out[place] = values
     return CollectedRows._make([*joined, stops.astype(np.uint64)])
 
 
@@ -293,25 +293,27 @@ def boundaries(rows: CollectedRows, stats: NodeStats) -> Iterator[tuple[NDArray[
     for begin in range(0, starts.size - 1, step):
         here = starts[begin : begin + step + 1]
         piece = slice(int(here[0]), int(here[-1]))
-        held = _held(tag[piece], number[piece], here - here[0], stats)
-        upto = carried + np.cumsum(held, axis=0)
+        run_counts = _counts(tag[piece], number[piece], here - here[0], stats)
+        upto = carried + np.cumsum(run_counts, axis=0)
         carried = upto[-1]
         yield value[here[:-1]], upto
 
 
-def _held(tags: NDArray[np.uint32], numbers: NDArray[np.int64], starts: NDArray[np.int64], stats: NodeStats) -> Counts:
+def _counts(
+    tags: NDArray[np.uint32], numbers: NDArray[np.int64], starts: NDArray[np.int64], stats: NodeStats
+) -> Counts:
     """The statistics of the rows of each run, [runs, parts]; run r is starts[r] to before starts[r + 1]."""
     runs = np.diff(starts)
     multiplicity = (tags & np.uint32(0xFFFF)).astype(np.int64)
-    held = np.zeros((runs.size, stats.parts), np.int64)
+    counts = np.zeros((runs.size, stats.parts), np.int64)
     if stats.regression:
-        held[:, WEIGHT] = np.add.reduceat(multiplicity, starts[:-1])
-        held[:, SUM] = np.add.reduceat(numbers, starts[:-1])
+        counts[:, WEIGHT] = np.add.reduceat(multiplicity, starts[:-1])
+        counts[:, SUM] = np.add.reduceat(numbers, starts[:-1])
     else:
-        np.add.at(held, (np.repeat(np.arange(runs.size), runs), tags >> np.uint32(16)), multiplicity)
+        np.add.at(counts, (np.repeat(np.arange(runs.size), runs), tags >> np.uint32(16)), multiplicity)
     if stats.weighted:
-        held[:, -1] = runs
-    return held
+        counts[:, -1] = runs
+    return counts
 
 
 # HistogramCounts to a Histogram, CollectedRows to a Collect, the sums to StepSums, and what a family says to its own.

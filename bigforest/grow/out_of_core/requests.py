@@ -69,7 +69,7 @@ class SplitRequest(NamedTuple):
             low=np.full(probes, kind.greatest, kind.dtype),
             high=np.full(probes, kind.least, kind.dtype),
             mark=np.zeros(probes, np.int64),
-            found=[],
+            collected=[],
             sums=np.zeros((self.sums.feature.size, stats.classes), np.int64),
             below=np.full(splits, kind.least, kind.dtype),
             above=np.full(splits, kind.greatest, kind.dtype),
@@ -97,8 +97,8 @@ class SplitRequest(NamedTuple):
         cells = np.split(response.counts.reshape(-1, parts), self.counts.offset[1:].astype(np.int64))
         counted = zip(cells, response.low.tolist(), response.high.tolist(), response.mark.tolist(), strict=False)
         return {
-            Histogram: (HistogramCounts(counts.astype(np.int64), *found) for counts, *found in counted),
-            Collect: joined_pieces(response.found).each() if response.found else iter(()),
+            Histogram: (HistogramCounts(counts.astype(np.int64), *rest) for counts, *rest in counted),
+            Collect: joined_pieces(response.collected).each() if response.collected else iter(()),
             StepSums: iter(np.split(response.sums, self.sums.start[1:-1])),
         }
 
@@ -106,7 +106,7 @@ class SplitRequest(NamedTuple):
 class SplitResponse(NamedTuple):
     """The response of the blocks of one task about one tree; see kernels/out_of_core/blocks.py.
 
-    found           the rows that were collected, of each block
+    collected       rows, of each block
     sums            int64 [sums.feature, classes]
     below, above    of the newest splits
     row_nodes       by the first block, files of the new nodes of rows, for UpperTree.sent, none without splits; or of
@@ -117,16 +117,16 @@ class SplitResponse(NamedTuple):
     low: NDArray[Any]
     high: NDArray[Any]
     mark: NDArray[np.int64]
-    found: list[CollectedRows]
+    collected: list[CollectedRows]
     sums: NDArray[np.int64]
     below: NDArray[Any]
     above: NDArray[Any]
     row_nodes: dict[int, Path]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sent to other processes with counts in the narrowest type, and the rows that were found in one piece."""
-        found = [joined_pieces(self.found)] if self.found else []
-        return _response, (packed_counts(self.counts), *self._replace(found=found)[1:])
+        """Sent to other processes with counts in the narrowest type, and collected rows in one piece."""
+        collected = [joined_pieces(self.collected)] if self.collected else []
+        return _response, (packed_counts(self.counts), *self._replace(collected=collected)[1:])
 
     def merged(self, other: SplitResponse) -> SplitResponse:
         """The response of the blocks of both."""
@@ -135,7 +135,7 @@ class SplitResponse(NamedTuple):
             low=np.minimum(self.low, other.low),
             high=np.maximum(self.high, other.high),
             mark=self.mark | other.mark,
-            found=self.found + other.found,
+            collected=self.collected + other.collected,
             sums=self.sums + other.sums,
             below=np.maximum(self.below, other.below),
             above=np.minimum(self.above, other.above),
@@ -152,7 +152,7 @@ def choose_nodes(tops: Sequence[UpperTree], room: int) -> list[tuple[UpperTree, 
     node searches."""
     chosen: list[tuple[UpperTree, dict[int, NodeSearch]]] = []
     left = room
-    waiting = [(top, *own) for top in tops for own in top.searching()]
+    waiting = [(top, *node_search) for top in tops for node_search in top.searching()]
     for top, entry, search in waiting:
         size = sum(probe.cells(top.stats.parts) for probe in search.pending)
         if size > left and chosen:
@@ -209,10 +209,10 @@ def _asked(
     collects = [(entry, centre, probe) for entry, centre, probe in asked if isinstance(probe, Collect)]
     of_collects = [(entry, centre, probe.count) for entry, centre, probe in collects]
     sums = [(entry, probe.features) for entry, _, probe in asked if isinstance(probe, StepSums)]
-    directions = {(entry, own.number): own.direction for entry, _, own in (*counts, *of_collects)}
+    directions = {(entry, probe.number): probe.direction for entry, _, probe in (*counts, *of_collects)}
     columns = {key: key[1] if kind == CODES else place for place, key in enumerate(directions)}
     return (
-        None if kind == CODES else terms_of([own for own in directions.values() if own is not None]),
+        None if kind == CODES else terms_of([each for each in directions.values() if each is not None]),
         _probes(counts, columns, kind),
         _probes(of_collects, columns, kind),
         np.concatenate([*(probe.wanted for _, _, probe in collects), np.zeros(0, np.bool_)]),
@@ -227,16 +227,16 @@ def _asked(
 def _probes(
     asked: Sequence[tuple[int, int, Histogram]], columns: dict[tuple[int, int], int], kind: ColumnKind
 ) -> Probes:
-    buckets = np.array([own.buckets for _, _, own in asked], np.uint64)
+    buckets = np.array([probe.buckets for _, _, probe in asked], np.uint64)
     return Probes(
         node=np.array([entry for entry, _, _ in asked], np.uint32),
-        column=np.array([columns[entry, own.number] for entry, _, own in asked], np.uint32),
-        low=np.array([own.low for _, _, own in asked], kind.dtype),
-        high=np.array([own.high for _, _, own in asked], kind.dtype),
-        scale=np.array([own.scale for _, _, own in asked], kind.dtype),
+        column=np.array([columns[entry, probe.number] for entry, _, probe in asked], np.uint32),
+        low=np.array([probe.low for _, _, probe in asked], kind.dtype),
+        high=np.array([probe.high for _, _, probe in asked], kind.dtype),
+        scale=np.array([probe.scale for _, _, probe in asked], kind.dtype),
         buckets=buckets,
         offset=np.cumsum(buckets, dtype=np.uint64) - buckets,
-        edge=np.concatenate([*(own.edge for _, _, own in asked), np.zeros(0)]),
+        edge=np.concatenate([*(probe.edge for _, _, probe in asked), np.zeros(0)]),
         centre=np.array([centre for _, centre, _ in asked], np.int64),
     )
 

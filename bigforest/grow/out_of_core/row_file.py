@@ -138,10 +138,10 @@ def load_rows(rows: NodeRows, kinds: Sequence[Matrix], most: int) -> tuple[list[
     """
     allow_many_files()  # one for each run of blocks, on each thread
     kinds = [_TAGS, *kinds]
-    with downloads(rows.paths) as found, ExitStack() as stack:
-        if len(found) != len(rows.paths):  # removed: another worker was faster
+    with downloads(rows.paths) as local, ExitStack() as stack:
+        if len(local) != len(rows.paths):  # removed: another worker was faster
             raise FormatError(f"{rows.paths[0]}: this file, or one beside it, is missing; start the training again")
-        files = [stack.enter_context(path.open("rb", buffering=0)) for path in found]
+        files = [stack.enter_context(path.open("rb", buffering=0)) for path in local]
         indexes = [_index(file, rows.number) for file in files]
         total = sum(int(index[:, 1].sum()) for index in indexes)
         if not 0 < total <= most:
@@ -152,8 +152,8 @@ def load_rows(rows: NodeRows, kinds: Sequence[Matrix], most: int) -> tuple[list[
             for words, count in _chunks(file, index, kinds):
                 begin = 0
                 for matrix, size in zip(matrices, _sizes(kinds, count).tolist(), strict=True):
-                    own = words[begin : begin + size].view(matrix.dtype)[: len(matrix) * count]
-                    matrix[:, at : at + count] = own.reshape(len(matrix), count)
+                    piece = words[begin : begin + size].view(matrix.dtype)[: len(matrix) * count]
+                    matrix[:, at : at + count] = piece.reshape(len(matrix), count)
                     begin += size
                 at += count
     return [read_only(matrix) for matrix in matrices[1:]], numbered(matrices[0][0])
@@ -204,8 +204,8 @@ def _read(file: FileIO, place: int, words: NDArray[np.uint64]) -> None:
 def _sizes(kinds: Sequence[Matrix], rows: Any) -> NDArray[np.int64]:
     """Words of each of the matrices of chunks of this many rows, int64 [matrices, ...]."""
     cells = np.array([np.dtype(kind).itemsize * columns for kind, columns in kinds])
-    found: NDArray[np.int64] = -(-np.multiply.outer(cells, np.asarray(rows, np.int64)) // _WORD.itemsize)
-    return found
+    words: NDArray[np.int64] = -(-np.multiply.outer(cells, np.asarray(rows, np.int64)) // _WORD.itemsize)
+    return words
 
 
 def _picked(

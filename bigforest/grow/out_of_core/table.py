@@ -133,8 +133,8 @@ class TableView(ABC):
         read = np.empty(BLOCK_ROWS, self.context.kind.dtype)
         most = max((asked.max_probes() for asked in requests), default=0)
         stats = self.context.stats
-        found = CollectedRows.empty(self.context.kind, most * BLOCK_ROWS + 1, stats.regression)
-        numbers = found.number if stats.regression else None
+        collected = CollectedRows.empty(self.context.kind, most * BLOCK_ROWS + 1, stats.regression)
+        numbers = collected.number if stats.regression else None
         responses = [asked.no_response(self.context) for asked in requests]
         room = WordRoom()
         with ExitStack() as stack:
@@ -151,8 +151,8 @@ class TableView(ABC):
                 count_rows(*rows, asked.counts, np.uint64(stats.parts), stats.weighted, read, *counted)
                 if asked.collects.node.size:
                     ends = np.empty(asked.collects.node.size, np.uint64)
-                    collect_rows(*rows, asked.collects, asked.wanted, read, *found[:2], numbers, ends)
-                    response.found.append(found.copied(ends))
+                    collect_rows(*rows, asked.collects, asked.wanted, read, *collected[:2], numbers, ends)
+                    response.collected.append(collected.copied(ends))
                 if asked.sums.node.size:
                     sum_rows(cells, *node_items, asked.sums, self.steps, response.sums)
                 if sink is not None:
@@ -174,7 +174,7 @@ class TableView(ABC):
         items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
         read = np.empty(BLOCK_ROWS, self.context.kind.dtype)
         columns = [asked.features() for asked in requests]
-        some = [own for own in columns if own is not None]
+        some = [features for features in columns if features is not None]
         every = range(len(store.spec.features))
         needed = sorted(self.needed(set().union(*some))) if len(some) == len(columns) else every
         again = any(asked.row_nodes for asked in requests)
@@ -183,8 +183,8 @@ class TableView(ABC):
             rows = []
             for asked, response in zip(requests, responses, strict=True):
                 kept, out = (files.row_nodes.get(blocks.start) for files in (asked, response))
-                own = row_nodes(self.sampler, asked.tree, kept, None if asked.small else out)
-                rows.append(stack.enter_context(own))
+                opened = row_nodes(self.sampler, asked.tree, kept, None if asked.small else out)
+                rows.append(stack.enter_context(opened))
             for block, cells in reader.each(blocks, needed):
                 store.check_unchanged()
                 start = block * store.block_rows

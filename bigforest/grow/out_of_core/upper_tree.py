@@ -174,9 +174,9 @@ class UpperTree:
         levels = [np.flatnonzero(np.unpackbits(listed, bitorder="little")).astype(np.uint32) for listed in lists]
         return Subsets(
             missing=np.array([UNSEEN if cut is None else cut.missing for cut in cuts], np.uint8),
-            size=np.array([own.size for own in levels], np.uint32),
+            size=np.array([subset.size for subset in levels], np.uint32),
             level=np.concatenate(levels),
-            used=np.array([sum(own.size for own in levels)], np.uint64),
+            used=np.array([sum(subset.size for subset in levels)], np.uint64),
         )
 
     def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_], start: StartSearch) -> int:

@@ -21,14 +21,14 @@ _CHUNK = 1 << 16
 
 
 def code_columns(
-    columns: Iterable[NDArray[Any]], count: int, rows: int, own: NDArray[np.int64] | None = None
+    columns: Iterable[NDArray[Any]], count: int, rows: int, used: NDArray[np.int64] | None = None
 ) -> tuple[Codes, Dictionaries]:
     """Codes of 4 bytes for `count` columns, none of whose values is NaN, and the distinct values of each.
 
-    own  the rows that the columns are of, of this many `rows`; those of others get the code 0. None for all.
+    used  the rows that the columns are of, of this many `rows`; those of others get the code 0. None for all.
     """
-    matrix = (np.empty if own is None else np.zeros)((count, rows), np.uint32)
-    where = slice(None) if own is None else own
+    matrix = (np.empty if used is None else np.zeros)((count, rows), np.uint32)
+    where = slice(None) if used is None else used
     low: list[NDArray[np.float64]] = []
     for number, column in enumerate(columns):
         matrix[number, where], distinct = dense_ranks(column.astype(np.float64, copy=False))
@@ -55,8 +55,8 @@ def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: Direction
     axis = nodes.feature >= 0
     offsets, low, high = dictionaries
     start = offsets[nodes.feature[axis]]
-    found = np.empty(start.size)
-    midpoints(high[start + nodes.left_code[axis]], low[start + nodes.right_code[axis]], found)
+    middle = np.empty(start.size)
+    midpoints(high[start + nodes.left_code[axis]], low[start + nodes.right_code[axis]], middle)
     threshold = pool.threshold.copy()
-    threshold[axis] = found
+    threshold[axis] = middle
     return pool._replace(threshold=threshold)

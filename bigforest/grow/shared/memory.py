@@ -121,12 +121,12 @@ def code_bytes(shape: Shape) -> int:
 
 def fitting(items: Sequence[T], sizes: Sequence[int], room: int) -> list[list[T]]:
     """The items in order, those together that follow each other and fit; an item that does not fit is alone."""
-    found: list[list[T]] = []
+    groups: list[list[T]] = []
     left = 0
     for item, size in zip(items, sizes, strict=True):
-        if not found or size > left:
-            found.append([])
+        if not groups or size > left:
+            groups.append([])
             left = room
-        found[-1].append(item)
+        groups[-1].append(item)
         left -= size
-    return found
+    return groups

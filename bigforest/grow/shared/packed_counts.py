@@ -33,6 +33,6 @@ def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
     """Inverse of `packed_counts`."""
     kind, narrow, size, planes = packed
     width = np.dtype(narrow).itemsize
-    found = np.frombuffer(pa.decompress(planes, size * width, _CODEC), np.uint8).reshape(width, size)
-    counts: NDArray[Any] = np.ascontiguousarray(found.T).view(narrow).reshape(size).astype(kind)
+    by_plane = np.frombuffer(pa.decompress(planes, size * width, _CODEC), np.uint8).reshape(width, size)
+    counts: NDArray[Any] = np.ascontiguousarray(by_plane.T).view(narrow).reshape(size).astype(kind)
     return counts

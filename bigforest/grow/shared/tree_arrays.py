@@ -83,9 +83,9 @@ class Ends(NamedTuple):
 
     def middle(self) -> NDArray[np.float64]:
         """Thresholds half-way between, float64 [nodes]."""
-        found = np.empty(self.below.size)
-        midpoints(self.below, self.above, found)
-        return found
+        thresholds = np.empty(self.below.size)
+        midpoints(self.below, self.above, thresholds)
+        return thresholds
 
 
 def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: int) -> NDArray[np.float64]:
@@ -105,8 +105,8 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
         draw_rows(key, numbers, random)
         share = (random >> np.uint64(11)) * 2.0**-53
         drawn = np.maximum(below, -LARGEST) * (1.0 - share) + np.minimum(above, LARGEST) * share
-    found: NDArray[np.float64] = np.where((below <= drawn) & (drawn < above), drawn, below)
-    return found
+    thresholds: NDArray[np.float64] = np.where((below <= drawn) & (drawn < above), drawn, below)
+    return thresholds
 
 
 def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first: int) -> NDArray[np.float64]:

@@ -26,27 +26,27 @@ def weighed(sampler: Sampler, tree: int, first: int, multiplicity: NDArray[np.ui
     weight = store.weights_of(first, first + multiplicity.size)
     if store.spec.weight.wide:
         return _rounded(multiplicity, weight, store.spec.weight.search, sampler.config.seed, tree, first)
-    found: NDArray[np.uint32] = multiplicity.astype(np.uint32) * weight
-    if found.max() > np.iinfo(np.uint16).max:
+    total: NDArray[np.uint32] = multiplicity.astype(np.uint32) * weight
+    if total.max() > np.iinfo(np.uint16).max:
         raise DataError(
-            f"a row is in a bag {multiplicity.max()} times and weighs up to {found.max()} then, more than 65535 that "
+            f"a row is in a bag {multiplicity.max()} times and weighs up to {total.max()} then, more than 65535 that "
             "are possible: lower sample_fraction"
         )
-    return found.astype(np.uint16)
+    return total.astype(np.uint16)
 
 
 def _rounded(
     multiplicity: NDArray[np.uint16], weight: NDArray[np.uint64], search: float, seed: int, tree: int, first: int
 ) -> NDArray[np.uint16]:
-    found = np.zeros(multiplicity.size, np.uint16)
+    rounded = np.zeros(multiplicity.size, np.uint16)
     there = np.flatnonzero(multiplicity)
     random = np.empty(there.size, np.uint64)
     with np.errstate(over="ignore"):  # plain Python wraps too, with a warning
         key = np.uint64(stream_key(np.uint64(seed), PURPOSE_WEIGHT, np.uint64(tree), np.uint64(0)))
         draw_rows(key, (there + first).astype(np.uint64), random)
     exact = multiplicity[there] * (weight[there] / search)
-    found[there] = np.floor(exact + (random >> np.uint64(11)) * 2.0**-53).clip(1.0, np.iinfo(np.uint16).max)
-    return found
+    rounded[there] = np.floor(exact + (random >> np.uint64(11)) * 2.0**-53).clip(1.0, np.iinfo(np.uint16).max)
+    return rounded
 
 
 def check_bag(weight: int) -> None:

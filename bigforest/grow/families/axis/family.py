@@ -73,12 +73,12 @@ class AxisFamily(Family):
         drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
         target = target_bytes(shape)
         picked = BLOCK_ROWS * (shape.row_bytes + target)
-        own = OWN_VALUE * shape.features if config.splitter == "random" else 0
+        drawn_value = OWN_VALUE * shape.features if config.splitter == "random" else 0
         return PassMemory(
             drawn=drawn,
             block=picked + BLOCK_ROWS * (36 + (8 + target) * (drawn + 1)),
             picked=picked,
-            row=2 * shape.row_bytes + target + own,  # codes by columns and by rows
+            row=2 * shape.row_bytes + target + drawn_value,  # codes by columns and by rows
             spilled=shape.row_bytes,
             scored=64 if shape.extras.regression else 48,
         )

@@ -97,10 +97,10 @@ class OwnCodes(NamedTuple):
 
     def known_again(self, nodes: CodeTree) -> CodeTree:
         """A tree grown on these codes, in codes of the table."""
-        own = np.flatnonzero((nodes.feature >= 0) & (self.kinds[nodes.feature] != CATEGORY))
-        start = self.dictionary.offsets[nodes.feature[own]]
+        numeric = np.flatnonzero((nodes.feature >= 0) & (self.kinds[nodes.feature] != CATEGORY))
+        start = self.dictionary.offsets[nodes.feature[numeric]]
         left, right = nodes.left_code.copy(), nodes.right_code.copy()
-        left[own], right[own] = self.known[start + left[own]], self.known[start + right[own]]
+        left[numeric], right[numeric] = self.known[start + left[numeric]], self.known[start + right[numeric]]
         return nodes._replace(left_code=left, right_code=right)
 
 
@@ -122,5 +122,5 @@ def own_codes(codes: Codes, store: Store, features: Features) -> OwnCodes:
         known.append(distinct)
         low.append(store.low(feature)[distinct])
     dictionary = CodeDictionary(read_only(np.cumsum([0, *map(len, low)])), read_only(np.concatenate(low)))
-    own = Codes._make([*(read_only(matrices[width]) for width in (1, 2, 4)), codes.place])
-    return OwnCodes(own, dictionary, np.concatenate(known), features.kinds)
+    node_codes = Codes._make([*(read_only(matrices[width]) for width in (1, 2, 4)), codes.place])
+    return OwnCodes(node_codes, dictionary, np.concatenate(known), features.kinds)

@@ -109,21 +109,21 @@ def moments(
     sums of the features. Those of all blocks can be added.
     """
     config, features = sampler.config, grid.low.size
-    found = np.zeros(moments_shape(config, features), np.int64)
+    sums = np.zeros(moments_shape(config, features), np.int64)
     bag, target = np.ones(len(rows), np.int64), None
     if config.rotation == "pca-classes":
         bag = sampler.block(tree, rows.start // BLOCK_ROWS).astype(np.int64)
         target = sampler.store.labels(rows.start, rows.stop)
-    for subset, own in enumerate(subsets(config, tree, features)):
+    for subset, members in enumerate(subsets(config, tree, features)):
         sample = _random(axes_key(config.seed, tree, subset + 1), rows.start, rows.stop) < np.uint64(_SAMPLE * 2**64)
         if target is not None:
             classes = len(sampler.store.spec.target.classes)
             sample &= drawn_classes(config, tree, subset, classes)[target] & (bag > 0)
-        columns = np.ones((1 + own.size, np.count_nonzero(sample)), np.int64)
-        for place, feature in enumerate(own.tolist()):
+        columns = np.ones((1 + members.size, np.count_nonzero(sample)), np.int64)
+        for place, feature in enumerate(members.tolist()):
             columns[1 + place] = grid.of(feature, values(feature)[sample])
-        found[subset, : 1 + own.size, : 1 + own.size] = (columns * bag[sample]) @ columns.T
-    return found
+        sums[subset, : 1 + members.size, : 1 + members.size] = (columns * bag[sample]) @ columns.T
+    return sums
 
 
 def principal_axes(
@@ -135,10 +135,12 @@ def principal_axes(
     """
     axes = np.zeros((scale.size, scale.size))
     start = 0
-    for own, found in zip(subsets(config, tree, scale.size), sums, strict=True):
-        unit = np.array([grid.worth(int(feature)) for feature in own]) * scale[own]
-        axes[start : start + own.size][:, own] = _eigenvectors(_covariance(found, own.size) * np.outer(unit, unit))
-        start += own.size
+    for members, total in zip(subsets(config, tree, scale.size), sums, strict=True):
+        unit = np.array([grid.worth(int(feature)) for feature in members]) * scale[members]
+        axes[start : start + members.size][:, members] = _eigenvectors(
+            _covariance(total, members.size) * np.outer(unit, unit)
+        )
+        start += members.size
     return axes * scale
 
 
@@ -150,9 +152,9 @@ def _random(key: np.uint64, begin: int, end: int) -> NDArray[np.uint64]:
     return random
 
 
-def _covariance(found: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+def _covariance(total: NDArray[np.int64], size: int) -> NDArray[np.float64]:
     """Covariances from exact sums, see `moments`."""
-    (rows, *sums), *products = found.tolist()
+    (rows, *sums), *products = total.tolist()
     rows = max(rows, 1)
     return np.array(
         [[(rows * products[i][1 + j] - sums[i] * sums[j]) / rows**2 for j in range(size)] for i in range(size)]

@@ -97,7 +97,7 @@ class RotationTable(ProjectionTable):
 
     def sum_moments(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
         """Task: the moments of each subset of features over some blocks for each of the trees, [trees, ...]."""
-        found = np.zeros(1, np.int64)
+        sums = np.zeros(1, np.int64)
         with self.reader(blocks, range(self.scale.size), False) as reader:
             for block in blocks:
                 cells = reader.read(block, range(self.scale.size))
@@ -106,8 +106,8 @@ class RotationTable(ProjectionTable):
                 def values(place: int, cells: BlockValues = cells, size: int = len(rows)) -> NDArray[np.float64]:
                     return column_of(cells, int(self.rotated[place]))[:size].astype(np.float64, copy=False)
 
-                found = found + np.stack([moments(self.sampler, tree, rows, self._grid, values) for tree in trees])
-        return found
+                sums = sums + np.stack([moments(self.sampler, tree, rows, self._grid, values) for tree in trees])
+        return sums
 
     def _axes(self, tree: int, sums: NDArray[np.int64] | None) -> TreeAxes:
         """The axes of a tree, from its moments if they are components."""
@@ -133,8 +133,8 @@ class RotationTable(ProjectionTable):
 
     def needed(self, columns: Collection[int]) -> list[int]:
         """See TableView."""
-        found: list[int] = np.flatnonzero(self.scale).tolist()
-        return found
+        features: list[int] = np.flatnonzero(self.scale).tolist()
+        return features
 
     def view(self, tree_data: TreeAxes, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
         """See TableView."""

@@ -44,10 +44,10 @@ def with_others(
     if rotated.size == scale.size:
         return axes
     others = np.setdiff1d(np.arange(scale.size), rotated)
-    found = np.zeros((len(axes) + others.size, scale.size))
-    found[: len(axes), rotated] = axes
-    found[len(axes) + np.arange(others.size), others] = scale[others]
-    return found
+    all_axes = np.zeros((len(axes) + others.size, scale.size))
+    all_axes[: len(axes), rotated] = axes
+    all_axes[len(axes) + np.arange(others.size), others] = scale[others]
+    return all_axes
 
 
 def random_axes(config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -179,13 +179,13 @@ class SparseObliqueTable(ProjectionTable):
 
 def drawn_directions(sparse: Sparse, key: np.uint64) -> dict[int, Direction]:
     """The directions that the node `key` draws, by number."""
-    drawn, found = make_drawn(sparse), {}
+    drawn, directions = make_drawn(sparse), {}
     at = np.uint64(0)
     for column in range(int(sparse.columns)):
         size, at = draw_direction(sparse, key, np.uint64(column), np.uint64(at), drawn)
         if size:
-            found[column] = Direction(drawn.feature[0, : int(size)].copy(), drawn.weight[0, : int(size)].copy())
-    return found
+            directions[column] = Direction(drawn.feature[0, : int(size)].copy(), drawn.weight[0, : int(size)].copy())
+    return directions
 
 
 def mean_differences(

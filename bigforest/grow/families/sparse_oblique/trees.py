@@ -195,8 +195,8 @@ def _deviation(store: Store, feature: int, most: int | None) -> float:
 
     def total(of: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]) -> float:
         pieces = _counts(store, feature, most)
-        found = (of(counts, low[first : first + counts.size]).tolist() for first, counts in pieces)
-        return math.fsum(itertools.chain.from_iterable(found))
+        values = (of(counts, low[first : first + counts.size]).tolist() for first, counts in pieces)
+        return math.fsum(itertools.chain.from_iterable(values))
 
     with np.errstate(over="ignore"):
         try:

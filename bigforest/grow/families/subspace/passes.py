@@ -113,10 +113,10 @@ class SubspaceSearch:
             del subspace  # not to hold as many as there are nodes
             sums = yield StepSums(space.feature.astype(np.uint32))
             subspace = scratch()
-            found, begin, end = aim_node(subspace, key, np.uint64(wanted), total, sums)
+            differ, begin, end = aim_node(subspace, key, np.uint64(wanted), total, sums)
             line, stop, far = _line(space.feature, subspace.weight[column]), subspace.stop, subspace.far
             del subspace
-            if not found:  # all means are equal
+            if not differ:  # all means are equal
                 continue
             if epochs:
                 trained = yield PerceptronRequest(space, far, total, epochs)
@@ -196,8 +196,8 @@ class SubspaceTable(ProjectionTable):
             if (some := requests[share::shares])
         ]
         trained: dict[tuple[int, int], TrainedPerceptron] = {}
-        executor.run(train_perceptrons, tasks, lambda _, found: trained.update(found), (self,))
-        waiting = [(top, *own) for top, _ in wanted for own in top.searching()]
+        executor.run(train_perceptrons, tasks, lambda _, perceptrons: trained.update(perceptrons), (self,))
+        waiting = [(top, *node_search) for top, _ in wanted for node_search in top.searching()]
         for top, entry, search in waiting:
             if (top.tree, entry) in trained:
                 search.receive([trained[top.tree, entry]])
@@ -216,7 +216,7 @@ def train_perceptrons(
                 yield from row_pieces(cells, node_items, chosen)
 
     trained = train_by_passes(wanted, rows, table.context.limits.training)
-    return {(asked.tree, entry): own for entry, own in trained.items()}
+    return {(asked.tree, entry): perceptron for entry, perceptron in trained.items()}
 
 
 def _no_codes(columns: int) -> Codes:

@@ -121,19 +121,19 @@ def train_by_passes(
     trainers = {entry: PerceptronTrainer(request) for entry, request in wanted.items()}
     waiting = list(wanted)
     while waiting:
-        held: dict[int, list[RowPiece]] = {}
+        in_memory: dict[int, list[RowPiece]] = {}
         room = most
         for entry in waiting:
             if wanted[entry].bytes <= room:
                 room -= wanted[entry].bytes
-                held[entry] = []
+                in_memory[entry] = []
         streamed = [entry for entry in waiting if wanted[entry].bytes > most]
-        for entry, piece in rows([*held, *streamed]):
-            take = held[entry].append if entry in held else trainers[entry].see
+        for entry, piece in rows([*in_memory, *streamed]):
+            take = in_memory[entry].append if entry in in_memory else trainers[entry].see
             take(piece)
-        over = {entry for entry in streamed if trainers[entry].end()} | set(held)
-        while held:
-            entry, pieces = held.popitem()
+        over = {entry for entry in streamed if trainers[entry].end()} | set(in_memory)
+        while in_memory:
+            entry, pieces = in_memory.popitem()
             ended = False
             while not ended:
                 for piece in pieces:

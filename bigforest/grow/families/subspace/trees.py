@@ -183,10 +183,10 @@ def with_cells(space: SubspaceColumns, cells: Sequence[NDArray[Any]], rows: int)
     space = _with_room(space, rows)
     used = np.flatnonzero(space.unit).tolist()
     if space.bits.shape[1]:
-        held = np.empty((space.feature.size, rows), np.uint8)
+        in_order = np.empty((space.feature.size, rows), np.uint8)
         for place in used:
-            held[place] = cells[place]
-        _pack(read_only(held), np.arange(space.feature.size), space)
+            in_order[place] = cells[place]
+        _pack(read_only(in_order), np.arange(space.feature.size), space)
     else:
         for place in used:
             space.value[:, place] = cells[place]
