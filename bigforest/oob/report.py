@@ -247,14 +247,15 @@ class _Classes:
         weight = row_weights(store, first, first + used.size)
         weight = None if weight is None else weight[used]
         prediction = accumulator.prediction
-        self._pairs.add(truth[used], prediction[used], weight)
-        self._metrics.add(truth[used], prediction[used], shares[used], weight)
+        judged, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
+        self._pairs.add(judged, said, weight)
+        self._metrics.add(judged, said, given.T, weight)
         if self._add_scores is not None:
-            self._cells += self._add_scores(shares[used, 1], truth[used] == 1, weight)
+            self._cells += self._add_scores(given[1], judged == 1, weight)
         return (
             known.take(arrow_array(truth)),
             known.take(arrow_array(prediction, mask=~used)),
-            [arrow_array(shares[:, k], mask=~used) for k in range(shares.shape[1])],
+            [arrow_array(share, mask=~used) for share in shares],
         )
 
     @contextmanager
@@ -274,12 +275,10 @@ class _Classes:
         self._metrics.join(other._metrics)
 
     def _shares(self, accumulator: OobAccumulator, used: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """The votes divided by the sum of the weights of the voters' votes, or their number."""
+        """float64 [classes, rows], the votes divided by the sum of the weights of what voters cast, or their number."""
         votes = accumulator.votes
-        if not self._weighted:
-            found: NDArray[np.float64] = votes / np.maximum(accumulator.voters, 1)[:, None]
-            return found
-        return votes / np.where(used, votes.sum(axis=1), 1.0)[:, None]
+        total = votes.sum(axis=1) if self._weighted else accumulator.voters
+        return np.divide(votes.T, np.where(used, total, 1.0), order="C")
 
     def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
         """See RowSums."""
@@ -299,29 +298,32 @@ class _Pairs:
     """
 
     def __init__(self, classes: int, step: float) -> None:
-        self._classes = np.uint64(classes)
+        self._classes = classes
         self._step = step
-        self._found = np.empty(0, np.uint64)
+        self._found = np.empty(0, np.int64)
         self._sums = np.empty((2, 0), np.int64)  # rows, weights
 
     def add(self, truth: NDArray[np.uint16], prediction: NDArray[np.uint16], weight: NDArray[np.int64] | None) -> None:
         """Count rows."""
-        pairs = truth.astype(np.uint64) * self._classes + prediction
-        found = np.unique(pairs) if self._classes > _FEW else _present(pairs, int(self._classes))
-        own = np.searchsorted(found, pairs)
+        pairs = truth.astype(np.int64) * self._classes + prediction
+        if self._classes > _FEW:
+            found, own = np.unique(pairs, return_inverse=True)
+        else:
+            found, own = np.arange(self._classes**2), pairs
         sums = np.zeros((2, found.size), np.int64)
         sums[0] = np.bincount(own, minlength=found.size)
         if weight is None:
             sums[1] = sums[0]
         else:
             np.add.at(sums[1], own, weight)
-        self._add(found, sums)
+        occur = sums[0] > 0
+        self._add(found[occur], sums[:, occur])
 
     def join(self, other: _Pairs) -> None:
         """Count the rows of the other."""
         self._add(other._found, other._sums)
 
-    def _add(self, pairs: NDArray[np.uint64], sums: NDArray[np.int64]) -> None:
+    def _add(self, pairs: NDArray[np.int64], sums: NDArray[np.int64]) -> None:
         found = np.union1d(self._found, pairs)
         total = np.zeros((2, found.size), np.int64)
         total[:, np.searchsorted(found, self._found)] = self._sums
@@ -337,11 +339,6 @@ class _Pairs:
             "weight": self._sums[1] * self._step,
         }
         return arrow_table(columns, confusion(known.type))
-
-
-def _present(pairs: NDArray[np.uint64], classes: int) -> NDArray[np.uint64]:
-    """The different pairs of few classes, ascending."""
-    return np.flatnonzero(np.bincount(pairs.astype(np.intp), minlength=classes * classes)).astype(np.uint64)
 
 
 def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:

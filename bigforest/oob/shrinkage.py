@@ -94,7 +94,7 @@ def _losses(
 
     used = np.flatnonzero(votes.voters if held is None else (votes.voters > 0) & ~held)
     last = first + votes.voters.size
-    means = votes.votes[used] / votes.voters[used, None]
+    means = votes.votes.take(used, axis=0) / votes.voters[used, None]
     weight = row_weights(store, first, last)
     own = np.ones(used.size, np.int64) if weight is None else weight[used]
     if store.spec.target.is_regression:
