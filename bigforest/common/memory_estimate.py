@@ -151,8 +151,10 @@ def release_freed() -> None:
         library.malloc_trim(0)
 
 
-def keep_freed() -> None:
+def keep_freed(large: int = _LARGE) -> None:
     """Keep freed memory for the next tree, up to 16 MB in each thread, except for that of large arrays as above.
+
+    large  bytes of an array that is large.
 
     Left to itself, the C library returns what the arrays of a tree took once they are freed, and the system makes
     pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Does nothing where the
@@ -160,5 +162,5 @@ def keep_freed() -> None:
     """
     with suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)
-        library.mallopt(_MMAP_THRESHOLD, _LARGE)
+        library.mallopt(_MMAP_THRESHOLD, large)
         library.mallopt(_TRIM_THRESHOLD, _KEPT)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, stage
+from bigforest.common.memory_estimate import keep_freed
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import header_of
 from bigforest.forest.format.shrinkage import Shrinkage
@@ -40,6 +41,9 @@ from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
+
+# Bytes of an array whose memory is not kept for the next file of leaves where there is no budget.
+_LARGE = 16 << 20
 
 
 def write_oob(
@@ -69,6 +73,8 @@ def write_oob(
     sizes = loaded_sizes(directory, files, missing, len(tried), store, resources)
     plan = choose_oob(store.shape, config, sizes, resources, len(tried))
     plan.need.check(resources.memory)
+    if resources.memory is None:
+        keep_freed(_LARGE)
     ranges = cut_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
     steps = config.trees * len(ranges) * (2 if len(tried) > 1 else 1) + sum(map(len, missing))
     with (

@@ -63,16 +63,21 @@ from tests.thorough import cases
 release_freed()
 if sys.argv[1] == "kept":
     keep_freed()
+if sys.argv[1] == "large kept":
+    keep_freed(16 << 20)
+size, count = (4_000_000, 2) if "large" in sys.argv[1] else (1_000_000, 8)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(20):
-    arrays = [np.ones(1_000_000, np.uint8) for _ in range(8)]
+    arrays = [np.ones(size, np.uint8) for _ in range(count)]
     del arrays
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
     faults = {
         way: int(subprocess.run([sys.executable, "-c", code, way], cwd=ROOT, capture_output=True, check=True).stdout)
-        for way in ("kept", "given back")
+        for way in ("kept", "given back", "large kept", "large")
     }
     pages = 8_000_000 // resource.getpagesize()
     assert faults["kept"] < 2 * pages
     assert faults["given back"] > 10 * pages
+    assert faults["large kept"] < 2 * pages
+    assert faults["large"] > 10 * pages
