@@ -94,11 +94,7 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
                     if _given(context, name, value := values.pop(name))
                 }
             if separator is not None:
-                from bigforest.source import SeparatedPath
-
-                for given in (values, *(values[group] for group in groups)):
-                    tables = [name for name in _TABLES if given.get(name) is not None]
-                    given |= {name: SeparatedPath(given[name], separator) for name in tables}
+                _separate([values, *(values[group] for group in groups)], separator)
             command(**values)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -106,6 +102,20 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
         return run
 
     return decorate
+
+
+def _separate(given: list[dict[str, Any]], separator: str) -> None:
+    """Give the tables of a command a separator. Raises ConfigError where none has a use for it."""
+    from bigforest.common.errors import ConfigError
+    from bigforest.source import SeparatedPath, may_be_csv
+
+    tables = [(values, name) for values in given for name in _TABLES if values.get(name) is not None]
+    if not any(may_be_csv(values[name]) for values, name in tables):
+        found = " and ".join(str(values[name]) for values, name in tables)
+        none = f"{found} {'is' if len(tables) == 1 else 'are'} none" if tables else "no table is read"
+        raise ConfigError(f"--separator is for CSV files, and {none}; drop it")
+    for values, name in tables:
+        values[name] = SeparatedPath(values[name], separator)
 
 
 def command(

@@ -9,7 +9,7 @@ import typer
 from . import options
 from .command import command
 from .groups import option
-from .show import Facts, lines, size
+from .show import Facts, duration, lines, size
 
 # By the names of `export_forest`, with its defaults.
 FORMAT = {
@@ -21,10 +21,11 @@ FORMAT = {
 
 
 def _draw(facts: Facts) -> None:
-    lines(("format", facts["to"]), ("size", size(facts["bytes"])), ("file", facts["file"]))
+    time = duration(facts["seconds"])
+    lines(("format", facts["to"]), ("size", size(facts["bytes"])), ("time", time), ("file", facts["file"]))
 
 
-@command(_draw, format=FORMAT, run=options.run_options("overwrite"), progress=False)
+@command(_draw, format=FORMAT, run=options.run_options("overwrite"))
 def export(
     forest: options.ForestFolder,
     to: Annotated[

@@ -6,7 +6,13 @@ from pathlib import Path
 
 from bigforest.common.checks import check_word
 from bigforest.common.errors import ConfigError, shown
+from bigforest.common.events import Listener
+from bigforest.common.progress import watching
 from bigforest.execution.arguments import column_names
+from bigforest.export.onnx import to_onnx
+from bigforest.export.sklearn import to_sklearn
+from bigforest.export.sql import to_sql
+from bigforest.export.treelite import to_treelite
 from bigforest.export.trees import library
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.storage.atomic import staged
@@ -25,6 +31,7 @@ def export_forest(
     table: str = "rows",
     keep: str | list[str] | tuple[str, ...] = (),
     overwrite: bool = False,
+    listener: Listener | None = None,
 ) -> Path:
     """Export a forest to a file for another engine: see `Forest.to_onnx` and the other `to_` methods.
 
@@ -44,6 +51,8 @@ def export_forest(
         Columns of the table that an SQL query copies.
     overwrite : bool, default=False
         Replace an existing file.
+    listener : callable, optional
+        As for `train`.
 
     Returns
     -------
@@ -77,13 +86,16 @@ def export_forest(
         if changed and to != own:
             raise ConfigError(f"{name} is an option of {own}, not of {to}; drop it")
     forest = opened_forest(forest)
-    with staged(out, overwrite=overwrite, kind=f"export to {to}", is_ours=Path.is_file) as made:
+    with (
+        watching(listener) as listener,
+        staged(out, overwrite=overwrite, kind=f"export to {to}", is_ours=Path.is_file) as made,
+    ):
         if to == "onnx":
-            made.write_bytes(forest.to_onnx(dtype).SerializeToString())
+            made.write_bytes(to_onnx(forest, dtype, listener).SerializeToString())
         elif to == "treelite":
-            made.write_bytes(forest.to_treelite().serialize_bytes())  # its own writing names no full disk
+            made.write_bytes(to_treelite(forest, listener).serialize_bytes())  # its own writing names no full disk
         elif to == "sklearn":
-            library("joblib", "sklearn").dump(forest.to_sklearn(), made)
+            library("joblib", "sklearn").dump(to_sklearn(forest, listener), made)
         else:
-            made.write_text(forest.to_sql(table, keep), encoding="utf-8")
+            made.write_text(to_sql(forest, table, keep, listener), encoding="utf-8")
     return out

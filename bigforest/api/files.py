@@ -14,6 +14,7 @@ from bigforest.common.progress import watching
 from bigforest.encode.pipeline import encode
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import crew_of
+from bigforest.forest.load.feature_map import open_rows
 from bigforest.predict.files import is_prediction, write_predictions
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.score import FilePrediction
@@ -180,7 +181,7 @@ def predict_file(
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
-        source = open_source(data, scratch=work, memory=resources.memory)
+        source = open_rows(data, forest.spec, scratch=work, memory=resources.memory)
         done = write_predictions(
             forest,
             source,

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import DataError, counted
 from bigforest.common.events import Listener, Notice
 from bigforest.encode.class_target import FoundClasses, class_codes, find_classes
 from bigforest.encode.features import EncodeJob, kept_column
@@ -132,12 +132,13 @@ def encode_row_weights(
         least = found.spec.largest / found.spec.search
         listener(
             Notice(
-                f"{found.raised} rows weigh less than 1 / {least:.0f} of the heaviest: the search for splits uses that "
-                "weight for them; node statistics and the out-of-bag report use the exact weights"
+                f"the weights of {counted(found.raised, 'row')} are below 1 / {least:.0f} of the largest, which the "
+                "search for splits uses for them; node statistics and the out-of-bag report use the exact weights"
             )
         )
     if found.rough:
-        listener(Notice(f"the weights of {found.rough} rows are so small next to all others that they are rounded"))
+        rows_with = counted(found.rough, "row")
+        listener(Notice(f"the weights of {rows_with} are so small next to all others that they are rounded"))
     return found.spec
 
 

@@ -17,8 +17,9 @@ from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.plan import MAKERS, asked_parts, plan_parts
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
+from bigforest.forest.load.feature_map import open_rows
 from bigforest.predict.forest import Forest, opened_forest
-from bigforest.source import Source, open_source
+from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, made_folder, naming_full_disk
 from bigforest.storage.paths import as_path
 
@@ -133,7 +134,7 @@ def explain_forest(
         TemporaryFolder(resources.scratch) as work,
         naming_full_disk(home),
     ):
-        source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
+        source = None if data is None else open_rows(data, forest.spec, scratch=work, memory=resources.memory)
         folder = ExplanationFolder(home, *_made_of(forest, source), overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         with made_folder(home):

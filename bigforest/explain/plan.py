@@ -27,8 +27,8 @@ from bigforest.explain.strength import plan_strength, write_strength
 from bigforest.explain.structure import plan_trees, write_trees
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import PartPlan
+from bigforest.forest.load.feature_map import open_rows
 from bigforest.predict.forest import Forest, opened_forest
-from bigforest.source import open_source
 from bigforest.source.spool import read_estimate
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import free_bytes
@@ -118,7 +118,7 @@ def plan_explanation(
     asked = ExplainOptions(parts=asked_parts(parts, data, forest), **options)
     resources = resources_of(threads, scratch, memory)
     with TemporaryFolder(resources.scratch) as work:
-        source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
+        source = None if data is None else open_rows(data, forest.spec, scratch=work, memory=resources.memory)
         folder = ExplanationFolder(work / "planned", "", "", overwrite=False)
         job = ExplainJob(forest, source, asked, resources, silent, folder, work)
         plans = plan_parts(job)

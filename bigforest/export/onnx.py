@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.checks import check_word
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, counted
+from bigforest.common.events import Listener, silent
 from bigforest.common.version import __version__
 from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, rounded_down
 
@@ -28,13 +29,13 @@ _OPSETS = {"": 17, "ai.onnx.ml": 3}
 _IR_VERSION = 8
 
 
-def to_onnx(forest: GrownForest, dtype: str) -> Any:
+def to_onnx(forest: GrownForest, dtype: str, listener: Listener = silent) -> Any:
     """`Forest.to_onnx`."""
     onnx = library("onnx", "onnx")
     check_word(dtype, _DTYPES, "dtype")
     refuse_categories(forest, _TO)
     tensor = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
-    attributes = _ensemble(list(exported_trees(forest, _TO)), dtype)
+    attributes = _ensemble(list(exported_trees(forest, _TO, listener)), dtype)
     make = _number if forest.is_regression else _class
     nodes, outputs = make(onnx, attributes, forest)
     rows = onnx.helper.make_tensor_value_info(_INPUT, tensor, [None, len(forest.spec.features)])
@@ -93,8 +94,8 @@ def _check_range(votes: NDArray[np.float64], trees: int) -> None:
     largest = float(np.abs(votes).max())
     if largest * trees > float(kind.max) or 0.0 < largest < float(kind.tiny):
         raise ConfigError(
-            f"ONNX predicts float32, and numbers of the size of {largest:.2g} are none, or their sums; "
-            "train on the target in another unit"
+            f"ONNX predicts in float32, whose range does not hold predictions of the size {largest:.2g} added over "
+            f"{counted(trees, 'tree')}; train on the target in another unit"
         )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.events import Listener, silent
 from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories
 
 if TYPE_CHECKING:
@@ -21,12 +22,12 @@ _TO = "scikit-learn"
 _LEAF, _UNDEFINED = -1, -2
 
 
-def to_sklearn(forest: GrownForest) -> Any:
+def to_sklearn(forest: GrownForest, listener: Listener = silent) -> Any:
     """`Forest.to_sklearn`."""
     ensemble = library("sklearn.ensemble", "sklearn")
     refuse_categories(forest, _TO)
     names = forest.spec.feature_names
-    trees = [_estimator(tree, len(names), forest) for tree in exported_trees(forest, _TO)]
+    trees = [_estimator(tree, len(names), forest) for tree in exported_trees(forest, _TO, listener)]
     kind = ensemble.RandomForestRegressor if forest.is_regression else ensemble.RandomForestClassifier
     model = kind(n_estimators=len(trees), bootstrap=forest.config.bootstrap, random_state=forest.config.seed % 2**32)
     model.estimator_ = trees[0].__class__()

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from bigforest.common.errors import ConfigError, counted, shown
+from bigforest.common.events import Listener, silent
 from bigforest.execution.arguments import column_names
 from bigforest.export.trees import ExportedTree, exported_trees
 from bigforest.schema.columns import kind_of
@@ -21,13 +22,13 @@ _TO = "SQL"
 _NUMBERS = ("number", "boolean")
 
 
-def to_sql(forest: GrownForest, table: str, keep: Sequence[str]) -> str:
+def to_sql(forest: GrownForest, table: str, keep: Sequence[str], listener: Listener = silent) -> str:
     """`Forest.to_sql`."""
     if not isinstance(table, str):
         raise ConfigError(f"table must be the name of a table, not {shown(table)}")
     features = forest.spec.features
     _check(features)
-    trees = list(exported_trees(forest, _TO))
+    trees = list(exported_trees(forest, _TO, listener))
     names = ["prediction"] if forest.is_regression else proba_names(forest.spec.target)
     keep = column_names(keep, "keep")
     _check_kept(keep, names)

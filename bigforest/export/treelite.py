@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bigforest.common.events import Listener, silent
 from bigforest.export.trees import ExportedTree, exported_trees, library
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 _TO = "treelite"
 
 
-def to_treelite(forest: GrownForest) -> Any:
+def to_treelite(forest: GrownForest, listener: Listener = silent) -> Any:
     """`Forest.to_treelite`."""
     library("treelite", "treelite")
     builders = library("treelite.model_builder", "treelite")
@@ -37,7 +38,7 @@ def to_treelite(forest: GrownForest) -> Any:
         base_scores=[0.0] * outputs,
     )
     places = _places(forest)
-    for tree in exported_trees(forest, _TO):
+    for tree in exported_trees(forest, _TO, listener):
         builder.start_tree()
         for node in range(tree.nodes):
             builder.start_node(node)

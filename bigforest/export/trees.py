@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
+from bigforest.common.events import Listener, stage
 from bigforest.forest.load.leaf_shrinking import weight_unit
 
 if TYPE_CHECKING:
@@ -59,8 +60,11 @@ class ExportedTree(NamedTuple):
         return bool(self.default_left[node]) != (listed is not None and None in listed)
 
 
-def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
-    """The trees, one after the other, for the format `to`. Raises ConfigError for a forest that none can say."""
+def exported_trees(forest: GrownForest, to: str, listener: Listener) -> Iterator[ExportedTree]:
+    """The trees, one after the other, for the format `to`. Raises ConfigError for a forest that none can say.
+
+    listener  is told of the stage "export", which ends with the last tree.
+    """
     if forest.config.weighs_trees:
         raise ConfigError(
             f"{to} does not support weights of trees, and with sampling {forest.config.sampling!r} votes have "
@@ -76,13 +80,15 @@ def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
             "train with ties lowest"
         )
     place = {feature.name: number for number, feature in enumerate(forest.spec.features)}
-    for nodes in forest.each_tree():
-        if (nodes["kind"] == "oblique").any():
-            raise ConfigError(
-                f"{to} splits on one feature at a time, and this forest ({forest.config.family}) on projections; "
-                "train the family axis or tree"
-            )
-        yield _tree(nodes, place, forest)
+    with stage("export", forest.trees, "trees", listener) as progress:
+        for nodes in forest.each_tree():
+            if (nodes["kind"] == "oblique").any():
+                raise ConfigError(
+                    f"{to} splits on one feature at a time, and this forest ({forest.config.family}) on projections; "
+                    "train the family axis or tree"
+                )
+            yield _tree(nodes, place, forest)
+            progress.advance(1)
 
 
 def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> ExportedTree:

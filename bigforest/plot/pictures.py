@@ -16,6 +16,7 @@ from bigforest.explain.explain import explain_forest
 from bigforest.explain.plan import check_no_class
 from bigforest.explain.row_table import sampled
 from bigforest.explain.tables import Explanation
+from bigforest.forest.load.feature_map import open_rows
 from bigforest.plot.confusion import confusion_chart
 from bigforest.plot.contributions import swarm_chart, waterfall_chart
 from bigforest.plot.dependence import dependence_chart
@@ -30,7 +31,7 @@ from bigforest.plot.scores import precision_recall_chart, reliability_chart, roc
 from bigforest.plot.shape import depth_chart, leaves_chart, time_chart
 from bigforest.plot.tree import DEPTH, MOST_DEPTH, tree_chart
 from bigforest.predict.forest import Forest
-from bigforest.source import Source, open_source
+from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder
 
 # Rows of a table that are looked at together.
@@ -263,7 +264,7 @@ class Pictures:
         how = self.how or {}
         resources = resources_of(how.get("threads"), how.get("scratch"), how.get("memory"))
         with TemporaryFolder(resources.scratch) as folder:
-            yield open_source(data, scratch=folder, memory=resources.memory)
+            yield open_rows(data, self.forest.spec, scratch=folder, memory=resources.memory)
 
     def _heard(self, classes: bool = False) -> None:
         """Raise ConfigError where no row is out of bag, or for regression but `classes` needed."""

@@ -26,7 +26,7 @@ from bigforest.forest.format.parts import check_count, check_order, check_parts,
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.load.feature_map import FeatureMap, check_schema
+from bigforest.forest.load.feature_map import FeatureMap, check_schema, open_rows
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import pack
 from bigforest.forest.load.router import RowRouter, chunk_rows
@@ -35,7 +35,7 @@ from bigforest.forest.load.row_passes import default_batch
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.schema.columns import cells
 from bigforest.schema.labels import known_codes
-from bigforest.source import Source, open_source
+from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.regular_files import copy_regular
 
@@ -103,7 +103,7 @@ def revise(
         TemporaryFolder(resources.scratch) as work,
     ):
         directory.mkdir()
-        source = open_source(data, scratch=work)
+        source = open_rows(data, forest.spec, scratch=work)
         target = forest.spec.target.name
         if target not in source.schema:
             raise DataError(f"{revision.rows} lacks the target {target!r}; {revision.use} needs rows with their labels")

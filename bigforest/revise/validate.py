@@ -22,7 +22,7 @@ from bigforest.forest.format.files import file_kind, write_table
 from bigforest.forest.format.frames import to_frame
 from bigforest.forest.format.schema import VALIDATION, VALIDATION_KIND
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.load.feature_map import FeatureMap, check_schema
+from bigforest.forest.load.feature_map import FeatureMap, check_schema, open_rows
 from bigforest.forest.load.prefix_error import count_prefix_errors
 from bigforest.forest.load.row_passes import naming_rows
 from bigforest.predict.columns import answer_shape
@@ -30,7 +30,7 @@ from bigforest.predict.forest import Forest, grown_forest, opened_forest
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import known_codes
-from bigforest.source import Source, open_source
+from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
 
 # Rows whose labels are checked together.
@@ -79,7 +79,7 @@ def validate_forest(
     resources = resources_of(threads, scratch, memory)
     forest = opened_forest(forest)
     with watching(listener) as listener, TemporaryFolder(resources.scratch) as work:
-        source = open_source(data, scratch=work)
+        source = open_rows(data, forest.spec, scratch=work)
         if out is None:
             return to_frame(measure(forest, source, vote, ties, resources, listener))
         with staged(out, overwrite=overwrite, kind="validation curve", is_ours=_is_curve) as made:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -62,12 +62,23 @@ class SeparatedPath(str):
         return own
 
 
-def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[str, list[Path], int]:
+def may_be_csv(path: str | Path) -> bool:
+    """Whether there are CSV files at a path, or no table, which opening it says."""
+    try:
+        files = find_files(path)[1]
+    except DataError:
+        return known_folder(as_path(path)) is None
+    return KINDS[files[0].suffix.lower()] == "CSV"
+
+
+def parquet_files(
+    path: str | Path, scratch: Path, memory: int | None, numbers: Collection[str] = ()
+) -> tuple[str, list[Path], int]:
     """A short name for the table at `path` (a file, a folder or a glob), the Parquet files it is in, and the memory it
     took to make them (Source.spooled).
 
-    Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError and ConfigError as
-    `open_source` does.
+    Files other than Parquet are streamed into Parquet in `scratch` first; `numbers` as in `scan_csv`. Raises DataError
+    and ConfigError as `open_source` does.
     """
     name, files = find_files(path)
     mark = path.separator if isinstance(path, SeparatedPath) else None
@@ -84,7 +95,7 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
         _check_same_columns(files, schemas, inferred=False)
         scans = [(scan_parquet([file]), schema) for file, schema in zip(files, schemas, strict=True)]
     else:
-        scans = [_scan_file(file, kind, scratch, mark) for file in files]
+        scans = [_scan_file(file, kind, scratch, mark, numbers) for file in files]
         _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
         scans = with_dates(scans, str(path)) if kind == "NDJSON" else scans
     columns = _key_columns(files, scans, keys)
@@ -248,10 +259,10 @@ def _plain_folder(pattern: Path) -> Path:
     return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
 
 
-def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None) -> Scan:
+def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None, numbers: Collection[str]) -> Scan:
     """The lazy scan of one file and its schema; `mark` separates values in CSV, if it is known."""
     try:
-        scan = _lazy_scan(file, kind, scratch, mark)
+        scan = _lazy_scan(file, kind, scratch, mark, numbers)
         return scan, dict(scan.collect_schema())
     except pl.exceptions.DuplicateError as error:
         raise DataError(f"{file}: duplicate column names ({reason(error)}); rename or drop them") from error
@@ -261,10 +272,10 @@ def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None) -> Scan:
         raise not_readable(file, kind, reason(error), "; check that it is one") from error
 
 
-def _lazy_scan(file: Path, kind: str, scratch: Path, mark: str | None) -> pl.LazyFrame:
+def _lazy_scan(file: Path, kind: str, scratch: Path, mark: str | None, numbers: Collection[str]) -> pl.LazyFrame:
     if kind == "Arrow":
         return scan_parquet(_spool_arrow(file, scratch))
-    return scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, mark)
+    return scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, mark, numbers)
 
 
 def _check_same_columns(files: Sequence[Path], schemas: Sequence[Mapping[str, pl.DataType]], *, inferred: bool) -> None:

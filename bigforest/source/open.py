@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ IN_MEMORY = "data"
 _QUICK_BYTES = 1 << 24
 
 
-def open_source(data: Any, *, scratch: Path, memory: int | None = None) -> Source:
+def open_source(data: Any, *, scratch: Path, memory: int | None = None, numbers: Collection[str] = ()) -> Source:
     """Open a table for reading, without holding more of it in memory than it already does.
 
     data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars
@@ -39,6 +40,7 @@ def open_source(data: Any, *, scratch: Path, memory: int | None = None) -> Sourc
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
     memory   the budget of the process, if any. What a query takes is known afterwards only (Source.spooled).
+    numbers  columns that hold numbers, if anything, also where a CSV file has only what stands for missing values.
 
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError
     when the disk of `scratch` is full, files would take more memory to stream than the budget, or this is a forked
@@ -46,7 +48,7 @@ def open_source(data: Any, *, scratch: Path, memory: int | None = None) -> Sourc
     """
     check_polars_threads()
     with naming_full_disk(scratch):
-        return _open(data, scratch, memory)
+        return _open(data, scratch, memory, numbers)
 
 
 def opens_quickly(data: Any) -> bool:
@@ -57,9 +59,9 @@ def opens_quickly(data: Any) -> bool:
     return isinstance(data, pl.DataFrame) or package_of(data) in ("pandas", "numpy")
 
 
-def _open(data: Any, scratch: Path, memory: int | None) -> Source:
+def _open(data: Any, scratch: Path, memory: int | None, numbers: Collection[str]) -> Source:
     if isinstance(data, str | Path):
-        name, files, spooled = parquet_files(data, scratch, memory)
+        name, files, spooled = parquet_files(data, scratch, memory, numbers)
         return source_of_files(files, name, spooled, str(data))
     if isinstance(data, pl.LazyFrame):
         return _spooled(spool_lazy(data, scratch, IN_MEMORY))

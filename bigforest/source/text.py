@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -53,9 +53,13 @@ _ROW = "\0row"
 Scan = tuple[pl.LazyFrame, dict[str, pl.DataType]]
 
 
-def scan_csv(file: Path, separator: str | None) -> pl.LazyFrame:
-    """The lazy scan of a CSV file; None for the separator that its header has. Raises DataError and errors of
-    Polars."""
+def scan_csv(file: Path, separator: str | None, numbers: Collection[str] = ()) -> pl.LazyFrame:
+    """The lazy scan of a CSV file; None for the separator that its header has.
+
+    numbers  columns that hold numbers, if anything: one of "NA" alone has no values then, and is not text.
+
+    Raises DataError and errors of Polars.
+    """
     _check_filled(file)
     mark = separator or _separator(file)
     names = _names(file, mark)
@@ -66,13 +70,14 @@ def scan_csv(file: Path, separator: str | None) -> pl.LazyFrame:
     scan = pl.scan_csv(str(file), glob=False, separator=mark, schema=found)
     text = [name for name, dtype in found.items() if dtype == pl.String]
     try:
-        empty = _empty(scan, text)
+        numeric = {own for own, name in zip(found, names, strict=False) if name in numbers}
+        empty = _empty(scan, text, numeric)
         text = [name for name in text if name not in empty]
-        numbers = _readable(scan.select(_known(name) for name in text), text, _NUMBERS)
+        ways = _readable(scan.select(_known(name) for name in text), text, _NUMBERS)
     except _POLARS_FAULTS:
-        empty, numbers = [], {}  # reading the table says what is wrong with it
-    scan = scan.with_columns(way(_known(name)) for name, way in numbers.items())
-    scan = scan.with_columns(columns_named(empty).cast(pl.Null))  # which goes with any type of another file
+        empty, ways = [], {}  # reading the table says what is wrong with it
+    scan = scan.with_columns(way(_known(name)) for name, way in ways.items())
+    scan = scan.with_columns(_known(name).cast(pl.Null) for name in empty)  # which goes with any type of another file
     # Polars leaves quotes within a name doubled.
     return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
 
@@ -109,11 +114,12 @@ def _are_dates(read: Callable[..., pl.LazyFrame], found: pl.Schema, dated: dict[
     return True
 
 
-def _empty(scan: pl.LazyFrame, names: Sequence[str]) -> Sequence[str]:
-    """Those of the columns that have no value."""
+def _empty(scan: pl.LazyFrame, names: Sequence[str], numeric: Collection[str]) -> Sequence[str]:
+    """Those of the columns that have no value; those that are numeric may have what stands for missing values."""
     for part in (scan.head(_FIRST_ROWS), scan):  # few columns are looked at as a whole
         if names:
-            counts = part.select(columns_named(names).count()).collect(engine="streaming").row(0)
+            values = [_known(name) if name in numeric else columns_named([name]) for name in names]
+            counts = part.select(value.count() for value in values).collect(engine="streaming").row(0)
             names = [name for name, count in zip(names, counts, strict=True) if not count]
     return names
 

@@ -204,7 +204,7 @@ def test_score__of_missing_and_unknown_labels() -> None:
     found = forest.predict(CLASSES)["prediction"]
     truth = [None, "never", *found[2:].to_list()]
     assert forest.score(CLASSES, truth) == pytest.approx(78 / 79)
-    for y, message in (([None] * 80, "no row has a true value"), (["no"], "y has 1 rows, and the table has 80")):
+    for y, message in (([None] * 80, "no row has a true value"), (["no"], "y has 1 row, and the table has 80")):
         with pytest.raises(DataError, match=message):
             forest.score(CLASSES, y)
     with pytest.raises(DataError, match="no column 'late' to score against; give y"):

@@ -123,10 +123,34 @@ def test_separator__holds_for_every_table_of_a_command(folder: Path, run: Run, n
     assert pl.read_parquet("p.parquet").equals(plain.predict(text))
 
 
+def test_predict__a_column_of_numbers_has_only_na(folder: Path, run: Run) -> None:
+    """Where it was a category, NA is a level as in training."""
+    draw = pl.Series(range(60))
+    table = pl.DataFrame({"size": draw * 7 % 60, "kind": ["NA", "a", "b"] * 20, "target": (draw * 7 % 60 < 30)})
+    forest = bigforest.train(table, trees=3, out="f")
+    rows = table.head(6).with_columns(size=pl.lit(None, pl.Int64), kind=pl.lit("NA"))
+    rows.select("size", "kind").write_csv("t.csv", null_value="NA")
+    run("predict", "f", "t.csv", "--proba", "--out", "p", "-q")
+    assert (run.code, run.err) == (0, "")
+    assert pl.read_parquet("p").select("p_true").equals(forest.predict_proba(rows).select("p_true"))
+
+
 @pytest.mark.parametrize("mark", ["", "ab", "é", '"', "\n"])
 def test_separator__is_one_character(folder: Path, run: Run, mark: str) -> None:
     run("train", "things.parquet", "--separator", mark, "--out", "f")
     assert run.code == 2 and "it must be one character of ASCII, or tab" in " ".join(run.err.split())
+
+
+def test_separator__is_for_csv(folder: Path, run: Run) -> None:
+    things().write_csv("t.csv")
+    run("train", "things.parquet", "--separator", ";", "--trees", "2", "--out", "f")
+    assert (run.code, run.err) == (2, "error: --separator is for CSV files, and things.parquet is none; drop it\n")
+    run("train", "t.csv", "--validate", "things.parquet", "--separator", ",", "--trees", "2", "--out", "f", "-q")
+    assert (run.code, run.err) == (0, "")
+    run("explain", "f", "--separator", ",", "--out", "why")
+    assert (run.code, run.err) == (2, "error: --separator is for CSV files, and no table is read; drop it\n")
+    run("train", "nowhere.csv", "--separator", ";")
+    assert run.code == 2 and "nowhere.csv: there is no such file" in run.err
 
 
 def test_separator__is_for_every_command_that_reads_a_table(run: Run) -> None:

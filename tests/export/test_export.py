@@ -12,6 +12,8 @@ import pytest
 
 import bigforest
 from bigforest import ConfigError, Forest
+from bigforest.api.export import SUFFIXES
+from bigforest.common.events import Event, StageAdvanced, StageFinished, StageStarted
 from bigforest.export.trees import rounded_down
 
 ROWS = 10_000
@@ -207,7 +209,7 @@ def test_treelite__of_one_class() -> None:
 def test_onnx__refuses_numbers_that_are_no_float32(size: float) -> None:
     pytest.importorskip("onnx")
     forest = train(lambda rows, seed: target_table(rows, seed).with_columns(target=pl.col("target") * size))
-    with pytest.raises(ConfigError, match="ONNX predicts float32, and numbers of the size"):
+    with pytest.raises(ConfigError, match=r"float32, whose range does not hold predictions of the size \S+ added over"):
         forest.to_onnx()
 
 
@@ -403,6 +405,26 @@ def test_export_forest__writes_the_file_and_replaces_it_only_when_told(tmp_path:
         bigforest.export_forest(forest, tmp_path / "forest.sql", to="onnx")
     with pytest.raises(ConfigError, match="to must be one of"):
         bigforest.export_forest(forest, out, to="pmml")
+
+
+@pytest.mark.parametrize("to", ["onnx", "treelite", "sklearn", "sql"])
+def test_export_forest__tells_of_each_tree_and_stopped_it_leaves_nothing(tmp_path: Path, to: str) -> None:
+    if to in ("onnx", "treelite"):
+        pytest.importorskip(to)
+    forest, out = train(numbers_table), tmp_path / f"forest{SUFFIXES[to]}"
+    events: list[Event] = []
+    bigforest.export_forest(forest, out, to=to, listener=events.append)
+    assert events[0] == StageStarted("export", forest.trees, "trees") and isinstance(events[-1], StageFinished)
+    assert [event.done for event in events if isinstance(event, StageAdvanced)] == list(range(1, forest.trees + 1))
+    out.unlink()
+
+    def stop(event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bigforest.export_forest(forest, out, to=to, listener=stop)
+    assert not list(tmp_path.iterdir())
 
 
 def test_export_forest__of_scikit_learn_is_read_by_joblib(tmp_path: Path) -> None:

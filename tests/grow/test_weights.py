@@ -120,8 +120,8 @@ def test_notice__of_weights_that_the_search_raises() -> None:
     bigforest.train(frame, "y", trees=1, weight="w", listener=heard.append)
     told = [event.message for event in heard if isinstance(event, Notice)]
     assert len(told) == 2
-    assert told[0].startswith("2 rows weigh less than 1 / 4095 of the heaviest")
-    assert told[1].startswith("the weights of 1 rows are so small")
+    assert told[0].startswith("the weights of 2 rows are below 1 / 4095 of the largest")
+    assert told[1].startswith("the weights of 1 row are so small")
 
 
 def skewed(rows: int, seed: int = 3) -> pl.DataFrame:

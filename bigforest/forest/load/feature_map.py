@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -12,6 +13,7 @@ from bigforest.common.errors import DataError, listed
 from bigforest.forest.load.row_batch import MAX_NARROW_INTEGER
 from bigforest.schema.columns import Leaf, is_feature_type, is_text_type, kind_of, locate_columns
 from bigforest.schema.dataspec import DataSpec
+from bigforest.source import Source, open_source
 
 # Types whose values are all float32.
 NARROW = frozenset({pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float16, pl.Float32, pl.Null})
@@ -39,6 +41,13 @@ class FeatureMap(NamedTuple):
             else type(leaf.dtype) in NARROW
             for position, leaf in self.leaves.items()
         )
+
+
+def open_rows(data: Any, spec: DataSpec, *, scratch: Path, memory: int | None = None) -> Source:
+    """`open_source` of a table for a forest, which knows its columns of numbers."""
+    numbers = {feature.home for feature in spec.features if feature.kind == "numeric"}
+    numbers |= {spec.target.name} if spec.target.is_regression else set()
+    return open_source(data, scratch=scratch, memory=memory, numbers=numbers)
 
 
 def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> FeatureMap:
