@@ -27,8 +27,8 @@ from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.grow import memory
 from bigforest.grow.families.registry import family_of
+from bigforest.grow.memory import limits_for
 from bigforest.grow.out_of_core import passes
-from bigforest.grow.out_of_core.memory import limits_for
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig

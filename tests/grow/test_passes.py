@@ -207,7 +207,7 @@ def test_row_nodes__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("kind", [CODES, PROJECTIONS])
 @pytest.mark.parametrize("numbers", [False, True])
 def test_joined_pieces__has_the_rows_twice(kind: ColumnKind, numbers: bool) -> None:
-    """As the limits of passes count them (out_of_core/memory.py)."""
+    """As the limits of passes count them (grow/memory.py)."""
     random = np.random.default_rng(2)
     pieces = []
     for _ in range(40):
