@@ -30,17 +30,10 @@ from bigforest.grow.shared.memory import (
     tree_bytes,
     written_bytes,
 )
-from bigforest.sampling.bags import (
-    BLOCK_ROWS,
-    bag_size,
-    block_count,
-    distinct_rows,
-    draws_bytes,
-    kept_trees,
-    max_nodes,
-)
+from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.sampling.boosting import ROW_BYTES
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS, block_count
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes. Names of files
 # depend on it.

@@ -21,8 +21,9 @@ from bigforest.forest.format.schema import LEAF_TARGETS
 from bigforest.forest.load.groups import Trees, outline
 from bigforest.forest.load.load_plan import loaded_tree_bytes, loading_bytes
 from bigforest.oob.vote import CodeTrees, leaves_in, load_group
-from bigforest.sampling.bags import Sampler, block_count, distinct_rows, draws_bytes, max_nodes
+from bigforest.sampling.bags import Sampler, distinct_rows, draws_bytes, max_nodes
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
 # Bytes of a row of the bag while its leaf is found and its target sorted, and of a row of the table besides.
@@ -131,7 +132,7 @@ def _residents(
     weight: list[NDArray[np.uint64]] = []
     rows: list[NDArray[np.int64]] = []
     for block in range(block_count(store.rows)):
-        start = block * store.block_rows
+        start = block * BLOCK_ROWS
         bag = sampler.block(tree, block).astype(np.uint64)
         stop = start + bag.size
         if store.spec.weight is not None:

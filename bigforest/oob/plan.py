@@ -27,8 +27,9 @@ from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
 from bigforest.oob.score_files import ROW_BYTES
 from bigforest.oob.shrinkage import LOSS_ROWS
-from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
+from bigforest.sampling.bags import distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS
 
 # Trees that rows are routed through together at most: each thread holds, of a block, for each of them and each row a
 # time in the bag, a leaf, and these once more where the row is out of bag.

@@ -38,8 +38,9 @@ from bigforest.forest.votes.leaf_files import (
     write_leaves,
 )
 from bigforest.forest.votes.thresholds_to_codes import turn_thresholds
-from bigforest.sampling.bags import Sampler, block_count
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
 # Codes that float32 holds exactly.
@@ -139,7 +140,7 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
     from bigforest.kernels.predict.accumulate import Places, place_leaves
 
     store, roots = sampler.store, group.packed.roots
-    start = block * store.block_rows
+    start = block * BLOCK_ROWS
     bags = np.array([sampler.block(tree, block) for tree in group.trees])
     leaves = np.empty((bags.shape[1], len(group.trees)), np.uint32)
 
@@ -193,7 +194,7 @@ def send_rows(store: Store, group: CodeTrees, start: int, stop: int, use: Callab
 def _columns(store: Store, group: CodeTrees, first: int, last: int) -> RowBatch:
     """The rows from `first` to before `last` in the form of the trees of a group."""
     columns: list[NDArray[Any]] = []
-    block = first // store.block_rows
+    block = first // BLOCK_ROWS
     blocks = range(block, block + 1)
     for place in group.packed.used.tolist():
         feature = store.spec.features[place]

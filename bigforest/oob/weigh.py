@@ -32,8 +32,9 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
 from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
 from bigforest.oob.vote import CodeTrees, load_group, send_rows
-from bigforest.sampling.bags import Sampler, block_count
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
 # Bytes of a node while its part is written (_Described), besides its classes, and of each class.
@@ -133,7 +134,7 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
     root = group.packed.roots[own : own + 1]
     total = 0.0
     for block in range(block_count(store.rows)):
-        start = block * store.block_rows
+        start = block * BLOCK_ROWS
         times = sampler.block(tree, block)
         stop = start + times.size
         total += float((times * store.weights_of(start, stop).astype(np.float64)).sum())

@@ -38,10 +38,8 @@ from bigforest.kernels.tree.bags import (
     draw_without_replacement,
 )
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
-
-# Rows of a block. Part of the store's format and of all random draws: changing it changes every forest.
-BLOCK_ROWS = 65_536
 
 # Bytes of draws that a sampler keeps, if those of one tree fit.
 _KEPT_BYTES = 64 << 20
@@ -302,11 +300,6 @@ def draws_bytes(shape: Shape, config: TrainConfig) -> int:
 def kept_trees(shape: Shape, config: TrainConfig) -> int:
     """Trees whose draws a `Sampler` keeps."""
     return max(1, min(config.trees, _KEPT_BYTES // draws_bytes(shape, config)))
-
-
-def block_count(rows: int) -> int:
-    """Blocks of a table; only the last may be shorter than BLOCK_ROWS."""
-    return -(-rows // BLOCK_ROWS)
 
 
 def block_draws(rows: int, tree: int, config: TrainConfig) -> NDArray[np.int64]:

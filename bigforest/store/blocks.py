@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import FormatError, damaged_store
 from bigforest.kernels.common.layout import Codes
 from bigforest.schema.dataspec import DataSpec
-from bigforest.store.format import CODE_TYPES, CODES
+from bigforest.store.format import BLOCK_ROWS, CODE_TYPES, CODES, block_count
 
 # Alignment of places, sizes and addresses for reading past the page cache; enough for any disk.
 _UNIT = 4096
@@ -34,15 +34,12 @@ class MatrixReader(ABC):
     # The tuple of matrices, in the order of the files, and places of features.
     _cells: ClassVar[Any]
 
-    def __init__(
-        self, files: dict[int, ColumnFile], place: NDArray[np.uint32], blocks: range, rows: int, block_rows: int
-    ) -> None:
+    def __init__(self, files: dict[int, ColumnFile], place: NDArray[np.uint32], blocks: range, rows: int) -> None:
         """files: the matrices by the bytes of a cell; blocks, rows: those in the files."""
         self._files = files
         self._place = place
         self._first = blocks.start
         self._rows = rows
-        self._block_rows = block_rows
 
     def __enter__(self) -> Self:
         return self
@@ -55,7 +52,7 @@ class MatrixReader(ABC):
 
     def size(self, block: int) -> int:
         """Rows of a block."""
-        return min(self._block_rows, self._rows - (block - self._first) * self._block_rows)
+        return min(BLOCK_ROWS, self._rows - (block - self._first) * BLOCK_ROWS)
 
     def column(self, feature: int, block: int, following: int | None = None) -> NDArray[Any]:
         """Read a column of a block, which is from row 0 on in its matrix then.
@@ -66,9 +63,9 @@ class MatrixReader(ABC):
         """
         width, slot = self._place[feature].tolist()
         file, rows = self._files[width], self.size(block)
-        file.read(slot, (block - self._first) * self._block_rows, rows)
+        file.read(slot, (block - self._first) * BLOCK_ROWS, rows)
         if following is not None:
-            file.announce(slot, (following - self._first) * self._block_rows, self.size(following))
+            file.announce(slot, (following - self._first) * BLOCK_ROWS, self.size(following))
         found: NDArray[Any] = file.matrix[slot, :rows]
         return found
 
@@ -97,15 +94,15 @@ class BlockReader(MatrixReader):
 
     _cells = Codes
 
-    def __init__(self, path: Path, spec: DataSpec, block_rows: int, place: NDArray[np.uint32], again: bool) -> None:
+    def __init__(self, path: Path, spec: DataSpec, place: NDArray[np.uint32], again: bool) -> None:
         """again: whether these blocks have been read before, see ColumnFile."""
         self._codes = [feature.codes for feature in spec.features]
         columns = {width: sum(f.width == width for f in spec.features) for width in CODES}
         files = {
-            width: ColumnFile(path / CODES[width], CODE_TYPES[width], count, spec.rows, block_rows, again)
+            width: ColumnFile(path / CODES[width], CODE_TYPES[width], count, spec.rows, BLOCK_ROWS, again)
             for width, count in columns.items()
         }
-        super().__init__(files, place, range(-(-spec.rows // block_rows)), spec.rows, block_rows)
+        super().__init__(files, place, range(block_count(spec.rows)), spec.rows)
 
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
         # Private memory cannot change any more: kernels index by codes and do not check bounds.

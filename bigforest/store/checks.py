@@ -18,14 +18,13 @@ def check_cells(
     cells: NDArray[Any],
     checksums: NDArray[np.uint32],
     span: tuple[int, int],
-    block_rows: int,
     where: str,
     first: int = 0,
 ) -> None:
     """Check the blocks of a column, codes or targets, whose cells are to be from span[0] to span[1]; those from number
     `first` on, which have these checksums."""
     for block, checksum in enumerate(checksums.tolist(), first):
-        part = cells[(block - first) * block_rows : (block - first + 1) * block_rows]
+        part = cells[(block - first) * BLOCK_ROWS : (block - first + 1) * BLOCK_ROWS]
         if not part.size or zlib.crc32(part.data) != checksum:
             raise damaged_store(f"{where}, block {block}: the checksum differs")
         if part.max() > span[1] or part.min() < span[0]:

@@ -46,6 +46,7 @@ from bigforest.storage.regular_files import read_json_text
 
 FORMAT = "bigforest-store"
 VERSION = 3
+# Rows of a block, which has a checksum of each column. Part of all random draws: changing it changes every forest.
 BLOCK_ROWS = 65_536
 EXACT = "exact"
 
@@ -81,7 +82,6 @@ class Manifest:
     """
 
     spec: DataSpec
-    block_rows: int
     max_bins: Exact | int
     crc: Mapping[str, int]
     levels: int = 0
@@ -90,11 +90,6 @@ class Manifest:
     def binned(self) -> bool:
         """Whether codes are ranges of values."""
         return self.max_bins != EXACT
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks."""
-        return -(-self.spec.rows // self.block_rows)
 
     def sizes(self) -> dict[str, int]:
         """The files of the store and their bytes, the manifest aside."""
@@ -109,7 +104,7 @@ class Manifest:
         sizes[GROUPS] = rows * GROUP_TYPE.itemsize if self.spec.group is not None else 0
         sizes[WEIGHT] = rows * WEIGHT_TYPES[self.spec.wide_weights].itemsize if self.spec.weight is not None else 0
         sizes[LEVELS] = self.levels
-        sizes[CHECKSUMS] = (len(features) + 1) * self.blocks * CHECKSUM_TYPE.itemsize
+        sizes[CHECKSUMS] = (len(features) + 1) * block_count(self.spec.rows) * CHECKSUM_TYPE.itemsize
         return {name: size for name, size in sizes.items() if size}
 
     def to_json(self) -> str:
@@ -117,7 +112,7 @@ class Manifest:
         entries = {
             "format": json.dumps(FORMAT),
             "version": json.dumps(VERSION),
-            "block_rows": json.dumps(self.block_rows),
+            "block_rows": json.dumps(BLOCK_ROWS),
             "max_bins": json.dumps(self.max_bins),
             "bytes": json.dumps(self.sizes(), sort_keys=True),
             "crc32": json.dumps(dict(self.crc), sort_keys=True),
@@ -161,7 +156,7 @@ class Manifest:
         if (problem := _contradiction(spec)) is not None:
             raise damaged_store(f"{path / MANIFEST}: {problem}")
         levels = raw["bytes"].get(LEVELS, 0) if isinstance(raw["bytes"], dict) else 0
-        manifest = cls(spec, raw["block_rows"], raw["max_bins"], raw["crc32"], levels)
+        manifest = cls(spec, raw["max_bins"], raw["crc32"], levels)
         whole = {LOW, HIGH, NUMBERS, ROW_NUMBERS, GROUPS, WEIGHT, LEVELS, CHECKSUMS} & set(manifest.sizes())
         named = type(levels) is int and (levels > 0) == any(feature.levels for feature in spec.features)
         if not named or spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
@@ -199,6 +194,11 @@ def _contradiction(spec: DataSpec) -> str | None:
     if abs(target.offset) > LARGEST_NUMBER or target.step * target_span(spec)[1] > 4 * LARGEST_NUMBER:
         return f"targets of offset {target.offset!r} and step {target.step!r} are too large to be learned"
     return None
+
+
+def block_count(rows: int) -> int:
+    """Blocks of a table; only the last may be shorter than BLOCK_ROWS."""
+    return -(-rows // BLOCK_ROWS)
 
 
 def _is_max_bins(raw: object) -> bool:

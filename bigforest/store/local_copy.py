@@ -24,6 +24,7 @@ from bigforest.storage.object_store import ObjectPath, pending
 from bigforest.storage.paths import local_copies
 from bigforest.store.checks import check_cells
 from bigforest.store.format import (
+    BLOCK_ROWS,
     CHECKSUM_TYPE,
     CHECKSUMS,
     CODE_TYPES,
@@ -31,6 +32,7 @@ from bigforest.store.format import (
     TARGET,
     TARGET_TYPES,
     Manifest,
+    block_count,
     target_span,
 )
 
@@ -61,11 +63,11 @@ class LocalCopy:
         self._held = _Held(copies, self.folder)
         weakref.finalize(self, self._held.remove)
         self._path = path
-        self._rows, self._block_rows = manifest.spec.rows, manifest.block_rows
+        self._rows = manifest.spec.rows
         self._crc = manifest.crc
         self._columns = _columns(manifest)
         self._changed = threading.Condition()
-        self._state = np.zeros((len(self._columns), manifest.blocks), np.uint8)
+        self._state = np.zeros((len(self._columns), block_count(manifest.spec.rows)), np.uint8)
         self._complete = False
         self._whole: set[str] = set()
         self._whole_lock = threading.Lock()
@@ -110,7 +112,7 @@ class LocalCopy:
         """The absent cells, claimed by this thread: a column, and blocks from one to before another."""
         with self._changed:
             for column in columns:
-                most = max(1, _REQUEST_BYTES // (self._block_rows * self._columns[column].dtype.itemsize))
+                most = max(1, _REQUEST_BYTES // (BLOCK_ROWS * self._columns[column].dtype.itemsize))
                 absent = [block for block in wanted if self._state[column, block] == _ABSENT]
                 self._state[column, absent] = _COMING
                 first = 0
@@ -137,14 +139,14 @@ class LocalCopy:
     def _fetch_run(self, column: int, first: int, stop: int) -> None:
         """Fetch some blocks of a column, and check them. Raises FormatError."""
         name, begin, dtype, span = self._columns[column]
-        rows = min(stop * self._block_rows, self._rows) - first * self._block_rows
-        size, offset = rows * dtype.itemsize, begin + first * self._block_rows * dtype.itemsize
+        rows = min(stop * BLOCK_ROWS, self._rows) - first * BLOCK_ROWS
+        size, offset = rows * dtype.itemsize, begin + first * BLOCK_ROWS * dtype.itemsize
         with self._held.counting(size):
             with pending(self._path), (self._path / name).open("rb") as source:
                 source.seek(offset)
                 cells = np.frombuffer(source.read(size), dtype)
             checksums = self._checksums[column, first:stop]
-            check_cells(cells, checksums, span, self._block_rows, str(self._path / name), first)
+            check_cells(cells, checksums, span, str(self._path / name), first)
             with (self.folder / name).open("r+b") as file:
                 file.seek(offset)
                 file.write(cells.data)

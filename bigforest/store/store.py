@@ -32,6 +32,7 @@ from bigforest.store.checks import (
     check_weights,
 )
 from bigforest.store.format import (
+    BLOCK_ROWS,
     CHECKSUM_TYPE,
     CHECKSUMS,
     CODE_TYPES,
@@ -50,6 +51,7 @@ from bigforest.store.format import (
     WEIGHT,
     WEIGHT_TYPES,
     Manifest,
+    block_count,
     target_span,
 )
 from bigforest.store.levels import Levels, read_levels
@@ -82,7 +84,6 @@ class Store:
     path         the directory.
     spec         the dataspec; `rows` of it are here.
     max_bins     the option it was encoded with: "exact" or a number.
-    block_rows   rows of a block, for checksums and for random draws: 65,536.
     checksums    [features + 1, blocks] uint32, CRC-32 of each block of the codes of every feature, and of the target.
     crc          CRC-32 of every other file, by name.
     codes        codes of all features, see kernels/common/layout.py.
@@ -95,7 +96,6 @@ class Store:
     path: Path
     spec: DataSpec
     max_bins: Exact | int
-    block_rows: int
     checksums: NDArray[np.uint32]
     crc: dict[str, int]
     _codes: Codes
@@ -114,7 +114,7 @@ class Store:
     # What other modules of the package ask for is not for users.
     _INTERNAL = frozenset(
         {
-            *("block_rows", "check_unchanged", "checksums", "codes", "crc", "dictionaries", "fetch", "fetch_whole"),
+            *("check_unchanged", "checksums", "codes", "crc", "dictionaries", "fetch", "fetch_whole"),
             *("folder", "groups_of", "labels", "of_rows", "place", "shape", "unchanged", "weights_of"),
             "with_values",
         }
@@ -166,7 +166,6 @@ class Store:
             path=path,
             spec=spec,
             max_bins=manifest.max_bins,
-            block_rows=manifest.block_rows,
             _codes=Codes(u8, u16, u32, place),
             _target=mapped(TARGET, TARGET_TYPES[spec.target.task], rows),
             _numbers=None if spec.target.exact else mapped(NUMBERS, VALUE_TYPE, rows),
@@ -176,7 +175,7 @@ class Store:
             _low=low,
             _high=mapped(HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
-            checksums=mapped(CHECKSUMS, CHECKSUM_TYPE, features + 1, manifest.blocks),
+            checksums=mapped(CHECKSUMS, CHECKSUM_TYPE, features + 1, block_count(rows)),
             crc=dict(manifest.crc),
             _files=files,
             _opened=secrets.token_hex(16),
@@ -219,7 +218,7 @@ class Store:
     def labels(self, start: int, stop: int) -> NDArray[Any]:
         """The target of the rows from `start` to before `stop`, read-only, in private memory: kernels
         index by class. Raises FormatError for numbers that are not classes."""
-        self.fetch([], range(start // self.block_rows, -(-stop // self.block_rows)))
+        self.fetch([], range(start // BLOCK_ROWS, -(-stop // BLOCK_ROWS)))
         target = read_only(self._target[start:stop].copy())
         classes = len(self.spec.target.classes)
         if classes and target.size and target.max() >= classes:
@@ -444,7 +443,7 @@ class Store:
 
         Only to grow trees on, in this process: it has the weights and groups of the rows, but not their row numbers.
         """
-        for block in np.unique(rows // self.block_rows).tolist():
+        for block in np.unique(rows // BLOCK_ROWS).tolist():
             self.fetch(None, range(block, block + 1))
         u8, u16, u32, place = self._codes
         weight = self.spec.weight
@@ -493,9 +492,9 @@ class Store:
         for index, feature in enumerate(self.spec.features):
             where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
             codes = self.feature_codes(index)
-            check_cells(codes, self.checksums[index], (0, feature.codes - 1), self.block_rows, where)
+            check_cells(codes, self.checksums[index], (0, feature.codes - 1), where)
         where = str(self.path / TARGET)
-        check_cells(self.target, self.checksums[-1], target_span(self.spec), self.block_rows, where)
+        check_cells(self.target, self.checksums[-1], target_span(self.spec), where)
 
     def _verify_whole_files(self) -> None:
         """Check all but codes and targets, which a local copy checks as it fetches them."""

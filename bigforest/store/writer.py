@@ -24,7 +24,6 @@ from bigforest.storage.atomic import remove
 from bigforest.storage.paths import readable, uploads
 from bigforest.store.checksums import BlockChecksums, joined_crc
 from bigforest.store.format import (
-    BLOCK_ROWS,
     CHECKSUM_TYPE,
     CHECKSUMS,
     CODE_TYPES,
@@ -307,7 +306,7 @@ class StoreWriter:
         spec = DataSpec(self._rows, dropped, tuple(self._features), target, group, weight)
         size = 0 if levels is None else levels.stat().st_size
         whole = {name: sum_ for name, sum_ in crc.items() if name not in _BY_BLOCK}
-        manifest = Manifest(spec, BLOCK_ROWS, self._max_bins, whole, size)
+        manifest = Manifest(spec, self._max_bins, whole, size)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
 
     def _write_ranges(self) -> None:

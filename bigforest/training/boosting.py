@@ -28,9 +28,10 @@ from bigforest.forest.votes.ballots import Ballots, ballots_of_grown, ballots_of
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
 from bigforest.grow.forest import Grower, grow_trees, part_groups, shared_of
 from bigforest.oob.vote import CodeTrees, code_trees, send_rows
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler, block_count
+from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import Judgement, RowWeights
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
 

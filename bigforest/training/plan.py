@@ -15,10 +15,10 @@ from bigforest.execution.compiling import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.warm_up import kernels_of
-from bigforest.sampling.bags import block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.storage.paths import free_bytes
+from bigforest.store.format import block_count
 from bigforest.store.store import Store
 from bigforest.training.choose import visits_to_choose
 from bigforest.training.memory import check_boosting, estimates, settled_for

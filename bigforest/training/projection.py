@@ -25,8 +25,8 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
 from bigforest.grow.out_of_core.context import NodeStats
 from bigforest.grow.out_of_core.node_search import histogram_buckets
-from bigforest.sampling.bags import block_count
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import block_count
 from bigforest.store.joining import RANGE_BYTES
 
 # Share of different rows among as many draws with replacement.

@@ -28,8 +28,9 @@ from bigforest.grow.forest import forget_shared, grow_trees
 from bigforest.grow.shared.memory import extra_bytes, tree_bytes
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import LEAF
-from bigforest.sampling.bags import BLOCK_ROWS, block_count, held_out_of
+from bigforest.sampling.bags import held_out_of
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
 T = TypeVar("T")

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.common.errors import ConfigError
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler, are_held_out
+from bigforest.sampling.bags import Sampler, are_held_out
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS
 from tests.naive import conformal as naive
 from tests.naive.bag import bag_of, is_held_out
 from tests.thorough import cases, examples

@@ -94,7 +94,7 @@ def test_open__arrays_are_plain_and_read_only(original: Path) -> None:
     ]
     assert store.codes.place.tolist() == [[1, 0], [4, 0], [2, 0], [1, 1], [4, 1]]
     assert (store.target.dtype, store.row_numbers.dtype) == (np.uint16, np.uint64)
-    assert (store.rows, store.block_rows, store.max_bins) == (store.spec.rows, 65_536, "exact")
+    assert (store.rows, store.max_bins) == (store.spec.rows, "exact")
 
 
 def test_open__empty_matrices(tmp_path: Path) -> None:
@@ -379,6 +379,6 @@ def test_row_cache__that_failed_for_one_thread_fails_for_all(copy: Path) -> None
 def test_blocks__codes_out_of_range_are_refused(copy: Path) -> None:
     (copy / "codes-u8.bin").write_bytes(bytes([255]) * (copy / "codes-u8.bin").stat().st_size)
     store = Store.open(copy, verify=False)
-    reader = BlockReader(copy, store.spec, store.block_rows, store.place, again=False)
+    reader = BlockReader(copy, store.spec, store.place, again=False)
     with reader, pytest.raises(FormatError, match=r"codes-u8.bin, block 0: a code is out of range"):
         reader.read(0, range(len(store.spec.features)))

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS
 from bigforest.training import trial_trees as trial
 from tests.naive.trial_trees import Trees, gain, loss
 from tests.thorough import examples

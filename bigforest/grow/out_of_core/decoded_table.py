@@ -34,7 +34,7 @@ from bigforest.storage.array_file import damaged
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.paths import local_path, write_atomically
 from bigforest.store.blocks import BlockReader, ColumnFile, MatrixReader
-from bigforest.store.format import VALUE_TYPE
+from bigforest.store.format import BLOCK_ROWS, VALUE_TYPE
 from bigforest.store.store import Store
 
 # Values of a byte.
@@ -92,7 +92,7 @@ def decode_blocks(
     crc = np.zeros((len(place), len(blocks)), np.int64)
     store.fetch(range(len(place)), blocks)
     with ExitStack() as stack:
-        reader = BlockReader(store.folder, store.spec, store.block_rows, store.place, False)
+        reader = BlockReader(store.folder, store.spec, store.place, False)
         stack.enter_context(reader)
         files: dict[int, FileIO] = {}
         for width in np.unique(place[:, 0]).tolist():
@@ -105,7 +105,7 @@ def decode_blocks(
                 copied = np.array(low[first : first + step], _TYPES[width])  # a map would be read at random
                 for number, (block, codes) in enumerate(reader.each(blocks, [feature])):
                     values = np.empty(reader.size(block), copied.dtype)
-                    offset = width * (slot * rows + number * store.block_rows)
+                    offset = width * (slot * rows + number * BLOCK_ROWS)
                     if first:
                         file.seek(offset)
                         file.readinto(values.data.cast("B"))
@@ -118,7 +118,7 @@ def decode_blocks(
 
 def _rows(store: Store, blocks: range) -> int:
     """Rows of a run of blocks."""
-    return min(blocks.stop * store.block_rows, store.rows) - blocks.start * store.block_rows
+    return min(blocks.stop * BLOCK_ROWS, store.rows) - blocks.start * BLOCK_ROWS
 
 
 def _look_up(codes: NDArray[Any], copied: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
@@ -142,8 +142,8 @@ class ValueReader(MatrixReader):
         for width, kind in _TYPES.items():
             path = self._path.with_suffix(f".{width}")
             here, columns = (local_path(path), widths.count(width)) if width in widths else (path, 0)
-            files[width] = ColumnFile(here, kind, columns, rows, store.block_rows, again=True)
-        super().__init__(files, decoded.place, blocks, rows, store.block_rows)
+            files[width] = ColumnFile(here, kind, columns, rows, BLOCK_ROWS, again=True)
+        super().__init__(files, decoded.place, blocks, rows)
 
     def _check(self, feature: int, block: int, column: NDArray[Any]) -> None:
         known, number = self._crc[feature], block - self._first

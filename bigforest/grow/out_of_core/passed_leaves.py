@@ -47,6 +47,7 @@ from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
 from bigforest.storage.paths import local_path, write_atomically
+from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
 # Types of what nodes split on, see tree_splits.py split_arrays.
@@ -259,7 +260,7 @@ def send_blocks(
     loaded = {tree: {name: array.load() for name, array in each.arrays.items()} for tree, each in splits.items()}
     given = (store.dictionaries, features)
     kept = {tree: splits_of(each, *given, projected=projected, decoded=projected) for tree, each in loaded.items()}
-    finder = LeafFinder(features, store.block_rows, store.block_rows, depth, projected=projected)
+    finder = LeafFinder(features, BLOCK_ROWS, BLOCK_ROWS, depth, projected=projected)
     with ExitStack() as stack:
         reader = stack.enter_context(table.reader(blocks, every, True))
         files = [stack.enter_context(writing_arrays(_piece(run, part), _CHUNK)) for part in parts]

@@ -32,6 +32,7 @@ from bigforest.grow.shared.weighted_bags import check_bag, weighed_block
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots
 from bigforest.sampling.bags import Sampler
+from bigforest.store.format import BLOCK_ROWS
 
 
 def grow_by_passes(
@@ -141,7 +142,7 @@ def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks:
     totals = np.zeros((len(trees), stats.parts), np.int64)
     store.fetch([], blocks)
     for block in blocks:
-        target = store.labels(block * store.block_rows, (block + 1) * store.block_rows)
+        target = store.labels(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
         for at, tree in enumerate(trees):
             totals[at] += total_of(target, weighed_block(sampler, tree, block), stats)
     return totals

@@ -31,11 +31,11 @@ from bigforest.common.arrays import read_only
 from bigforest.common.errors import FormatError
 from bigforest.grow.out_of_core.row_nodes import NodeItems, numbered
 from bigforest.kernels.out_of_core.row_files import checksum, pick_columns, pick_tags, seal_chunks
-from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.storage.array_file import damaged
 from bigforest.storage.atomic import write_whole
 from bigforest.storage.open_files import allow_many_files
 from bigforest.storage.paths import downloads, is_remote, uploads
+from bigforest.store.format import BLOCK_ROWS
 
 _WORD = np.dtype("<u8")
 _ENTRY = 3 * _WORD.itemsize

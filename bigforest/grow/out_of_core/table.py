@@ -32,9 +32,10 @@ from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.kernels.out_of_core.blocks import Steps, collect_rows, count_rows, route_rows, sum_rows
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots, Rules
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler
+from bigforest.sampling.bags import Sampler
 from bigforest.storage.open_files import allow_many_files
 from bigforest.store.blocks import MatrixReader
+from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
 
@@ -187,8 +188,8 @@ class TableView(ABC):
                 rows.append(stack.enter_context(opened))
             for block, cells in reader.each(blocks, needed):
                 store.check_unchanged()
-                start = block * store.block_rows
-                target = store.labels(start, min(start + store.block_rows, store.rows))
+                start = block * BLOCK_ROWS
+                target = store.labels(start, min(start + BLOCK_ROWS, store.rows))
                 for at, (asked, response) in enumerate(zip(requests, responses, strict=True)):
                     take, keep = rows[at]
                     node_items = take(block, target.size, None if regression else target, asked.nodes, items)
@@ -209,6 +210,6 @@ class TableView(ABC):
 
 def block_ranges(store: Store, tasks: int) -> list[tuple[range]]:
     """All blocks of the store in `tasks` runs of about equal length, or fewer where there are fewer blocks."""
-    blocks = -(-store.rows // store.block_rows)
+    blocks = block_count(store.rows)
     cuts = np.linspace(0, blocks, min(tasks, blocks) + 1).astype(int).tolist()
     return [(range(first, stop),) for first, stop in pairwise(cuts)]

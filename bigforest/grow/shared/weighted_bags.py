@@ -9,6 +9,7 @@ from bigforest.common.errors import DataError
 from bigforest.kernels.common.rng import PURPOSE_WEIGHT, draw_rows, stream_key
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.dataspec import MOST_BAG_WEIGHT
+from bigforest.store.format import BLOCK_ROWS
 
 
 def weighed(sampler: Sampler, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
@@ -57,4 +58,4 @@ def check_bag(weight: int) -> None:
 
 def weighed_block(sampler: Sampler, tree: int, block: int) -> NDArray[np.uint16]:
     """The weight of each row of a block in the bag of a tree, uint16 [rows of the block]; raises as `weighed`."""
-    return weighed(sampler, tree, block * sampler.store.block_rows, sampler.block(tree, block))
+    return weighed(sampler, tree, block * BLOCK_ROWS, sampler.block(tree, block))

@@ -21,8 +21,9 @@ from bigforest.grow.shared.tree_arrays import drawn_of_trees, tree_arrays
 from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.tree.builder import Rules
 from bigforest.kernels.tree.grow import grow
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler, distinct_rows
+from bigforest.sampling.bags import Sampler, distinct_rows
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
 # Most rows of the bags of trees that grow in one call of the kernel, unless a single bag has more.

@@ -40,7 +40,7 @@ class FeatureTable(TableView):
         """See TableView."""
         store = self.store
         store.fetch(features, blocks)
-        return BlockReader(store.folder, store.spec, store.block_rows, store.place, again)
+        return BlockReader(store.folder, store.spec, store.place, again)
 
     def place(self, tree_data: None) -> NDArray[np.uint32]:
         """See TableView."""

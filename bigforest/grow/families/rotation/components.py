@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from bigforest.grow.families.rotation.trees import axes_key
 from bigforest.kernels.common.rng import draw_rows
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS
 
 # Rodriguez 2006, section 5: components of 75% of the rows.
 _SAMPLE = 0.75

@@ -25,8 +25,9 @@ from bigforest.grow.shared.tree_arrays import tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.scan.categorical_missing import NUMBER
 from bigforest.kernels.tree.grow import grow
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler, kept_trees
+from bigforest.sampling.bags import Sampler, kept_trees
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
 

@@ -17,8 +17,9 @@ from bigforest.grow.shared.row_cache import RowCache, row_cache_of
 from bigforest.kernels.columns.decoded import WIDE_CODE, no_decoded_columns
 from bigforest.kernels.oblique.search import Oblique
 from bigforest.kernels.out_of_core.blocks import Steps
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler, kept_trees
+from bigforest.sampling.bags import Sampler, kept_trees
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
 # Further bytes of a row of a growing tree: projections on two directions 16, scratch to order them 26.

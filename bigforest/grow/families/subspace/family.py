@@ -19,8 +19,9 @@ from bigforest.kernels.columns.row_major import NO_ROWS
 from bigforest.kernels.llvm.bit_sums import WORD
 from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.kernels.subspace.columns import Subspace
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
+from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
 # Bytes of a row of a growing tree besides: the row by class 4, its projection 8.
