@@ -7,11 +7,11 @@ import pickle
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bigforest.common.errors import BigForestError, ClusterError
+from bigforest.common.errors import BigForestError, ClusterError, listed
 from bigforest.execution import exchange, worker
 from bigforest.execution.exchange import RunNumber
 from bigforest.execution.worker import Facts, Ledger
@@ -61,7 +61,7 @@ class Cluster:
         if not watched:
             return []
         return [
-            f"Dask watches the memory of {_some(watched)} and counts mapped files as used, so it may pause or kill "
+            f"Dask watches the memory of {listed(watched, 3)} and counts mapped files as used, so it may pause or kill "
             "workers for no reason; start workers with --memory-limit 0, and set memory instead"
         ]
 
@@ -168,7 +168,3 @@ def _is_result(address: str, result: Any) -> bool:
     if isinstance(result, Exception):
         raise ClusterError(f"the worker {address} failed ({type(result).__name__}: {result})") from result
     return True
-
-
-def _some(addresses: Sequence[str]) -> str:
-    return ", ".join(addresses[:3]) + (f" and {len(addresses) - 3} more" if len(addresses) > 3 else "")

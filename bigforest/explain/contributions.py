@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, counted, shown
+from bigforest.common.errors import ConfigError, counted, listed, shown
 from bigforest.common.events import Notice, stage
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import row_ranges
@@ -117,9 +117,8 @@ def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
     texts = [str(label) for label in classes]
     wrong = [label for label in wanted if str(label) not in texts]
     if wrong or not wanted:
-        rest = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
         what = f"{shown(wrong[0])} is no class of the target" if wrong else "no class was given"
-        raise ConfigError(f"{what}; the classes are {', '.join(texts[:_NAMED])}{rest}")
+        raise ConfigError(f"{what}; the classes are {listed(texts, _NAMED)}")
     return tuple(texts.index(str(label)) for label in wanted)
 
 

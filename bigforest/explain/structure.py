@@ -8,10 +8,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.errors import listed
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.tree_groups import PartPlan, plan_groups
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import Header
+from bigforest.forest.format.nodes import answers_of
 from bigforest.forest.format.parts import read_span
 from bigforest.forest.load.groups import Trees
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
@@ -246,7 +248,7 @@ def _rule_leaves(
     nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header, levels: Levels
 ) -> list[RuleLeaf]:
     """The most informative leaves; among ties the first tree and node."""
-    answers, weight = _answers(nodes), nodes.weight.astype(np.float64)
+    answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
     root = paths.begin[leaf]
     interest = weight[leaf] / weight[root] * ((answers[leaf] - answers[root]) ** 2).sum(axis=1)
@@ -258,15 +260,6 @@ def _rule_leaves(
         number, node = nodes.tree + int(tree[at]), at - int(root[place])
         found.append(RuleLeaf(float(interest[place]), number, node, rule, float(weight[at]), answer))
     return found
-
-
-def _answers(nodes: Nodes) -> NDArray[np.float64]:
-    """Shares of classes, or numbers, of every node."""
-    if nodes.value is not None:
-        return nodes.value[:, None]
-    counts = nodes.counts.astype(np.float64)
-    shares: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
-    return shares
 
 
 def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header, levels: Levels) -> str:
@@ -320,13 +313,12 @@ def _listed(nodes: Nodes, at: int, left: bool, feature: FeatureSpec, place: int,
     texts = [*(["missing"] if feature.missing else []), *levels.of(place).to_list()]
     names = [texts[int(code)] for code in lists.code[lists.start[at] : lists.start[at + 1]]]
     inside = bool(nodes.default_left[at]) != left
-    shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-    return f"{feature.name} {'in' if inside else 'not in'} {{{shown}}}"
+    return f"{feature.name} {'in' if inside else 'not in'} {{{listed(names, _NAMED)}}}"
 
 
 def _projection(nodes: Nodes, node: int, header: Header) -> str:
     terms = nodes.terms
     assert terms is not None
-    own = range(int(terms.start[node]), int(terms.start[node + 1]))
-    texts = [f"{terms.weight[at]:.4g} {header.spec.features[int(terms.feature[at])].name}" for at in own]
+    here = range(int(terms.start[node]), int(terms.start[node + 1]))
+    texts = [f"{terms.weight[at]:.4g} {header.spec.features[int(terms.feature[at])].name}" for at in here]
     return " + ".join(texts[:_NAMED]) + (f" + {len(texts) - _NAMED} more" if len(texts) > _NAMED else "")

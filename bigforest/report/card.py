@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from bigforest.common.errors import counted
+from bigforest.common.errors import counted, listed
 from bigforest.forest.contents import Contents
 from bigforest.plot.draw import one_line
 from bigforest.predict.html import chosen_of
@@ -105,5 +105,4 @@ def _target(forest: Contents) -> str:
 
 
 def _listed(values: list[Any]) -> str:
-    texts = [one_line(value) for value in values[:_LISTED]]
-    return ", ".join(texts) + (f" and {len(values) - _LISTED} more" if len(values) > _LISTED else "")
+    return listed([one_line(value) for value in values], _LISTED)

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from bigforest.common.errors import DataError, reason
+from bigforest.common.errors import DataError, listed, reason
 from bigforest.schema.columns import columns_named
 from bigforest.source.source import not_readable, parquet_schema, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
@@ -286,9 +286,10 @@ def _check_same_columns(files: Sequence[Path], schemas: Sequence[Mapping[str, pl
     for file, schema in zip(files, schemas, strict=True):
         odd = sorted(set(schema) ^ set(first))
         if odd:
-            rest = f" and {len(odd) - 5} more" if len(odd) > 5 else ""
-            what = f"{', '.join(map(repr, odd[:5]))}{rest} not in both"
-            raise DataError(f"{file}: not the columns of {files[0]} ({what}); give files of one table")
+            raise DataError(
+                f"{file}: not the columns of {files[0]} ({listed(list(map(repr, odd)), 5)} not in both); give files of "
+                "one table"
+            )
         for name, dtype in schema.items():
             if dtype == pl.Null:
                 continue

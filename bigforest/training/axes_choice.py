@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.errors import listed
 from bigforest.common.events import Listener, Notice
 from bigforest.execution.resources import Resources
 from bigforest.schema.config import TrainConfig
@@ -45,17 +46,17 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     if config.axis_features is not None:
         subsets = [subset for subset in subsets if len(subset) >= config.axis_features]
     ways = [replace(config, axes_from=_named(names, subset)) for subset in subsets]
-    trials = [
+    errors = [
         summed(parts) for parts in try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener)
     ]
     weight = weights_to_judge(store, config)
-    gained = [gain_of(trial, trials[0], weight) for trial in trials]
-    best = max(range(len(trials)), key=lambda place: gained[place][0])
+    gained = [gain_of(each, errors[0], weight) for each in errors]
+    best = max(range(len(errors)), key=lambda place: gained[place][0])
     mean, error = gained[best]
     if mean <= error:
         return ways[0]
     kept = [names[place] for place in order[: len(subsets[best])]]
-    told = ", ".join(kept[:5]) + (f" and {len(kept) - 5} more" if len(kept) > 5 else "")
+    told = listed(kept, 5)
     listener(Notice(f"axes are built from {told}, which has a lower out-of-bag error here than all features"))
     return ways[best]
 

@@ -22,7 +22,7 @@ from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.format.nodes import TreeArrays, answers_of
 from bigforest.forest.votes.leaf_files import LeftOut
 from bigforest.grow.forest import forget_shared, grow_trees
 from bigforest.grow.shared.memory import extra_bytes, tree_bytes
@@ -78,11 +78,7 @@ class TrialTrees(NamedTuple):
     @property
     def answers(self) -> NDArray[np.float64]:
         """The prediction of each node, float64 [nodes, outputs]: its shares of classes, or its mean."""
-        if self.trees.value is not None:
-            return self.trees.value[:, None]
-        counts = self.trees.counts.astype(np.float64)
-        shares: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
-        return shares
+        return answers_of(self.trees.counts, self.trees.value)
 
 
 def try_each(

@@ -71,6 +71,15 @@ class TreeArrays(NamedTuple):
         return TreeArrays(**cut | {"levels": levels, "terms": terms})
 
 
+def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """The prediction of each node, float64 [nodes, outputs]: its shares of classes, or its mean."""
+    if value is not None:
+        return value[:, None]
+    weights = counts.astype(np.float64)
+    shares: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
+    return shares
+
+
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
     """The nodes of all, one after the other, as if they were one tree."""
     if len(trees) == 1:
