@@ -74,9 +74,9 @@ app.command("warm-up", cls=GuardedCommand)(warm_up)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from bigforest import __version__
+        from importlib.metadata import version
 
-        typer.echo(f"bigforest {__version__}")
+        typer.echo(f"bigforest {version('bigforest')}")
         raise typer.Exit
 
 

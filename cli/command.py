@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import re
 import shutil
 import traceback
@@ -93,8 +94,12 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
                     for name, choice in options.items()
                     if _given(context, name, value := values.pop(name))
                 }
+            given = [values, *(values[group] for group in groups)]
+            tables = [(own, name) for own in given for name in _TABLES if own.get(name) is not None]
             if separator is not None:
-                _separate([values, *(values[group] for group in groups)], separator)
+                _separate(tables, separator)
+            for own, name in tables:
+                _check_place(own[name])
             command(**values)
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -104,12 +109,11 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
     return decorate
 
 
-def _separate(given: list[dict[str, Any]], separator: str) -> None:
+def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
     """Give the tables of a command a separator. Raises ConfigError where none has a use for it."""
     from bigforest.common.errors import ConfigError
     from bigforest.source import SeparatedPath, may_be_csv
 
-    tables = [(values, name) for values in given for name in _TABLES if values.get(name) is not None]
     if not any(may_be_csv(values[name]) for values, name in tables):
         found = " and ".join(str(values[name]) for values, name in tables)
         none = f"{found} {'is' if len(tables) == 1 else 'are'} none" if tables else "no table is read"
@@ -154,6 +158,14 @@ def _with_progress(
         facts = function(run=run, **values)
     seconds = perf_counter() - begin
     return {**facts, "seconds": facts.get("seconds", seconds), **ledger.facts}
+
+
+def _check_place(table: str) -> None:
+    """Refuse a table that is not there before anything costly is imported; the API says so later."""
+    if "://" not in table and not os.path.exists(table):  # noqa: PTH110 (which is False for what is no path)
+        from bigforest.source.files import find_files
+
+        find_files(table)
 
 
 def _given(context: typer.Context, name: str, value: Any) -> bool:

@@ -250,6 +250,8 @@ import bigforest
 folder = {str(tmp_path)!r}
 bigforest.train(folder + "/table.parquet", "y", task={task!r}, trees=3, out=folder + "/y.forest")
 bigforest.predict_file(folder + "/y.forest", folder + "/table.parquet", folder + "/found.parquet")
+from cli.facts import inspection_facts
+inspection_facts(bigforest.read_forest(folder + "/y.forest"), trees=True, features=True)
 """
     assert "pandas" not in _loaded(code)
     assert (tmp_path / "found.parquet").exists()
@@ -265,6 +267,21 @@ except SystemExit as end:
     assert end.code == 0
 """
     assert not _loaded(code) & (COSTLY | {"bigforest", "polars", "numpy"})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "allowed"), [(["--version"], set()), (["train", "none.csv"], {"polars", "numpy"})]
+)
+def test_command__that_needs_nothing_loads_nothing(arguments: list[str], allowed: set[str]) -> None:
+    code = f"""
+sys.argv = ["bigforest", *{arguments!r}]
+from cli.app import main
+try:
+    main()
+except SystemExit:
+    pass
+"""
+    assert not _loaded(code) & ((COSTLY | {"polars", "numpy"}) - allowed)
 
 
 def test_version__is_that_of_the_package() -> None:

@@ -48,12 +48,12 @@ def schema_of(schema: pa.Schema, where: str) -> dict[str, pl.DataType]:
         with naming_faults(lambda what, field=field: _of_column(where, field.name, what)):  # type: ignore[misc]
             _check_type(field)
     try:
-        return dict(_frame(_no_rows(schema)).schema)
+        return dict(_frame(no_rows(schema)).schema)
     except FAULTS:  # of some column
         found = {}
         for field in schema:
             with naming_faults(lambda what, field=field: _of_column(where, field.name, what)):  # type: ignore[misc]
-                found[field.name] = _frame(_no_rows(pa.schema([field]))).dtypes[0]
+                found[field.name] = _frame(no_rows(pa.schema([field]))).dtypes[0]
         return found
 
 
@@ -123,7 +123,7 @@ def _with_empty_views(array: Any) -> Any:
     return pa.Array.from_buffers(array.type, len(array), [pa.py_buffer(bits), pa.py_buffer(sound), *texts])
 
 
-def _no_rows(schema: pa.Schema) -> pa.Table:
+def no_rows(schema: pa.Schema) -> pa.Table:
     """A table without rows. Schema.empty_table would import pandas, where there is one, in half a second."""
     return pa.Table.from_batches([], schema)
 

@@ -17,7 +17,7 @@ import json
 import os
 import platform
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
@@ -198,13 +198,14 @@ def check_bytes(path: Path) -> None:
         raise damaged_forest(f"{path}: the checksum differs")
 
 
-def open_parquet(path: Path) -> pq.ParquetFile:
-    """The file, for reading piece by piece with Parquet's checksums verified. Raises FormatError."""
+def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
+    """The file, for reading piece by piece with Parquet's checksums verified; `words` are the paths of columns of text
+    that become dictionaries. Raises FormatError."""
     with naming_faults(lambda what: _unreadable(path, what)):
         here = _local(path)
-        if here.stat().st_size <= _READ_BYTES:  # no buffer for each column then
-            return pq.ParquetFile(pa.BufferReader(here.read_bytes()), page_checksum_verification=True)
-        return pq.ParquetFile(here, page_checksum_verification=True, buffer_size=_READ_BYTES)
+        small = here.stat().st_size <= _READ_BYTES  # no buffer for each column then
+        source, buffer = (pa.BufferReader(here.read_bytes()), 0) if small else (here, _READ_BYTES)
+        return pq.ParquetFile(source, read_dictionary=words, page_checksum_verification=True, buffer_size=buffer)
 
 
 def _local(path: Path) -> Path:

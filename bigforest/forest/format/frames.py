@@ -12,6 +12,7 @@ from polars.io.plugins import register_io_source
 
 from bigforest.common.forks import check_polars_threads
 from bigforest.forest.format.files import check_bytes, declared
+from bigforest.storage.arrow import no_rows
 
 # The columns that are requested of a file, in batches; None for all.
 Batches = Callable[[Path, list[str] | None], Iterator[Any]]
@@ -23,7 +24,7 @@ def scan(paths: list[Path], columns: pa.Schema, batches: Batches, holding: objec
     Polars never sees the files: bytes that are damaged but well checksummed could make it end the process. A query
     that meets damage raises FormatError.
     """
-    schema = dict(to_frame(columns.empty_table()).schema)
+    schema = dict(to_frame(no_rows(columns)).schema)
 
     def read(
         names: list[str] | None, predicate: pl.Expr | None, rows: int | None, _: int | None, held: object = holding

@@ -98,24 +98,34 @@ def check_levels(
     spec: DataSpec,
     require: Callable[[object, str], None],
 ) -> LevelLists:
-    """The checked lists of a column whose nulls are right, of nodes on these features; else `require` raises."""
+    """The checked lists of a column whose nulls are right, of nodes on these features; else `require` raises.
+
+    column  lists of text, read as a dictionary: each word is looked up once for all nodes of a feature.
+    """
     assert levels is not None
     length = as_numpy(pc.list_value_length(column), 0)
     start = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
     require((length[as_numpy(column.is_valid())] > 0).all(), "a node on a category has no levels")
-    words, of = column.flatten(), np.repeat(feature, length)
-    code = np.zeros(of.size, np.uint32)
-    for number in np.unique(of):
-        here = of == number
-        known, own = spec.features[number], words.filter(arrow_array(here))
-        found = pc.index_in(own, value_set=levels.of(number).to_arrow().cast(pa.string()))
-        missing = own.is_null()
-        require(
-            known.missing or own.null_count == 0, "a node lists a missing level of a category that is never missing"
-        )
-        require(pc.or_(found.is_valid(), missing).false_count == 0, "a node has a level that its category does not")
-        place = as_numpy(found, -1)
-        code[here] = np.where(as_numpy(missing), 0, place + int(known.missing))
+    words = column.flatten()
+    missing = len(words.dictionary)  # stands for null
+    # Each word is looked up once per feature, whose pairs are consecutive.
+    pair = np.repeat(feature.astype(np.int64), length) * (missing + 1) + as_numpy(words.indices, missing)
+    pairs, place = np.unique(pair, return_inverse=True)
+    of, word = np.divmod(pairs, missing + 1)
+    code = np.zeros(pairs.size, np.uint32)
+    for number in dict.fromkeys(of.tolist()):
+        begin, end = np.searchsorted(of, [number, number + 1])
+        if word[end - 1] == missing:
+            end -= 1
+            require(
+                spec.features[number].missing,
+                "a node lists a missing level of a category that is never missing",
+            )
+        own = levels.words[levels.offsets[number] : levels.offsets[number + 1]]
+        found = pc.index_in(words.dictionary.take(arrow_array(word[begin:end])), value_set=own)
+        require(found.null_count == 0, "a node has a level that its category does not")
+        code[begin:end] = as_numpy(found) + int(spec.features[number].missing)
+    code = code[place]
     require(_ascend(start, code), "the levels of a node are not ascending, each once")
     return LevelLists(start, code)
 

@@ -40,6 +40,8 @@ _INSTEAD: dict[str | None, str] = {
 PIECE_BYTES = 1 << 20
 NODE_BYTES = 80
 ENTRY_BYTES = 32
+# The column of text in which a word comes more than once.
+_WORDS = ("levels.list.element",)
 
 
 class Span(NamedTuple):
@@ -135,7 +137,7 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
     waiting = np.empty((0, 2), np.uint32)
     rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
     done = 0
-    for batch in batches(span, len(header.spec.target.classes)):
+    for batch in batches(span, len(header.spec.target.classes), words=_WORDS):
         if done == 0:
             state[flatten.TREE] = batch.column("tree")[0].as_py() - 1
         done += batch.num_rows
@@ -158,10 +160,11 @@ def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
     return longer
 
 
-def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
-    """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None."""
+def batches(span: Span, classes: int, columns: list[str] | None = None, words: Sequence[str] = ()) -> Iterator[Any]:
+    """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None; words: see
+    `open_parquet`."""
     with decoding(span.path):
-        file = open_parquet(span.path)
+        file = open_parquet(span.path, words)
         begin = 0
         for number, chunks in enumerate(row_groups(span.path)):
             rows = file.metadata.row_group(number).num_rows
