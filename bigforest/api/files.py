@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 from bigforest.api.given import given, with_options
 from bigforest.common.events import Listener, Notice
 from bigforest.common.progress import watching
-from bigforest.encode.pipeline import encode
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import crew_of
 from bigforest.forest.load.feature_map import open_rows
@@ -73,6 +72,8 @@ def encode_store(
     -------
     Store
     """
+    from bigforest.encode.pipeline import encode  # which predicting has no need of
+
     resources = resources_of(threads, scratch, memory)
     data, target, options = named_table(data, target, given(locals()))
     config = TrainConfig(**options)

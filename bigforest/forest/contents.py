@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -16,9 +15,7 @@ from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import (
     Header,
     has_levels,
-    header_of,
     read_features,
-    read_forest_levels,
     read_origin,
     read_table,
     with_rows,
@@ -69,13 +66,13 @@ class Contents:
         self,
         directory: Path,
         header: Header,
-        parts: Sequence[Path],
+        parts: Sequence[Span],
         shrinkage: Shrinkage,
         holding: object = None,
         *,
         shrunk: bool = False,
     ) -> None:
-        """shrunk: whether `shrinkage` is another than that of the files."""
+        """header: with levels; shrunk: whether `shrinkage` is another than that of the files."""
         self.directory = directory
         self.spec: DataSpec = header.spec
         self.config: TrainConfig = header.config
@@ -83,7 +80,8 @@ class Contents:
         self._shrunk = shrunk
         self._header = header
         self.identity = header.identity
-        self.part_files = list(parts)
+        self.part_files = [part.path for part in parts]
+        self._parts = list(parts)
         self._holding = holding
 
     @property
@@ -130,7 +128,7 @@ class Contents:
         return scan(
             paths,
             nodes_schema(self.spec),
-            lambda path, names: batches(Span(path, 0, sys.maxsize), classes, names),
+            lambda path, names: batches(Span(path), classes, names),
             self._holding,
         )
 
@@ -256,10 +254,11 @@ class Contents:
             )
         return to_frame(read_judgements(self.directory, self._header))
 
-    @cached_property
+    @property
     def levels(self) -> Levels:
-        """The levels of categories. Raises FormatError."""
-        return read_forest_levels(self.directory, header_of(self.spec, self.config))
+        """The levels of categories."""
+        assert self._header.levels is not None
+        return self._header.levels
 
     @cached_property
     def ranks(self) -> training_ranks.Ranks | None:

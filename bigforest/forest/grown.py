@@ -22,7 +22,7 @@ from bigforest.forest.calibration import Calibration
 from bigforest.forest.certainty import check_certainty, conformal_of
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.leaf_targets import LeafTargets, read_targets
-from bigforest.forest.format.parts import check_count, check_parts, whole_parts
+from bigforest.forest.format.parts import check_count
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
 from bigforest.forest.load.groups import Trees, survey
@@ -243,9 +243,8 @@ class GrownForest(Contents):
         """All trees, read once by whichever thread comes first. Raises FormatError."""
         with self._lock:
             if self._packed is None:
-                header = check_parts(self.part_files)
-                packed = load(whole_parts(self.part_files), header, 0, available_threads(), lambdas=self._lambdas)
-                check_count(self.directory, packed.roots.size, header)
+                packed = load(self._parts, self._header, 0, available_threads(), lambdas=self._lambdas)
+                check_count(self.directory, packed.roots.size, self._header)
                 self._packed = packed.with_narrow()
             return self._packed
 
@@ -269,7 +268,7 @@ class GrownForest(Contents):
             return packed.counts[:, 0]
         with self._lock:
             if self._means is None:
-                grown = load(whole_parts(self.part_files), self._header, 0, available_threads())
+                grown = load(self._parts, self._header, 0, available_threads())
                 self._means = grown.counts[:, 0]
             return self._means
 

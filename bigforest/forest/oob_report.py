@@ -21,7 +21,6 @@ from bigforest.forest.format.files import (
     read_header,
     read_table,
     row_batches,
-    rows_in_file,
     with_rows,
 )
 from bigforest.forest.format.frames import scan, to_frame
@@ -59,9 +58,8 @@ class OobReport:
         columns = oob_rows(label, proba_names(spec.target))
         if numbers and has_spread(paths[0]):
             columns = oob_rows(label, [SPREAD])
-        for path in paths:
-            check_file(path, "oob-rows", columns, identity)
-        rows = sum(map(rows_in_file, paths))
+        files = [check_file(path, "oob-rows", columns, identity)[1] for path in paths]
+        rows = sum(file.metadata.num_rows for file in files)
         if rows != spec.rows:  # files may be missing at the end, or be those of another run
             raise damaged_forest(f"{directory} has {counted(rows, 'row')}, and the table has {spec.rows}")
 
@@ -147,4 +145,4 @@ def oob_row_batches(directory: Path, names: list[str] | None = None) -> Iterator
 
 def has_spread(path: Path) -> bool:
     """Whether the rows of an out-of-bag report have the column SPREAD. Raises FormatError."""
-    return SPREAD in read_header(path, "oob-rows")[1].names
+    return SPREAD in read_header(path, "oob-rows")[1].schema_arrow.names

@@ -21,7 +21,7 @@ from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import part_path
-from bigforest.forest.format.parts import batches, whole_parts
+from bigforest.forest.format.parts import Span, batches
 from bigforest.forest.format.rewrite import as_written, write_nodes
 from bigforest.forest.load.groups import outline
 from bigforest.forest.load.vote_rule import answer_width
@@ -177,7 +177,7 @@ def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, h
     nodes, spec = len(held), store.spec
     leaf, right = np.empty(nodes, np.bool_), np.empty(nodes, np.uint32)
     done = 0
-    for batch in batches(whole_parts([path])[0], len(spec.target.classes), ["left", "right"]):
+    for batch in batches(Span(path), len(spec.target.classes), ["left", "right"]):
         here = slice(done, done + batch.num_rows)
         leaf[here] = as_numpy(batch["left"].is_null())
         right[here] = as_numpy(batch["right"], 0)
@@ -200,7 +200,7 @@ def _pieces(path: Path, store: Store, found: _Described, held: NDArray[np.int64]
     """The nodes of the part at `path`, some at a time, with the exact weights in place of those of the search."""
     names = store.spec.feature_names
     done = 0
-    for batch in batches(whole_parts([path])[0], len(store.spec.target.classes)):
+    for batch in batches(Span(path), len(store.spec.target.classes)):
         table = as_written(pa.Table.from_batches([batch]), names, 0)
         here = slice(done, done + table.num_rows)
         done = here.stop

@@ -61,8 +61,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
         If it is not a forest, is incomplete or damaged, contains files of different forests, or has a newer version.
     """
     directory = as_path(path)
-    paths = part_paths(directory)
-    header = check_parts(paths)
+    header, parts = check_parts(part_paths(directory))
     check_file(directory / "features.parquet", "features", FEATURES, header.identity)
     check_file(directory / RUN_FILE, "run", RUN, header.identity)
     if header.config.ranks:
@@ -70,7 +69,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     if header.config.boosts:
         check_file(directory / tree_votes.FILE, tree_votes.KIND, BOOSTING, header.identity)
     label_type(header.spec.target)
-    return Forest(directory, header, paths, read_shrinkage(directory), holding)
+    return Forest(directory, header, parts, read_shrinkage(directory), holding)
 
 
 def opened_forest(forest: Forest | str | Path) -> Forest:
@@ -80,8 +79,7 @@ def opened_forest(forest: Forest | str | Path) -> Forest:
 
 def grown_forest(directory: Path, shrinkage: Shrinkage) -> Forest:
     """The forest of the trees in `directory`, all of which are there, while its other files may not be."""
-    paths = part_paths(directory)
-    return Forest(directory, check_parts(paths), paths, shrinkage)
+    return Forest(directory, *check_parts(part_paths(directory)), shrinkage)
 
 
 class Forest(ExportableForest):
@@ -483,7 +481,7 @@ class Forest(ExportableForest):
         """
         check_amount(amount)
         found = Shrinkage(float(amount))
-        return Forest(self.directory, self._header, self.part_files, found, self._holding, shrunk=True)
+        return Forest(self.directory, self._header, self._parts, found, self._holding, shrunk=True)
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the folder `path`.

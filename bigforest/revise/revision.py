@@ -22,7 +22,7 @@ from bigforest.forest.format import ranks
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import Header, read_table, write_features, write_levels, write_run
-from bigforest.forest.format.parts import check_count, check_order, check_parts, part_paths, read_span, whole_parts
+from bigforest.forest.format.parts import check_count, check_order, check_parts, part_paths, read_span
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.forest.format.shrinkage import Shrinkage
@@ -120,8 +120,8 @@ def revise(
 
 def _open(forest: Forest) -> Whole:
     paths = part_paths(forest.directory)
-    header = check_parts(paths)
-    parts = [join_nodes(list(read_span(span, header))) for span in whole_parts(paths)]
+    header, spans = check_parts(paths)
+    parts = [join_nodes(list(read_span(span, header))) for span in spans]
     trees = [part.roots.size for part in parts]
     check_order(paths, [part.tree for part in parts], trees)
     check_count(forest.directory, sum(trees), header)

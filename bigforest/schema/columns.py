@@ -246,9 +246,9 @@ def codes_by_column(
 
 def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.Series]:
     """The place of each cell of some columns among the levels of its column, null where it is none of them."""
-    few = {place: pl.Enum(own) for place, own in enumerate(levels) if len(own) <= _ENUM_LEVELS}
-    frame = pl.DataFrame([texts[place].alias(f"{place}") for place in few])
-    known = frame.select_seq(pl.col(f"{place}").cast(own, strict=False).to_physical() for place, own in few.items())
+    few = [place for place, own in enumerate(levels) if len(own) <= _ENUM_LEVELS]
+    found = (texts[place].cast(pl.Enum(levels[place]), strict=False).alias(f"{place}") for place in few)
+    known = pl.DataFrame(list(found)).select_seq(pl.all().to_physical())
     return [
         known[f"{place}"] if place in few else _joined(text, own)
         for place, (text, own) in enumerate(zip(texts, levels, strict=True))

@@ -158,6 +158,8 @@ def check(values: Any, options: Mapping[str, Declared], family: str) -> None:
     """Raise ConfigError where an attribute of `values` cannot be so, or is an option of another family."""
     for name, one in options.items():
         value = getattr(values, name)
+        if value is one.default:  # which any family may have
+            continue
         one.check(value)
         if not one.of(family) and value != one.default and value not in one.option.elsewhere:
             families, named = " or ".join(one.option.families), getattr(values, "family", family)

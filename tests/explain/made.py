@@ -11,7 +11,7 @@ import polars as pl
 
 from bigforest.forest.format.lists import cut_lists
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.parts import check_parts, read_span, whole_parts
+from bigforest.forest.format.parts import check_parts, read_span
 from bigforest.predict.forest import Forest
 from tests.forests import forest_of, random_tree, spec_of
 from tests.mixed import CLASSES, mixed_names, mixed_rows, mixed_spec, mixed_table, mixed_trees, write_mixed
@@ -71,11 +71,11 @@ def oblique_case(folder: Path, rows: int, seed: int, trees: int = 3) -> Case:
 
 def trees_of(forest: Forest) -> list[TreeArrays]:
     """The trees of a grown forest, as the naive functions take them; gains are not kept."""
-    header = check_parts(forest.part_files)
+    header, spans = check_parts(forest.part_files)
     weight = forest.nodes.select("weight").collect().to_series().to_numpy()
     found: list[TreeArrays] = []
     done = 0
-    for span in whole_parts(forest.part_files):
+    for span in spans:
         for piece in read_span(span, header):
             for begin, end in pairwise(piece.starts.tolist()):
                 own = slice(begin, end)

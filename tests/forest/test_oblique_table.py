@@ -21,7 +21,7 @@ from bigforest.forest.format import nodes as forest_nodes
 from bigforest.forest.format import parts
 from bigforest.forest.format.checks import join_nodes
 from bigforest.forest.format.nodes import TreeArrays, join_trees, part_path, write_part
-from bigforest.forest.format.parts import check_parts, part_paths, read_span, whole_parts
+from bigforest.forest.format.parts import check_parts, part_paths, read_span
 from bigforest.forest.format.schema import NODES
 from bigforest.forest.load import router
 from bigforest.forest.load.flatten import pack
@@ -52,12 +52,12 @@ def test_write_part__oblique_nodes_read_back_the_same(
     monkeypatch.setattr(forest_nodes, "GROUP_ENTRIES", terms)
     write_forest(tmp_path, trees(), SPEC, [2])
     paths = part_paths(tmp_path)
-    header = check_parts(paths)
+    header, spans = check_parts(paths)
     monkeypatch.setattr(parts, "PIECE_BYTES", piece)
-    for path, own in zip(paths, (trees()[:2], trees()[2:]), strict=True):
-        groups = pq.ParquetFile(path).num_row_groups
+    for span, own in zip(spans, (trees()[:2], trees()[2:]), strict=True):
+        groups = pq.ParquetFile(span.path).num_row_groups
         assert (groups == 1) == (terms == 1 << 20)
-        found = join_nodes(list(read_span(whole_parts([path])[0], header)))
+        found = join_nodes(list(read_span(span, header)))
         wanted = join_trees(own)
         np.testing.assert_array_equal(found.feature, wanted.feature)
         assert found.terms is not None and wanted.terms is not None

@@ -27,7 +27,7 @@ from bigforest.forest.format import decreases, files, parts
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import METADATA_KEY, VERSION
 from bigforest.forest.format.nodes import TreeArrays, join_trees, part_path, write_part
-from bigforest.forest.format.parts import check_parts, part_paths, read_span, whole_parts
+from bigforest.forest.format.parts import check_parts, part_paths, read_span
 from bigforest.forest.format.schema import FILES, KINDS, NODE_KINDS, NODES, SPREAD, oob_rows
 from bigforest.forest.load import groups
 from bigforest.forest.load.flat_tree import FlatTrees
@@ -54,8 +54,8 @@ def write(directory: Path) -> None:
 
 def nodes(directory: Path) -> list[list[Nodes]]:
     paths = part_paths(directory)
-    header = check_parts(paths)
-    return [list(read_span(span, header)) for span in whole_parts(paths)]
+    header, spans = check_parts(paths)
+    return [list(read_span(span, header)) for span in spans]
 
 
 @pytest.mark.parametrize(("piece", "group"), [(1 << 20, None), (1, None), (400, 5), (1000, 1)])

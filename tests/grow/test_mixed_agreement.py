@@ -11,7 +11,7 @@ import pytest
 import bigforest as bf
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.parts import check_parts, part_paths, read_span, whole_parts
+from bigforest.forest.format.parts import check_parts, part_paths, read_span
 from bigforest.predict.forest import Forest
 from tests.mixed import CATEGORIES, mixed_rows, mixed_table
 from tests.naive.predict import Names, find_leaf
@@ -28,8 +28,8 @@ def table(regression: bool) -> pl.DataFrame:
 def tree_of(forest: Forest) -> TreeArrays:
     """The only tree of a forest, as read."""
     paths = part_paths(forest.directory)
-    header = check_parts(paths)
-    found: Nodes = join_nodes([piece for span in whole_parts(paths) for piece in read_span(span, header)])
+    header, spans = check_parts(paths)
+    found: Nodes = join_nodes([piece for span in spans for piece in read_span(span, header)])
     nothing = np.zeros(found.feature.size)
     left = (found.node + 1).astype(np.uint32)
     weight = found.counts.sum(axis=1).astype(np.uint64)

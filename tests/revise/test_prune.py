@@ -13,7 +13,7 @@ import bigforest as bf
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.forest.format.checks import join_nodes
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.parts import check_parts, part_paths, read_span, whole_parts
+from bigforest.forest.format.parts import check_parts, part_paths, read_span
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.prune import Shape, pruned
@@ -48,8 +48,8 @@ def test_prune_forest__is_what_the_oracle_prunes(weights: list[float], ties: str
     cells = data.select("x0", "x1", "x2").rows()
     truth = [-1 if label is None else CLASSES.index(label) for label in data["y"]]
     shapes = []
-    header = check_parts(paths)
-    for span in whole_parts(paths):
+    header, spans = check_parts(paths)
+    for span in spans:
         part = join_nodes(list(read_span(span, header)))
         shapes += [shape(part, tree) for tree in range(part.roots.size)]
     assert shapes == [pruned(tree, cells, truth, ties) for tree in grown]

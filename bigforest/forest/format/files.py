@@ -243,18 +243,22 @@ def file_kind(path: Path) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def read_header(path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
-    """What the file says about itself, and its columns.
+def read_header(path: Path, kind: str | None) -> tuple[Header, pq.ParquetFile]:
+    """What the file says about itself, and the file, of which the footer has been read.
 
     Raises FormatError unless it is a file of `kind`, or, if None, of any kind.
     """
     if not path.is_file():
         raise damaged_forest(f"{path} is missing")
     with naming_faults(lambda what: _unreadable(path, what)):
-        schema = pq.read_schema(readable(path))
-        _ = schema.names  # damaged bytes may be no text
+        file = pq.ParquetFile(readable(path))
+    return _header_in(file, path, kind), file
+
+
+def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> Header:
+    """The header of the opened file, see `read_header`."""
     try:
-        version, found, header = _parse((schema.metadata or {})[METADATA_KEY])
+        version, found, header = _parse(file.metadata.metadata[METADATA_KEY])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not a file of a forest: it has no bigforest metadata; check the path") from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -269,7 +273,7 @@ def read_header(path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
         raise damaged_forest(f"{path} has kind {found!r} instead of {kind!r}")
     if isinstance(header, str):
         raise damaged_forest(f"{path}: {header}")
-    return header, schema
+    return header
 
 
 @lru_cache(maxsize=8)
@@ -290,11 +294,9 @@ def read_table(path: Path, kind: str, columns: pa.Schema, identity: str | None =
     Raises FormatError unless it is a sound file of `kind` with exactly the columns `columns`, belonging to
     the forest `identity` where that is given.
     """
-    header, _ = check_file(path, kind, columns, identity)
-    check_bytes(path)
+    header, file = open_checked(path, kind, columns, identity)
     with decoding(path):
-        read = open_parquet(path).read(use_threads=False)
-        table = declared(read, columns).unify_dictionaries().combine_chunks()
+        table = declared(file.read(use_threads=False), columns).unify_dictionaries().combine_chunks()
         table.validate(full=True)
     return header, table
 
@@ -311,15 +313,38 @@ def declared(read: Any, columns: pa.Schema) -> Any:
     return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
 
 
-def rows_in_file(path: Path) -> int:
-    """Rows that a file says it has. Raises FormatError."""
+def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pq.ParquetFile]:
+    """The checks of `read_table` that need no rows: metadata, columns, and the forest it belongs to.
+
+    Returns the header and the file, of which the footer has been read.
+    """
+    header, file = read_header(path, kind)
+    _check_columns(file, path, columns, header, identity)
+    return header, file
+
+
+def open_checked(
+    path: Path,
+    kind: str,
+    columns: pa.Schema,
+    identity: str | None = None,
+    words: Sequence[str] = (),
+    *,
+    whole: bool = True,
+) -> tuple[Header, pq.ParquetFile]:
+    """As `check_file`, to read the rows; with `whole`, all bytes are checked too. words: see `open_parquet`."""
+    file = open_parquet(path, words)
+    header = _header_in(file, path, kind)
+    _check_columns(file, path, columns, header, identity)
+    if whole:
+        check_bytes(path)
+    return header, file
+
+
+def _check_columns(file: pq.ParquetFile, path: Path, columns: pa.Schema, header: Header, identity: str | None) -> None:
     with naming_faults(lambda what: _unreadable(path, what)):
-        return int(pq.read_metadata(readable(path)).num_rows)
-
-
-def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pa.Schema]:
-    """The checks of `read_table` that need no rows: metadata, columns, and the forest it belongs to."""
-    header, schema = read_header(path, kind)
+        schema = file.schema.to_arrow_schema()
+        _ = schema.names  # damaged bytes may be no text
     if identity is not None and header.identity != identity:
         raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
     for field in columns:
@@ -331,7 +356,6 @@ def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None =
             raise damaged_forest(f"{path}: column {field.name!r} is {found.type}, not {field.type}")
     if len(schema) != len(columns):
         raise damaged_forest(f"{path} has columns that do not belong there")
-    return header, schema
 
 
 def write_features(directory: Path, spec: DataSpec, config: TrainConfig, importance: NDArray[np.float64]) -> None:
@@ -416,7 +440,7 @@ def _run_entry(directory: Path, name: str, parse: Callable[[Any], Entry], what: 
     """An entry of the metadata of run.parquet; None where it has none."""
     path = directory / "run.parquet"
     try:
-        raw = json.loads(read_header(path, "run")[1].metadata[METADATA_KEY]).get(name)
+        raw = json.loads(read_header(path, "run")[1].metadata.metadata[METADATA_KEY]).get(name)
         return None if raw is None else parse(raw)
     except (*FAULTS, AttributeError) as error:
         raise damaged_forest(f"{path}: {what} cannot be read ({error})") from error

@@ -19,9 +19,8 @@ from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.common.errors import FormatError, damaged_forest
 from bigforest.forest.format.files import (
     Header,
-    check_bytes,
-    check_file,
     decoding,
+    open_checked,
     open_parquet,
     read_table,
     write_table,
@@ -232,10 +231,8 @@ def _room(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uin
 
 def _batches(path: Path, header: Header) -> Iterator[Any]:
     """The rows of a file of leaves, some at a time, validated by Arrow. Raises FormatError."""
-    check_file(path, LEAVES_KIND, LEAF_TARGETS, header.identity)
-    check_bytes(path)
+    _, file = open_checked(path, LEAVES_KIND, LEAF_TARGETS, header.identity)
     with decoding(path):
-        file = open_parquet(path)
         for group in range(file.num_row_groups):
             for batch in file.iter_batches(_GROUP_ENTRIES, row_groups=[group], use_threads=False):
                 batch.validate(full=True)

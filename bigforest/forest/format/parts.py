@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError, counted, damaged_forest
 from bigforest.forest.format.checks import PROBLEMS, Nodes, check_batch
 from bigforest.forest.format.files import (
     Header,
-    check_bytes,
     check_file,
     decoding,
+    open_checked,
     open_parquet,
     read_forest_levels,
     read_header,
@@ -45,11 +47,11 @@ _WORDS = ("levels.list.element",)
 
 
 class Span(NamedTuple):
-    """Rows `start` to before `stop` of the part `path`, which are whole trees."""
+    """Rows `start` to before `stop` of the part `path`, which are whole trees; all of it by default."""
 
     path: Path
-    start: int
-    stop: int
+    start: int = 0
+    stop: int = sys.maxsize
 
 
 def part_paths(directory: Path) -> list[Path]:
@@ -95,22 +97,20 @@ def first_tree(path: Path) -> int:
     return int(found[1])
 
 
-def check_parts(paths: list[Path]) -> Header:
-    """Check metadata and columns of all parts and that they are of one forest; what they agree on, with its levels."""
+def check_parts(paths: Sequence[Path]) -> tuple[Header, list[Span]]:
+    """Check metadata and columns of all parts and that they are of one forest.
+
+    Returns what they agree on, with its levels, and everything that they say they hold.
+    """
     header, _ = read_header(paths[0], "trees")
-    for path in paths:
-        check_file(path, "trees", nodes_schema(header.spec), header.identity)
-    return header._replace(levels=read_forest_levels(paths[0].parent.parent, header))
+    spans = [check_part(path, header) for path in paths]
+    return header._replace(levels=read_forest_levels(paths[0].parent.parent, header)), spans
 
 
-def node_count(path: Path) -> int:
-    """Rows that a part says it has. Raises FormatError when it is not a readable Parquet file."""
-    return int(open_parquet(path).metadata.num_rows)
-
-
-def whole_parts(paths: list[Path]) -> list[Span]:
-    """Everything that the parts say they hold."""
-    return [Span(path, 0, node_count(path)) for path in paths]
+def check_part(path: Path, header: Header) -> Span:
+    """Check metadata and columns of a part of the forest of a header; everything that it says it holds."""
+    _, file = check_file(path, "trees", nodes_schema(header.spec), header.identity)
+    return Span(path, 0, file.metadata.num_rows)
 
 
 def piece_rows(classes: int, entries: float = 0.0) -> int:
@@ -124,20 +124,20 @@ def piece_rows(classes: int, entries: float = 0.0) -> int:
 def read_span(span: Span, header: Header) -> Iterator[Nodes]:
     """The checked nodes of a span, some at a time.
 
-    The bytes of the whole file are checked first where the span starts with it. Memory: a few times PIECE_BYTES. Raises
+    The file is checked first, and all its bytes where the span starts with it. Memory: a few times PIECE_BYTES. Raises
     FormatError for a part that is damaged, once the damage is reached; what came before is sound, but may be a part of
     a tree.
     """
     from bigforest.kernels.predict import flatten
 
-    if span.start == 0:
-        check_bytes(span.path)
+    columns, whole = nodes_schema(header.spec), span.start == 0
+    _, file = open_checked(span.path, "trees", columns, header.identity, _WORDS, whole=whole)
     state = np.zeros(6, np.int64)
     state[flatten.WHOLE] = 1
     waiting = np.empty((0, 2), np.uint32)
     rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
     done = 0
-    for batch in batches(span, len(header.spec.target.classes), words=_WORDS):
+    for batch in _batches_in(file, span, len(header.spec.target.classes)):
         if done == 0:
             state[flatten.TREE] = batch.column("tree")[0].as_py() - 1
         done += batch.num_rows
@@ -160,11 +160,13 @@ def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
     return longer
 
 
-def batches(span: Span, classes: int, columns: list[str] | None = None, words: Sequence[str] = ()) -> Iterator[Any]:
-    """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None; words: see
-    `open_parquet`."""
+def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None."""
+    yield from _batches_in(open_parquet(span.path), span, classes, columns)
+
+
+def _batches_in(file: pq.ParquetFile, span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
     with decoding(span.path):
-        file = open_parquet(span.path, words)
         begin = 0
         for number, chunks in enumerate(row_groups(span.path)):
             rows = file.metadata.row_group(number).num_rows

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import FormatError, counted, damaged_forest
-from bigforest.forest.format.files import Header, check_file, header_of, write_tables
+from bigforest.forest.format.files import Header, header_of, write_tables
 from bigforest.forest.format.nodes import cut_row_groups, part_path
-from bigforest.forest.format.parts import batches, check_parts, first_tree, part_paths, read_span, whole_parts
+from bigforest.forest.format.parts import Span, batches, check_part, check_parts, first_tree, part_paths, read_span
 from bigforest.forest.format.schema import KINDS, NODES, nodes_schema
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
@@ -35,7 +35,8 @@ def is_finished(
     if not path.exists():
         return False
     try:
-        found = _checked_trees(path, header_of(spec, config, levels))
+        header = header_of(spec, config, levels)
+        found = _checked_trees(check_part(path, header), header)
     except FormatError as error:
         raise FormatError(f"{error}; remove this file and resume the run, which grows its trees again") from error
     if found != group:
@@ -70,8 +71,8 @@ def copy_parts(source: Path, offset: int, directory: Path, spec: DataSpec, confi
 
     The parts are cut as they are. Raises FormatError.
     """
-    starts = [first_tree(path) for path in part_paths(source)]
-    header = check_parts(part_paths(source))
+    paths = part_paths(source)
+    starts, (header, _) = [first_tree(path) for path in paths], check_parts(paths)
     nodes = _Nodes(_stored(source, spec, offset))
     for start, stop in zip(starts, [*starts[1:], header.config.trees], strict=True):
         write_nodes(nodes.until(offset + stop), part_path(directory, offset + start), spec, config)
@@ -110,25 +111,24 @@ def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range]
     Raises FormatError.
     """
     paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
-    header = check_parts(paths)
+    header, spans = check_parts(paths)
     names = spec.feature_names
     expected = 0
-    for path in paths:
-        trees = _checked_trees(path, header)
+    for span in spans:
+        trees = _checked_trees(span, header)
         if trees.start != expected:
-            raise damaged_forest(f"{path} begins with tree {trees.start}, not {expected}")
+            raise damaged_forest(f"{span.path} begins with tree {trees.start}, not {expected}")
         expected = trees.stop
-        for batch in batches(whole_parts([path])[0], len(spec.target.classes)):
+        for batch in batches(span, len(spec.target.classes)):
             yield as_written(pa.Table.from_batches([batch]), names, offset)
     if expected != (header.config.trees if parts is None else parts[-1].stop):
         raise damaged_forest(f"{directory} holds {counted(expected, 'tree')}, not {header.config.trees}")
 
 
-def _checked_trees(path: Path, header: Header) -> range:
+def _checked_trees(span: Span, header: Header) -> range:
     """The trees of a part, all of which is read and checked. Raises FormatError."""
-    check_file(path, "trees", nodes_schema(header.spec), header.identity)
     first, trees = -1, 0
-    for nodes in read_span(whole_parts([path])[0], header):
+    for nodes in read_span(span, header):
         first = nodes.tree if first < 0 else first
         trees += nodes.roots.size
     return range(first, first + trees)

@@ -22,7 +22,6 @@ from bigforest.forest.format.parts import (
     first_tree,
     part_paths,
     read_span,
-    whole_parts,
 )
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
@@ -101,14 +100,14 @@ def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
     parts  the trees of each part to look at, of a forest that is growing; None for all that are there.
     """
     paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
-    header = check_parts(paths)
+    header, spans = check_parts(paths)
     if parts is None:
         first = np.array([*map(first_tree, paths), max(header.config.trees, first_tree(paths[-1]) + 1)], np.int64)
         if first[0]:
             raise damaged_forest(f"{paths[0]}: tree 0 is missing")
     else:
         first = np.array([*(part.start for part in parts), parts[-1].stop], np.int64)
-    nodes = np.array([span.stop for span in whole_parts(paths)], np.int64)
+    nodes = np.array([span.stop for span in spans], np.int64)
     none = np.zeros(nodes.size, np.int64)
     return Trees(directory, paths, header, first, np.arange(nodes.size), none, nodes, none, none, None)
 
@@ -122,7 +121,8 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
 
     rough = outline(directory, parts)
     found: dict[int, _SurveyedPart] = {}
-    tasks = [(span, rough.header) for span in whole_parts(list(rough.paths))]
+    spans = (Span(path, 0, nodes) for path, nodes in zip(rough.paths, rough.nodes.tolist(), strict=True))
+    tasks = [(span, rough.header) for span in spans]
     run_on_threads(_survey_part, tasks, workers=workers, on_result=found.__setitem__)
     read = [found[index] for index in range(len(tasks))]
     sizes = [part.nodes.size for part in read]
