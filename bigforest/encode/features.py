@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -146,7 +146,9 @@ def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
     """What `encode_group` does, for a category."""
     dtype, binned = job.source.schema[name], isinstance(job.max_bins, int)
     with PartWriter(job.parts, index) as part:
-        slices = partial(kept_column, job, name)
+        slices: Callable[[], Iterator[pl.Series]] = partial(kept_column, job, name)
+        if job.rows <= job.plan.limits.slice_rows:  # read once where it comes in one piece
+            slices = partial(iter, list(slices()))
         levels = find_levels(name, dtype, slices(), job.plan.room, job.plan.limits)
         append_levels(levels, part, binned=binned)
         codes = (codes_of(series, levels) for series in slices())

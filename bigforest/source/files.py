@@ -12,7 +12,7 @@ import polars as pl
 
 from bigforest.common.errors import DataError, listed, reason
 from bigforest.schema.columns import columns_named
-from bigforest.source.source import not_readable, parquet_schema, scan_parquet
+from bigforest.source.source import Source, not_readable, parquet_shape, scan_parquet, source_of_files
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 from bigforest.source.text import Scan, blank_lines, has_whole_lines, scan_csv, scan_ndjson, with_dates, without_rows
 from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable
@@ -71,11 +71,8 @@ def may_be_csv(path: str | Path) -> bool:
     return KINDS[files[0].suffix.lower()] == "CSV"
 
 
-def parquet_files(
-    path: str | Path, scratch: Path, memory: int | None, numbers: Collection[str] = ()
-) -> tuple[str, list[Path], int]:
-    """A short name for the table at `path` (a file, a folder or a glob), the Parquet files it is in, and the memory it
-    took to make them (Source.spooled).
+def source_of_path(path: str | Path, scratch: Path, memory: int | None, numbers: Collection[str] = ()) -> Source:
+    """The Source of the table at `path` (a file, a folder or a glob).
 
     Files other than Parquet are streamed into Parquet in `scratch` first; `numbers` as in `scan_csv`. Raises DataError
     and ConfigError as `open_source` does.
@@ -91,7 +88,8 @@ def parquet_files(
     if kind != "Parquet":
         check_spool(size, memory, str(path))
     if kind == "Parquet":
-        schemas = [parquet_schema(file) for file in files]
+        shapes = [parquet_shape(file) for file in files]
+        schemas = [shape.schema for shape in shapes]
         _check_same_columns(files, schemas, inferred=False)
         scans = [(scan_parquet([file]), schema) for file, schema in zip(files, schemas, strict=True)]
     else:
@@ -101,7 +99,7 @@ def parquet_files(
     columns = _key_columns(files, scans, keys)
     if kind == "Parquet":
         if not columns and all(schema == schemas[0] for schema in schemas):
-            return name, files, 0
+            return source_of_files(files, name, 0, str(path), shapes)
         check_spool(size, memory, str(path))
 
     def spooled(scans: Sequence[Scan]) -> list[Path]:
@@ -111,7 +109,7 @@ def parquet_files(
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path))
 
     found = _spooled_csv(files, scans, mark, spooled) if kind == "CSV" else spooled(scans)
-    return name, found, spool_bytes(size)
+    return source_of_files(found, name, spool_bytes(size), str(path))
 
 
 def _spooled_csv(

@@ -11,7 +11,7 @@ import polars as pl
 
 from bigforest.common.errors import DataError
 from bigforest.common.forks import check_polars_threads
-from bigforest.source.files import KINDS, find_files, parquet_files
+from bigforest.source.files import KINDS, find_files, source_of_path
 from bigforest.source.in_memory import (
     SparseTable,
     arrow_stream,
@@ -61,8 +61,7 @@ def opens_quickly(data: Any) -> bool:
 
 def _open(data: Any, scratch: Path, memory: int | None, numbers: Collection[str]) -> Source:
     if isinstance(data, str | Path):
-        name, files, spooled = parquet_files(data, scratch, memory, numbers)
-        return source_of_files(files, name, spooled, str(data))
+        return source_of_path(data, scratch, memory, numbers)
     if isinstance(data, pl.LazyFrame):
         return _spooled(spool_lazy(data, scratch, IN_MEMORY))
     if isinstance(data, tuple) and len(data) == 2:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -151,20 +151,35 @@ def _again(name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Pa
     return Source(name, schema, rows, scan_parquet(files) if _only_polars(schema) else None, files)
 
 
-def source_of_files(files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None) -> Source:
-    """The Source of Parquet files of one table, in the order given. Raises DataError (of `where`) if it is empty."""
-    schema, rows = parquet_schema(files[0]), 0
+def source_of_files(
+    files: Sequence[Path], name: str, spooled: int = 0, where: str | None = None, known: Sequence[ParquetShape] = ()
+) -> Source:
+    """The Source of Parquet files of one table, in the order given. Raises DataError (of `where`) if it is empty.
+
+    known  the shapes of the files, where they have been read.
+    """
+    schema, rows = known[0] if known else parquet_shape(files[0])
     if _only_polars(schema):
         return replace(source_of(scan_parquet(files), name, files, where), spooled=spooled)
-    for path in files:
-        with reading_parquet(path), _open(path) as file:
-            rows += file.metadata.num_rows
+    rows += sum(shape.rows for shape in known[1:]) if known else sum(map(_rows_of, files[1:]))
     _check_size(where or name, schema, rows)
     return Source(name, schema, rows, None, tuple(files), spooled)
 
 
-def parquet_schema(path: Path) -> dict[str, pl.DataType]:
-    """The columns of a Parquet file. Raises DataError."""
+class ParquetShape(NamedTuple):
+    """The columns of a Parquet file, and its rows; these are 0 where Arrow cannot open it."""
+
+    schema: dict[str, pl.DataType]
+    rows: int
+
+
+def _rows_of(path: Path) -> int:
+    with reading_parquet(path), _open(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def parquet_shape(path: Path) -> ParquetShape:
+    """The shape of a Parquet file. Raises DataError."""
     import pyarrow as pa
 
     from bigforest.storage.arrow import schema_of
@@ -172,14 +187,14 @@ def parquet_schema(path: Path) -> dict[str, pl.DataType]:
     with reading_parquet(path):
         try:
             with _open(path) as file:
-                found = file.schema_arrow
+                found, rows = file.schema_arrow, file.metadata.num_rows
                 check_names(found.names, str(path))
         except pa.ArrowNotImplementedError:
             found = dict(scan_parquet([path]).collect_schema())
             if not _only_polars(found):
                 raise
-            return found
-    return schema_of(found, str(path))
+            return ParquetShape(found, 0)
+    return ParquetShape(schema_of(found, str(path)), rows)
 
 
 def reading_parquet(path: Path) -> AbstractContextManager[None]:

@@ -124,6 +124,22 @@ def test_csv__dates_are_searched_for_only_where_the_first_rows_leave_it_open(
         assert any(searched) == (value in ("2026-01-02", ""))
 
 
+def test_csv__few_rows_suffice_where_they_have_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searched = []
+
+    def scan(*given: Any, **options: Any) -> Any:
+        searched.append(options["infer_schema_length"] if options.get("try_parse_dates") else None)
+        return plain(*given, **options)
+
+    plain = pl.scan_csv
+    monkeypatch.setattr(pl, "scan_csv", scan)
+    for gap, expected in ((0, [100]), (80, [100, 1000])):
+        (tmp_path / "t.csv").write_text("a,b\n" + ",1\n" * gap + "x,1\n" * 1200)
+        searched.clear()
+        read(tmp_path / "t.csv")
+        assert [rows for rows in searched if rows] == expected
+
+
 def test_csv__blank_lines_of_one_column_are_missing_values(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a\n1\n\n3\n")
     assert read(tmp_path / "t.csv")["a"].to_list() == [1, None, 3]
