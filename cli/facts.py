@@ -24,7 +24,7 @@ def training_facts(forest: Forest) -> dict[str, Any]:
         "features": len(spec.features),
         "classes": len(spec.target.classes),
         "trees": forest.trees,
-        "nodes": forest.nodes.select(pl.len()).collect().item(),
+        "nodes": forest.node_count,
         "stop": asdict(forest.origin.stop) if forest.origin is not None and forest.origin.stop is not None else None,
         "oob": error_facts(forest),
         "shrinkage": shrinkage_facts(forest),

@@ -95,6 +95,11 @@ class Contents:
         return self.config.trees
 
     @property
+    def node_count(self) -> int:
+        """Number of nodes of all trees, as the parts say."""
+        return sum(part.stop for part in self._parts)
+
+    @property
     def classes(self) -> list[Any]:
         """Labels of the target in ascending order; none for regression.
 

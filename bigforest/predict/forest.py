@@ -87,7 +87,10 @@ class Forest(ExportableForest):
 
     # What other modules of the package call is not for users.
     _INTERNAL = frozenset(
-        {"calibration", "each_tree", "passes", "predictor", "reader", "rule", "take", "tree_nodes", "tree_votes"}
+        {
+            *("calibration", "each_tree", "node_count", "passes", "predictor", "reader"),
+            *("rule", "take", "tree_nodes", "tree_votes"),
+        }
     )
 
     def __new__(cls, *given: Any, **fields: Any) -> Forest:

@@ -93,9 +93,10 @@ def sweep(parent: Path, prefix: str, rescue: Callable[[Path], None] | None = Non
     rescue  is called before with each folder, which nobody else touches then.
     """
     folders: list[Path] = []
+    start = _start(prefix)
     if fcntl is not None:
         with contextlib.suppress(OSError), os.scandir(parent) as entries:
-            folders = [Path(entry) for entry in entries if _is_ours(entry, _start(prefix))]
+            folders = [Path(entry) for entry in entries if _is_ours(entry, start)]
     for folder in folders:
         with contextlib.suppress(OSError):
             _sweep(folder, rescue)
