@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 # Tasks that others have taken over from a worker before it gets work last: the first one of a new worker takes long.
 _RACES = 2
 # Seconds for which the workers are taken to be the same: asking takes milliseconds of client and scheduler.
-_FRESH = 0.2
+_FRESH = 5.0
 # Seconds for workers to appear.
 _PATIENCE = 60.0
 
@@ -80,8 +80,7 @@ class Cluster:
         """Threads of each worker there is, or was just now, except for those in trouble, unless all are."""
         if time.monotonic() > self._looked + _FRESH:
             with self.errors("asking for the workers"):
-                workers = self.client.scheduler_info(n_workers=-1)["workers"]
-            self._threads = {address: int(known["nthreads"]) for address, known in workers.items()}
+                self._threads = dict(self.client.nthreads())
             self._looked = time.monotonic()
         good = {address: count for address, count in self._threads.items() if address not in self.trouble}
         return good or self._threads
@@ -107,6 +106,7 @@ class Cluster:
 
     def note_lost(self, addresses: Collection[str]) -> None:
         """What these workers held could not be had."""
+        self._looked = -_FRESH if addresses else self._looked
         gone = set(addresses) - {*self.threads(), *self.trouble} if addresses else ()
         self.trouble |= dict.fromkeys(gone, "was lost, and what it had counted was counted again")
 

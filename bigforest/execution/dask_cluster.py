@@ -6,6 +6,7 @@ all tasks of a run share is sent once, unless it is very small, and passed from 
 
 from __future__ import annotations
 
+import math
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
@@ -17,12 +18,12 @@ from bigforest.execution import exchange, worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.exchange import HeldParts
 from bigforest.execution.executor import Executor, Part, PartBatch, TaskBatch, merge_lists
-from bigforest.execution.task_run import SMALL, Call, TaskRun, name_of
+from bigforest.execution.task_run import AHEAD, SMALL, Call, TaskRun, name_of
 
 Result = TypeVar("Result")
 
-# Queued tasks per running task, so that no worker waits for the next.
-_AHEAD = 2
+# Seconds between two fetches of results, if nothing but the progress is waiting for them.
+_PATIENCE = 2.0
 # A task has at most a share of the remaining calls of its worker, one of _ROUNDS, and at most _TURNS calls for each
 # thread: a task takes milliseconds of client and scheduler.
 _ROUNDS = 2
@@ -55,9 +56,8 @@ class ClusterExecutor(Executor):
         return list(self._cluster.on_each(function, *arguments).values())
 
     def _each(self, job: TaskBatch[Result], on_result: Callable[[int, Result], None]) -> None:
-        for index, result in self._results(
-            job, share_out(len(job.arguments), self.processes, self._slots, even=job.even)
-        ):
+        sizes = share_out(len(job.arguments), self.processes, self._slots, even=job.even)
+        for index, result in self._results(job, sizes, math.inf if job.even else _PATIENCE):
             on_result(index, result)
 
     def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
@@ -80,7 +80,7 @@ class ClusterExecutor(Executor):
                 shares = _cut(left, self.processes)
                 calls = [run.finish(of_parts, share, held) for share in shares]
                 near = _near(calls, self._spread(len(calls)))
-                for at, results in run.completed(near, len(calls) + 1, together=True):
+                for at, results in run.completed(near, len(calls) + 1, patience=math.inf):
                     found = dict(zip(shares[at], results, strict=True))
                     lost = {number: own for number, own in found.items() if isinstance(own, exchange.LostPart)}
                     finished |= {number: own for number, own in found.items() if number not in lost}
@@ -108,7 +108,7 @@ class ClusterExecutor(Executor):
             run.hold(job.arguments[first:stop], merge, min(self._slots, stop - first), SMALL // (len(cuts) - 1))
             for first, stop in pairwise(cuts)
         ]
-        return run.completed(_near(calls, [seats[first] for first in cuts[:-1]]), len(calls) + 1, together=True)
+        return run.completed(_near(calls, [seats[first] for first in cuts[:-1]]), len(calls) + 1, patience=math.inf)
 
     def _spread(self, tasks: int) -> list[str | None]:
         """The preferred workers of these tasks: consecutive tasks share a worker."""
@@ -123,13 +123,13 @@ class ClusterExecutor(Executor):
     def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
         early: dict[int, Result] = {}
         following = 0
-        for index, result in self._results(job, [1] * len(job.arguments)):
+        for index, result in self._results(job, [1] * len(job.arguments), 0.0):
             early[index] = result
             while following in early:
                 yield early.pop(following)
                 following += 1
 
-    def _results(self, job: TaskBatch[Result], sizes: Sequence[int]) -> Iterator[tuple[int, Result]]:
+    def _results(self, job: TaskBatch[Result], sizes: Sequence[int], patience: float) -> Iterator[tuple[int, Result]]:
         """The results with their numbers, as tasks end that each make several of the calls."""
         if not job.arguments:
             return
@@ -137,7 +137,7 @@ class ClusterExecutor(Executor):
         with TaskRun(self._cluster, job, self._slots) as run:
             calls = ((run.call(job.arguments[first:stop]), None) for first, stop in pairwise(starts))
             seats = [min(size, self._slots) for size in sizes]
-            for number, results in run.completed(calls, _AHEAD * self.size, seats, together=job.even):
+            for number, results in run.completed(calls, AHEAD * self.size, seats, patience=patience):
                 yield from enumerate(results, starts[number])
 
 

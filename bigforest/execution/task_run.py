@@ -7,6 +7,7 @@ files.
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
 import secrets
 import time
@@ -24,6 +25,9 @@ from bigforest.execution.executor import PartBatch, TaskBatch
 from bigforest.execution.pace import Pace
 from bigforest.execution.worker import Done, Order
 
+# Tasks on their way per running task, so that no worker waits for the next. They are handed out when there is room for
+# as many as run.
+AHEAD = 3
 # Retries of a failing task, for instance because a disk did not answer.
 RETRIES = 2
 # Most bytes of shared data that the tasks of a call carry themselves, all together; more is a task of its own.
@@ -97,19 +101,19 @@ class TaskRun:
         ahead: int,
         seats: Sequence[int] | None = None,
         *,
-        together: bool = False,
+        patience: float = 0.0,
     ) -> Iterator[tuple[int, Any]]:
         """Results as tasks end, with their numbers; about `ahead` seats of workers have a task on its way.
 
         calls     the tasks, and the workers that had better do them
         seats     of each task, which it takes at once; None for one each
-        together  once no more are handed out, results are fetched when all tasks have ended: that takes less of client
-                  and scheduler
+        patience  seconds between two fetches of results, the first of which is at once; math.inf for a single one in
+                  the end. Fetching several together takes less of client and scheduler
 
         A task that is late when no more are handed out is given to another worker too, and the first result counts; so
         is one whose worker has a full disk.
         """
-        tasks = _OnTheirWay(self, self._cluster, calls, ahead, seats, together=together)
+        tasks = _OnTheirWay(self, self._cluster, calls, ahead, seats, patience)
         while tasks.fill():
             ended = tasks.take(tasks.wait())
             tasks.fill()
@@ -141,8 +145,9 @@ class TaskRun:
     def stranded(self, futures: Iterable[Any]) -> list[Any]:
         """The tasks that no worker does. When all workers go at once, Dask lets a task wait for the worker that had
         better do it, although others come."""
-        there = self._cluster.threads()
-        gone = [future for future in futures if self._near.get(future.key, "") not in ("", *there)] if there else []
+        bound = [future for future in futures if future.key in self._near]
+        there = self._cluster.threads() if bound else {}
+        gone = [future for future in bound if self._near[future.key] not in there] if there else []
         return [future for future in gone if future.status == "pending" and not self.workers_at([future])]
 
     def cancel(self, futures: Sequence[Any]) -> None:
@@ -207,19 +212,20 @@ class _OnTheirWay:
         calls: Iterator[tuple[Call, str | None]],
         ahead: int,
         seats: Sequence[int] | None,
-        *,
-        together: bool,
+        patience: float,
     ) -> None:
         from distributed import as_completed
 
         self._run = run
         self._cluster = cluster
         self._following = enumerate(calls)
-        self._room = ahead
+        self._ahead = self._room = ahead
         self._seats = seats
-        self._together = together
+        self._patience = patience
+        self._due = patience if patience == math.inf else 0.0  # when results are fetched, if there are any
         self._last = False  # whether all tasks are handed out
         self._tasks: dict[int, Call] = {}
+        self._busy: set[int] = set()  # tasks that have not ended, which take seats
         self._numbers: dict[Any, int] = {}  # of the task of each future: a task may have two
         self._ended = as_completed(loop=cluster.client.loop)
         self._pace = Pace()
@@ -228,14 +234,16 @@ class _OnTheirWay:
         self._search = time.monotonic() + _BETWEEN_SEARCHES
 
     def fill(self) -> bool:
-        """Hand out tasks as long as there is room for more; returns whether any are on their way."""
+        """Hand out tasks if there is room for some, which go in one message; returns whether any are on their way."""
         following: dict[int, str | None] = {}
-        while self._room > 0 and not self._last:
+        enough = AHEAD * self._room >= self._ahead
+        while enough and self._room > 0 and not self._last:
             number, (call, near) = next(self._following, (-1, (None, None)))
             if call is None:
                 self._last = True
                 break
             self._tasks[number] = call
+            self._busy.add(number)
             following[number] = near
             self._room -= self._taken(number)
             self._pace.begin(number)
@@ -244,34 +252,43 @@ class _OnTheirWay:
         return bool(self._numbers)
 
     def wait(self) -> list[Any]:
-        """Wait until one has ended, or all together, and meanwhile hand on those that nobody does, or that are late;
-        gives those that have ended."""
+        """Wait until some have ended and results are to be fetched, and meanwhile hand out those that follow, and hand
+        on those that nobody does, or that are late; gives those that have ended."""
         ended: list[Any] = []
-        while not ended or (self._together and self._last and not self._are_over(ended)):
+        # If some are late, others can take them over once it is known who they are.
+        while not ended or not (self._late or time.monotonic() >= self._due or self._are_over(ended)):
             with self._ended.thread_condition:
                 if not self._ended.has_ready():
                     self._ended.thread_condition.wait(_BETWEEN_PACES)
             for future in self._ended.next_batch(block=False):
                 ended.append(future)
-                self._pace.end(self._numbers.get(future, -1))
+                self._leave(self._numbers.get(future, -1))
+            if not _some_failed(ended):
+                self.fill()
             if time.monotonic() > self._search:
                 for future in self._run.stranded(set(self._numbers) - set(ended)):
                     self._hand_out({self._numbers.pop(future): None})
                     self._run.cancel([future])
                 self._search = time.monotonic() + _BETWEEN_SEARCHES
             self._late += self._pace.late() if self._last else ()
-            if self._late and ended:  # others can take it over once it is known who they are
-                self._together = False
             while self._late and not ended:
                 number = self._late.pop()
                 if number in self._tasks:
                     self._hand_on(number)
+        self._due = time.monotonic() + self._patience
         return ended
+
+    def _leave(self, number: int) -> None:
+        """A task has ended, and its seats are free."""
+        self._pace.end(number)
+        if number in self._busy:
+            self._busy.remove(number)
+            self._room += self._taken(number)
 
     def _are_over(self, ended: Sequence[Any]) -> bool:
         """Whether all tasks have ended, or one did not end well."""
         over = {self._numbers[future] for future in ended if future in self._numbers}
-        return over >= set(self._numbers.values()) or any(future.status != "finished" for future in ended)
+        return over >= set(self._numbers.values()) or _some_failed(ended)
 
     def take(self, ended: Sequence[Any]) -> list[tuple[int, Done]]:
         """The results of tasks that have ended, those that count."""
@@ -328,7 +345,6 @@ class _OnTheirWay:
         """Note a task that is done, and forget its twins, at which other workers still are."""
         self._cluster.spent = worker.add_ledger(self._cluster.spent, done.ledger)
         self._quick += done.ledger
-        self._room += self._taken(number)
         del self._tasks[number]
         if twins:
             self._cluster.note_slow(self._run.workers_at(twins))
@@ -338,6 +354,11 @@ class _OnTheirWay:
 
     def _taken(self, number: int) -> int:
         return 1 if self._seats is None else self._seats[number]
+
+
+def _some_failed(ended: Sequence[Any]) -> bool:
+    """Whether some of these tasks did not end well."""
+    return any(future.status != "finished" for future in ended)
 
 
 def label(function: Callable[..., Any]) -> str:

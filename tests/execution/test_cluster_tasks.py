@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
+from collections.abc import Callable
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from distributed import Client
 
 from bigforest.common.errors import ClusterError, DataError, FormatError
-from bigforest.execution import pace, worker
+from bigforest.execution import dask_cluster, pace, worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor, share_out
 from bigforest.execution.executor import Threads
@@ -55,6 +57,27 @@ def test_run__an_error_leaves_nothing_running(client: Client, tmp_path: Path) ->
     assert all(path.read_text() == "end" for path in tmp_path.iterdir())
     time.sleep(0.5)
     assert len(list(tmp_path.iterdir())) == begun
+
+
+def test_run__few_messages_take_tasks_there_and_results_back(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_cluster, "_PATIENCE", 600.0)
+    sent: Counter[str] = Counter()
+    for name in ("map", "gather"):
+        monkeypatch.setattr(client, name, _counted(getattr(client, name), name, sent))
+    found: dict[int, int] = {}
+    ClusterExecutor(Cluster(client), 1).run(abs, [(-number,) for number in range(60)], found.__setitem__)
+    assert found == {number: number for number in range(60)}
+    assert len(share_out(60, 2, 1)) > 12  # tasks
+    assert sent["gather"] == 2  # the first results, and all others
+    assert sent["map"] <= 7  # as many as run at once in each, after the first
+
+
+def _counted(function: Callable[..., Any], name: str, counts: Counter[str]) -> Callable[..., Any]:
+    def counted(*arguments: Any, **keywords: Any) -> Any:
+        counts[name] += 1
+        return function(*arguments, **keywords)
+
+    return counted
 
 
 def _slow(folder: str, number: int) -> None:
