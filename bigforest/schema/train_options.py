@@ -86,7 +86,7 @@ class TrainOptions:
             '"sqrt" and "log2" are rounded down, "half" is rounded up. An integer is a count and a float a fraction: 1 '
             "is one feature, 1.0 is all. A count above the number of features is refused. The default for regression "
             "is half, with `min_leaf` 2. It is all, with `min_leaf` 1, if these have a lower out-of-bag error in small "
-            "forests on at least 250 rows."
+            "forests on at least 20 rows."
         ),
     )
     feature_fraction: float | None = option(

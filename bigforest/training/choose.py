@@ -2,7 +2,7 @@
 
 For regression, nodes draw half of the features and leaves have 2 rows, or nodes draw all and leaves have 1. The first
 is best for most tables, the second if few features carry a signal with little noise. The second is chosen if trial
-trees are better with it. For rotation trees, see axes_choice.py.
+trees are better with it by more than chance. For rotation trees, see axes_choice.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ from bigforest.training.trial_trees import (
 _RULES = 1.5
 # Rows of trial trees below which no rule is chosen: where they are some of the rows of the table, and where all.
 _FEWEST_OF_SOME = 1_000
-_FEWEST_OF_ALL = 250
+_FEWEST_OF_ALL = 20
+# With fewer rows than this, few pairs of trees judge a row, and the standard error is uncertain itself: more trees are
+# grown, which costs little, and the second rule must be better by two standard errors.
+_FEW = 250
+_TREES_OF_FEW = 64
 
 
 def chooses(config: TrainConfig, features: int, rows: int) -> bool:
@@ -64,7 +68,8 @@ def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
     """How often trial trees look at a feature of a row, about."""
     ways = 1 + len(subset_sizes(shape.features)) if config.chooses_axes else _RULES
     rows = row_count(shape.rows, shape.features)
-    return ways * TREES * rows * math.log2(max(rows, 2)) * shape.features
+    trees = TREES if config.chooses_axes else _effort(rows)[0]
+    return ways * trees * rows * math.log2(max(rows, 2)) * shape.features
 
 
 def is_open(config: TrainConfig, features: int, rows: int) -> bool:
@@ -79,6 +84,12 @@ def is_open(config: TrainConfig, features: int, rows: int) -> bool:
     )
 
 
+def _effort(rows: int) -> tuple[int, float]:
+    """How many trial trees each rule gets with so many rows, and by how many standard errors the second rule must be
+    better."""
+    return (_TREES_OF_FEW, 2.0) if rows < _FEW else (TREES, 1.0)
+
+
 def rules_for(config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
     """The configuration with each of the two rules, the default first; a given size of leaves is that of both."""
     return replace(config, mtry="half", min_leaf=config.leaf_rule), replace(
@@ -89,10 +100,11 @@ def rules_for(config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
 def choose_rule(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
     """The configuration with the better rule."""
     usual, rarer = rules_for(config)
-    trials = [trial_config(options) for options in (usual, rarer)]
+    trees, errors = _effort(row_count(store.rows, len(store.spec.features)))
+    trials = [trial_config(options, trees=trees) for options in (usual, rarer)]
     plain, other = map(summed, try_each(trial_errors, trials, store, resources, listener))
     mean, error = gain_of(other, plain, weights_to_judge(store, config))
-    if mean <= error:
+    if mean <= errors * error:
         return usual
     listener(
         Notice(

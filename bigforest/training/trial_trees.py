@@ -35,7 +35,7 @@ from bigforest.store.store import Store
 
 T = TypeVar("T")
 
-# Trees of each setting, and of a task.
+# Trees of each setting unless said otherwise, and of a task.
 TREES = 16
 _TASK_TREES = 4
 # Rows that they are grown and evaluated on: this many, fewer for wide tables, or a share of a large table, within
@@ -89,12 +89,12 @@ def try_each(
     listener: Listener,
 ) -> list[list[T]]:
     """The results of the task `measure` for the trees of each configuration, some trees at a time and in their
-    order."""
+    order. All have as many trees, a multiple of `_TASK_TREES`."""
     executor = resources.executor(1 if resources.memory is not None else None)
     for of_family in {config.family: config for config in configs}.values():
         with compiling(kernels_of(store.shape.extras, of_family, passes=False), executor, listener):
             executor.run_on_all_workers(compile_for, store.shape.extras, of_family, False, resources.scratch)
-    parts = [range(first, first + _TASK_TREES) for first in range(0, TREES, _TASK_TREES)]
+    parts = [range(first, first + _TASK_TREES) for first in range(0, configs[0].trees, _TASK_TREES)]
     tasks = [(config, part) for config in configs for part in parts]
     by_index: dict[int, T] = {}
     with stage("choose", len(tasks) * _TASK_TREES, "trees", listener) as progress:
@@ -112,9 +112,8 @@ def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
     """The configuration of trial trees: a seed of their own, and out-of-bag rows."""
     if config.boosts:
         options["sampling"] = "uniform"
-    return replace(
-        config, trees=TREES, seed=0, stop_oob=None, keep_votes=False, keep_targets=False, bootstrap=True, **options
-    )
+    options = {"trees": TREES} | options
+    return replace(config, seed=0, stop_oob=None, keep_votes=False, keep_targets=False, bootstrap=True, **options)
 
 
 def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:

@@ -84,7 +84,7 @@ def numbers(rows: int, levels: int) -> pl.DataFrame:
 
 
 def test_train__a_regression_draws_half_of_the_features() -> None:
-    frame = numbers(200, 5)
+    frame = numbers(19, 2)
     unsaid = bf.train(frame, "y", trees=3)
     said = bf.train(frame, "y", trees=3, mtry="half", min_leaf=2, min_level=5)
     assert unsaid.config == said.config

@@ -69,6 +69,17 @@ def test_train__half_where_that_is_as_good() -> None:
     assert not any(isinstance(event, Notice) and "mtry" in event.message for event in told)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_train__small_tables_of_one_strong_feature_are_told_from_noise(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(40, 4))
+    frame = pl.DataFrame({f"x{k}": column for k, column in enumerate(x.T)})
+    line, noise = 3 * x[:, 0] + 0.3 * draw.normal(size=40), draw.normal(size=40)
+    for target, wanted in ((line, ("all", 1)), (noise, ("half", 2))):
+        config = bf.train(frame.with_columns(y=target), "y", trees=1).config
+        assert (config.mtry, config.min_leaf) == wanted
+
+
 @compiled
 @pytest.mark.parametrize(
     "options",
@@ -102,7 +113,7 @@ def test_train__forests_of_other_seeds_merge(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "rows"),
-    [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 249)],
+    [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 19)],
 )
 def test_is_open__not_where_it_was_said_or_rows_are_few(options: dict[str, Any], rows: int) -> None:
     assert choose.is_open(TrainConfig.of().settled("regression"), 6, 1000)
@@ -111,7 +122,7 @@ def test_is_open__not_where_it_was_said_or_rows_are_few(options: dict[str, Any],
 
 def test_is_open__not_where_trial_trees_have_a_small_part_of_the_rows() -> None:
     numbers = TrainConfig.of().settled("regression")
-    assert [choose.is_open(numbers, 600, rows) for rows in (249, 250, 436, 437, 40_000)] == [
+    assert [choose.is_open(numbers, 600, rows) for rows in (19, 20, 436, 437, 40_000)] == [
         False,
         True,
         True,
@@ -146,7 +157,7 @@ def test_plan__counts_what_choosing_takes() -> None:
 
 
 def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
-    store = bf.encode_store(product(100), tmp_path / "store", target="y")
+    store = bf.encode_store(product(19), tmp_path / "store", target="y")
     config = TrainConfig.of().settled("regression")
     found = complete_config(store, config, Resources(threads=1), lambda _: None)
     assert (found.mtry, found.min_leaf) == ("half", 2)
