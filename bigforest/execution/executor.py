@@ -74,6 +74,23 @@ class Executor(ABC):
         """
         self._each(TaskBatch(function, arguments, shared, even), on_result)
 
+    def gather(
+        self,
+        function: Callable[..., Result],
+        arguments: Sequence[tuple[Any, ...]],
+        on_end: Callable[[int], None],
+        shared: tuple[Any, ...] = (),
+    ) -> list[Result]:
+        """The results of all tasks, in the order of `arguments`; `on_end(i)` is called after each, see `run`."""
+        results: dict[int, Result] = {}
+
+        def end(index: int, result: Result) -> None:
+            results[index] = result
+            on_end(index)
+
+        self.run(function, arguments, end, shared)
+        return [results[index] for index in range(len(arguments))]
+
     def reduce(
         self,
         function: Callable[..., Result],

@@ -95,10 +95,10 @@ def write_contributions(job: ExplainJob, plan: PartPlan, name: str) -> None:
     if how.exact and left:
         seconds = math.ceil(job.seconds(plan) * left / table.rows)
         job.listener(Notice(f"exact contributions of {counted(left, 'row')} take about {seconds} s"))
-    with stage(name, table.rows, "rows", job.listener) as progress:
+    with stage(name, table.rows, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
         progress.advance(table.rows - left)
         shared = (Sweep(job.voting, table, plan.groups, how.chosen), how, job.folder, name, settings)
-        job.sweep(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared, plan.at_once)
+        executor.run(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared)
 
 
 def part_name(name: str, begin: int) -> str:

@@ -178,24 +178,17 @@ def _sums(
 ) -> list[CurveSums]:
     step = _piece_rows(max(len(curve.points) for curve in curves), len(how.chosen))
     pieces = list(row_ranges(rows.size, step))
-    found: dict[int, list[CurveSums]] = {}
-    with stage(name, rows.size, "rows", job.listener) as progress:
-
-        def collect(index: int, sums: list[CurveSums]) -> None:
-            found[index] = sums
-            progress.advance(pieces[index][1] - pieces[index][0])
-
+    with stage(name, rows.size, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
         sweep = Sweep(job.voting, job.table, plan.groups, how.chosen)
         shared = (sweep, curves, rows, job.options.individual)
-        job.sweep(vary_rows, pieces, collect, shared, plan.at_once)
+        sums = executor.gather(vary_rows, pieces, lambda i: progress.advance(pieces[i][1] - pieces[i][0]), shared)
     joined = []
-    for number in range(len(curves)):
-        own = [found[index][number] for index in range(len(pieces))]
-        total, counted = np.zeros(own[0].total.shape), np.zeros(own[0].rows.shape, np.int64)
-        for piece in own:  # in the order of the rows
+    for of_curve in zip(*sums, strict=True):
+        total, counted = np.zeros(of_curve[0].total.shape), np.zeros(of_curve[0].rows.shape, np.int64)
+        for piece in of_curve:  # in the order of the rows
             total += piece.total
             counted += piece.rows
-        joined.append(CurveSums(total, counted, np.concatenate([piece.own for piece in own])))
+        joined.append(CurveSums(total, counted, np.concatenate([piece.own for piece in of_curve])))
     return joined
 
 

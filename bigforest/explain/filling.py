@@ -64,7 +64,7 @@ def write_filling(job: ExplainJob, plan: PartPlan) -> None:
     pieces = [(rows[begin:end], job.work / f"filling-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("filling", rows.size, "rows", job.listener) as progress:
         shared = (judged, leaves, what)
-        job.run(write_filled_rows, pieces, lambda _, done: progress.advance(done), shared, job.resources.workers)
+        job.resources.executor().run(write_filled_rows, pieces, lambda _, done: progress.advance(done), shared)
     job.folder.write_pieces("filling", _tables(job, judged, what, pieces), settings)
 
 

@@ -67,9 +67,9 @@ def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
     _, step = _piece(job, how)
     job.listener(Notice(f"interactions in {counted(rows.size, 'row')} take about {math.ceil(job.seconds(plan))} s"))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
-    with stage("interactions", rows.size, "rows", job.listener) as progress:
+    with stage("interactions", rows.size, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
         shared = (Sweep(job.voting, table, plan.groups, how.chosen),)
-        job.sweep(explain_pairs, pieces, lambda _, done: progress.advance(done), shared, plan.at_once)
+        executor.run(explain_pairs, pieces, lambda _, done: progress.advance(done), shared)
     size = len(table.used)
     total = np.zeros((size, size, len(how.chosen)))
     job.folder.write_pieces("interactions", _tables(job, how, pieces, total), settings)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError, DataError, counted
 from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import BASE_BYTES
+from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
@@ -156,17 +158,6 @@ class ExplainJob:
         """Estimated time of a part."""
         return plan.nanoseconds * 1e-9 / self.resources.executor().size
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        arguments: list[tuple[Any, ...]],
-        on_result: Callable[[int, Any], None],
-        shared: tuple[Any, ...],
-        at_once: int,
-    ) -> None:
-        """Run tasks on threads or workers."""
-        self.resources.executor(at_once).run(function, arguments, on_result, shared)
-
     def over_trees(
         self,
         name: str,
@@ -184,12 +175,13 @@ class ExplainJob:
                 collect(numbers, result)
                 progress.advance(len(numbers))
 
-            self.run(function, [(group,) for group in groups], finished, shared, plan.at_once)
+            self.resources.executor(plan.at_once).run(function, [(group,) for group in groups], finished, shared)
 
-    def sweep(self, function: Callable[..., Any], *rest: Any) -> None:
-        """`run` for tasks that go over all trees in their order, which are freed then."""
+    @contextmanager
+    def sweeping(self, at_once: int) -> Iterator[Executor]:
+        """What runs tasks that go over all trees in their order, which are freed at the end."""
         try:
-            self.run(function, *rest)
+            yield self.resources.executor(at_once)
         finally:
             self.resources.executor(1).run_on_all_workers(forget_trees, str(self.work))
 

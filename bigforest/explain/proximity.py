@@ -101,7 +101,7 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
             progress.advance(end - begin)
 
         tasks = [(chosen[begin:end],) for begin, end in pieces]
-        job.run(near_rows, tasks, collect, (judged, leaves, neighbors, width), job.resources.workers)
+        job.resources.executor().run(near_rows, tasks, collect, (judged, leaves, neighbors, width))
     truth = judged.table.target()[kept] if judged.table.classes else np.zeros(kept.size, np.uint16)
     rows, own = kept[chosen].astype(np.uint64), truth[chosen]
     tables = {

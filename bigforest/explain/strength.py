@@ -81,16 +81,12 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
     pieces = list(row_ranges(rows, step))
     with stage("strength", len(groups) + len(pieces), "tasks", job.listener) as progress:
         entries = [(group,) for group in groups]
-        job.run(cast_votes, entries, lambda *_: progress.advance(), (stock, judged, votes), plan.at_once)
-        found: dict[int, Sums] = {}
-
-        def collect(index: int, sums: Sums) -> None:
-            found[index] = sums
-            progress.advance()
-
-        job.run(sum_votes, pieces, collect, (judged, votes, steps, stock.width), plan.at_once)
+        executor = job.resources.executor(plan.at_once)
+        executor.run(cast_votes, entries, lambda *_: progress.advance(), (stock, judged, votes))
+        shared = (judged, votes, steps, stock.width)
+        sums = executor.gather(sum_votes, pieces, lambda _: progress.advance(), shared)
     votes.path.unlink()
-    total = Sums._make(sum(arrays) for arrays in zip(*(found[index] for index in range(len(pieces))), strict=True))
+    total = Sums._make(sum(arrays) for arrays in zip(*sums, strict=True))
     if job.forest.is_regression:
         job.folder.write("strength", _number_table(total, steps), settings)
         return

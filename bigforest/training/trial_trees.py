@@ -96,15 +96,8 @@ def try_each(
             executor.run_on_all_workers(compile_for, store.shape.extras, of_family, False, resources.scratch)
     parts = [range(first, first + _TASK_TREES) for first in range(0, configs[0].trees, _TASK_TREES)]
     tasks = [(config, part) for config in configs for part in parts]
-    by_index: dict[int, T] = {}
     with stage("choose", len(tasks) * _TASK_TREES, "trees", listener) as progress:
-
-        def end(index: int, result: T) -> None:
-            by_index[index] = result
-            progress.advance(_TASK_TREES)
-
-        executor.run(measure, tasks, end, (store,))
-    results = [by_index[index] for index in range(len(tasks))]
+        results = executor.gather(measure, tasks, lambda _: progress.advance(_TASK_TREES), (store,))
     return [results[begin : begin + len(parts)] for begin in range(0, len(tasks), len(parts))]
 
 

@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from bigforest.execution.executor import run_on_threads
+from bigforest.execution.executor import Threads, run_on_threads
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -28,6 +28,23 @@ def test_run__one_worker_keeps_the_order() -> None:
     ended: list[int] = []
     run_on_threads(started.append, [(i,) for i in range(120)], workers=1, on_result=lambda i, _: ended.append(i))
     assert started == ended == list(range(120))
+
+
+def test_gather__gives_results_in_the_order_of_the_tasks() -> None:
+    another_ended = threading.Event()
+    ended: list[int] = []
+
+    def task(base: int, number: int) -> int:
+        assert number or another_ended.wait(60)
+        return base + number
+
+    def end(number: int) -> None:
+        ended.append(number)
+        another_ended.set()
+
+    assert Threads(2).gather(task, [(0,), (1,), (2,)], end, (7,)) == [7, 8, 9]
+    assert sorted(ended) == [0, 1, 2]
+    assert ended[0] == 1
 
 
 def test_run__nothing_to_do() -> None:
