@@ -156,7 +156,6 @@ def _whole(weights: NDArray[np.float64], step: float) -> NDArray[np.int64]:
 
 
 def _wide_step(found: _Measured, weights: Weights, rows: int) -> float:
-    """The step of wide weights."""
     if rows >= _MOST_TOTAL:
         raise DataError(f"{rows} rows are too many for weights, of which {_MOST_TOTAL - 1} may have some; sample some")
     if not found.largest / MOST_WIDE_TOTAL / rows >= _LEAST_STEP or not found.largest < math.inf:

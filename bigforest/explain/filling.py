@@ -81,8 +81,7 @@ def _fillable(job: ExplainJob, table: RowTable) -> Filled:
 def _gaps(values: NDArray[np.float64], what: Filled) -> NDArray[np.bool_]:
     """Which of the values of some rows are missing, [rows, columns that may be filled]."""
     own = values[:, what.columns]
-    gaps: NDArray[np.bool_] = np.where(what.codes > 0, own == 0, np.isnan(own))
-    return gaps
+    return np.where(what.codes > 0, own == 0, np.isnan(own))
 
 
 def _rows_with_gaps(job: ExplainJob, judged: JudgedRows, what: Filled) -> NDArray[np.uint32]:

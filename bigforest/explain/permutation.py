@@ -256,8 +256,7 @@ def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
     if loss == "mse":
         return answer
     if loss == "log_loss":
-        clipped: NDArray[np.float64] = -np.log(np.clip(answer, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
-        return clipped
+        return -np.log(np.clip(answer, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
     wrong = np.ones(answer.shape)
     wrong[np.arange(len(answer)), answer.argmax(axis=1)] = 0.0
     return wrong

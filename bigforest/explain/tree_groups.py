@@ -67,8 +67,7 @@ class TreeStock(NamedTuple):
 
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each tree."""
-        own: NDArray[np.int64] = self.trees.sizes() + self.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * self.width)
-        return own
+        return self.trees.sizes() + self.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * self.width)
 
     def depths(self) -> NDArray[np.float64]:
         """Estimated length of the path of a row in each tree."""

@@ -99,7 +99,6 @@ class Sampler:
         return sizes
 
     def _span(self, block: int) -> tuple[int, int]:
-        """The rows of a block."""
         return block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.store.rows)
 
     def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
@@ -181,8 +180,7 @@ class Sampler:
         if self.config.boosts:
             return draws[start:stop]
         if self.config.group is not None and self.store.spec.group is not None:
-            of_row: NDArray[np.uint16] = draws[self.store.groups_of(start, stop)]
-            return of_row
+            return draws[self.store.groups_of(start, stop)]
         held = held_out_of(self.store, self.config, start, stop)
         if held is not None:
             counts = np.zeros(held.size, np.uint16)
@@ -222,8 +220,7 @@ def are_held_out(numbers: NDArray[np.uint64], share: float) -> NDArray[np.bool_]
     with np.errstate(over="ignore"):
         key = np.uint64(stream_key(np.uint64(0), PURPOSE_HELD_OUT, np.uint64(0), np.uint64(0)))
         draw_rows(key, numbers, random)
-    held: NDArray[np.bool_] = (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
-    return held
+    return (random >> np.uint64(11)).astype(np.float64) * 2.0**-53 < share
 
 
 def not_drawn_again(config: TrainConfig) -> ConfigError:

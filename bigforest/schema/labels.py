@@ -123,8 +123,7 @@ def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | No
     codes = physical(given).replace_strict(physical(classes), known, default=None)
     if codes.null_count() != series.null_count():
         return None
-    found: NDArray[np.int32] = codes.fill_null(-1).to_numpy()
-    return found
+    return codes.fill_null(-1).to_numpy()
 
 
 def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np.int32]:

@@ -144,8 +144,7 @@ def join_pieces(
 def numbers_in_tree(order: Sequence[int], subtrees: Mapping[int, int]) -> NDArray[np.int64]:
     """Number of each node of the upper part in the whole tree; subtrees: nodes of each by entry."""
     sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
-    firsts: NDArray[np.int64] = np.cumsum(sizes) - sizes
-    return firsts
+    return np.cumsum(sizes) - sizes
 
 
 def _renumbered(children: NDArray[np.uint32], nodes: TreeArrays, numbers: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -117,12 +117,11 @@ def decode_blocks(
 
 
 def _rows(store: Store, blocks: range) -> int:
-    """Rows of a run of blocks."""
     return min(blocks.stop * BLOCK_ROWS, store.rows) - blocks.start * BLOCK_ROWS
 
 
 def _look_up(codes: NDArray[Any], copied: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
-    """values[i] = held[codes[i] - first], where there is one; size: of the whole dictionary."""
+    """values[i] = copied[codes[i] - first], where there is one; size: of the whole dictionary."""
     if copied.size == size:
         np.take(copied, codes, out=values, mode="clip")  # other modes make a copy
         return

@@ -134,7 +134,6 @@ class HistogramSearch(ABC):
             self._open_buckets(bounds)
 
     def _take(self, probe: Probe, answer: Answer) -> None:
-        """Take the answer to one probe."""
         if isinstance(probe, Collect):
             self._offer_rows(probe, answer)
         elif isinstance(probe, Histogram):

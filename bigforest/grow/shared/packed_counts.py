@@ -34,5 +34,4 @@ def unpacked_counts(packed: PackedCounts) -> NDArray[Any]:
     kind, narrow, size, planes = packed
     width = np.dtype(narrow).itemsize
     by_plane = np.frombuffer(pa.decompress(planes, size * width, _CODEC), np.uint8).reshape(width, size)
-    counts: NDArray[Any] = np.ascontiguousarray(by_plane.T).view(narrow).reshape(size).astype(kind)
-    return counts
+    return np.ascontiguousarray(by_plane.T).view(narrow).reshape(size).astype(kind)

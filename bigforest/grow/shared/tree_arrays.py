@@ -105,8 +105,7 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
         draw_rows(key, numbers, random)
         share = (random >> np.uint64(11)) * 2.0**-53
         drawn = np.maximum(below, -LARGEST) * (1.0 - share) + np.minimum(above, LARGEST) * share
-    thresholds: NDArray[np.float64] = np.where((below <= drawn) & (drawn < above), drawn, below)
-    return thresholds
+    return np.where((below <= drawn) & (drawn < above), drawn, below)
 
 
 def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first: int) -> NDArray[np.float64]:

@@ -134,8 +134,7 @@ class RotationTable(ProjectionTable):
 
     def needed(self, columns: Collection[int]) -> list[int]:
         """See TableView."""
-        features: list[int] = np.flatnonzero(self.scale).tolist()
-        return features
+        return np.flatnonzero(self.scale).tolist()
 
     def view(self, tree_data: TreeAxes, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
         """See TableView."""
