@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from bigforest.common.errors import DataError, OutputExistsError
 from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.common.limits import USUAL, Limits
+from bigforest.encode import features
 from bigforest.encode.class_target import MAX_FLOAT_CLASSES
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
@@ -342,3 +343,20 @@ def test_encode__parquet_damaged_inside_is_a_clear_error(tmp_path: Path) -> None
     path.write_bytes(raw)
     with pytest.raises(DataError, match=r"t: the table cannot be read"):
         encoded(path, tmp_path)
+
+
+@pytest.mark.parametrize(("slice_rows", "expected"), [(100, 1), (99, 2)])
+def test_category__is_read_once_where_it_is_one_slice(
+    slice_rows: int, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = pl.DataFrame({"c": ["ab"[row % 2] for row in range(100)], "target": [row % 2 for row in range(100)]})
+    read = []
+
+    def kept_column(job: Any, name: str, *given: Any) -> Any:
+        read.append(name)
+        return plain(job, name, *given)
+
+    plain = features.kept_column
+    monkeypatch.setattr(features, "kept_column", kept_column)
+    check(encoded(frame, tmp_path, limits=Limits(slice_rows=slice_rows)), frame)
+    assert read == ["c"] * expected

@@ -19,6 +19,7 @@ from polars.testing import assert_frame_equal
 
 from bigforest.common.errors import DataError
 from bigforest.source import Source, open_source, spool
+from bigforest.source import source as sources
 from bigforest.source.in_memory import frame_from_numpy
 from tests.strategies import cuts, frames
 from tests.thorough import examples
@@ -199,3 +200,18 @@ def test_source__files_are_streamed_into_scratch_once(tmp_path: Path) -> None:
     open_source(TABLE, scratch=scratch)
     open_source(write(tmp_path, "parquet"), scratch=scratch)
     assert len(list(scratch.iterdir())) == 1
+
+
+def test_parquet__each_file_is_opened_once_to_know_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "ab":
+        pl.DataFrame({"x": [1.0, 2.0]}).write_parquet(tmp_path / f"{name}.parquet")
+    opened = []
+
+    def noted(path: Path) -> Any:
+        opened.append(path.stem)
+        return plain(path)
+
+    plain = sources._open
+    monkeypatch.setattr(sources, "_open", noted)
+    assert open_source(tmp_path, scratch=tmp_path).rows == 4
+    assert opened == ["a", "b"]
