@@ -41,11 +41,6 @@ _FEW = 250
 _TREES_OF_FEW = 64
 
 
-def chooses(config: TrainConfig, features: int, rows: int) -> bool:
-    """Whether there is something to choose, for a configuration that has a task, and a table of this size."""
-    return config.chooses_axes or is_open(config, features, rows)
-
-
 def most_of(config: TrainConfig, features: int, rows: int) -> TrainConfig:
     """The configuration that needs most memory among those that may be chosen."""
     if is_open(config, features, rows):
@@ -73,7 +68,7 @@ def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
 
 
 def is_open(config: TrainConfig, features: int, rows: int) -> bool:
-    """Whether there is something to choose, for a configuration that has a task, and a table of this size."""
+    """Whether a rule for regression is to be chosen, by a configuration that has a task, for a table of this size."""
     return (
         config.task == "regression"
         and config.mtry is None

@@ -20,7 +20,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.source.spool import read_estimate
 from bigforest.store.store import Store
-from bigforest.training.choose import chooses, most_of
+from bigforest.training.choose import is_open, most_of
 from bigforest.training.trial_trees import choose_estimate
 
 # What the stages need, in the order in which they run.
@@ -37,7 +37,7 @@ _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] =
 def estimates(table: Source | Store, shape: Shape, config: TrainConfig, resources: Resources) -> list[MemoryEstimate]:
     """What the stages of a run need; a kept store is not encoded, and without bootstrap nothing is out of bag."""
     skipped = {"encode"} if isinstance(table, Store) else set()
-    if chooses(config, shape.features, shape.rows):
+    if config.chooses_axes or is_open(config, shape.features, shape.rows):
         config = most_of(config, shape.features, shape.rows)
     else:
         skipped.add("choose")
