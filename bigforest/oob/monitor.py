@@ -84,7 +84,7 @@ class OobMonitor:
             files, _ = known_leaves(self._directory, store, config, parts)
         executor = resources.executor(1)  # a task uses all threads of its process
         ranges = cut_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
-        groups = cut_groups(files, len(lambdas), store, plan)
+        groups = cut_groups(files, len(lambdas), store, plan, resources.workers)
         work = TallyInputs(groups, lambdas, resources.workers, self._folder.path, error_unit(store))
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []

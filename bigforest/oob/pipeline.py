@@ -42,6 +42,8 @@ from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
 
+# Bytes of ballots that are still in a cache when their votes are added up.
+_CACHED = 8 << 20
 # Bytes of an array whose memory is not kept for the next file of leaves where there is no budget.
 _LARGE = 16 << 20
 
@@ -85,7 +87,8 @@ def write_oob(
             find_missing(store, config, directory, missing, resources, plan, len(tried), progress)
             files, _ = known_leaves(directory, store, config)
         in_files = executor.remote or len(ranges) > 1
-        groups, tally_folder = cut_groups(files, len(tried), store, plan), folder if in_files else None
+        groups = cut_groups(files, len(tried), store, plan, resources.workers)
+        tally_folder = folder if in_files else None
         votes = read_tree_votes(directory, header_of(store.spec, config))
         kept = KeptLeaves(plan.kept_bytes) if len(tried) > 1 and not executor.remote else None
         work = TallyInputs(groups, tried, resources.workers, tally_folder, error_unit(store), votes, kept)
@@ -181,8 +184,12 @@ def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
     return sizes
 
 
-def cut_groups(files: Sequence[LeafFile], lambdas: int, store: Store, plan: OobPlan) -> list[list[LeafFile]]:
-    """The files whose ballots are loaded together."""
+def cut_groups(
+    files: Sequence[LeafFile], lambdas: int, store: Store, plan: OobPlan, workers: int
+) -> list[list[LeafFile]]:
+    """The files whose ballots are loaded together: one for each thread at least, where they fit."""
     first = np.array([*(file.trees.start for file in files), files[-1].trees.stop], np.int64)
-    groups = cut(_ballot_bytes(files, lambdas, store), first, plan.group_bytes, int(first[-1]))
+    sizes = _ballot_bytes(files, lambdas, store)
+    most = min(plan.group_bytes, max(_CACHED, workers * int(sizes.max())))
+    groups = cut(sizes, first, most, int(first[-1]))
     return [list(files[group.start : group.stop]) for group in groups]

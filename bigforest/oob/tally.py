@@ -288,14 +288,12 @@ def _add_up(
 ) -> None:
     """Add the votes of the trees, in their order, on the rows of these pieces."""
     for group in work.groups:
-        # Few files at a time: the values of their leaves are still in the cache when they are added up.
-        for at in range(0, len(group), work.workers):
-            casts = _casts(group[at : at + work.workers], work, store, config)
-            tasks = [(store, config, work.kept, casts, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
-            run_on_threads(_add_piece, tasks, workers=work.workers, on_result=lambda *_: None)
-            if advance is not None:
-                advance(sum(len(cast.file.trees) for cast in casts))
-            del casts, tasks
+        casts = _casts(group, work, store, config)
+        tasks = [(store, config, work.kept, casts, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
+        run_on_threads(_add_piece, tasks, workers=work.workers, on_result=lambda *_: None)
+        if advance is not None:
+            advance(sum(len(cast.file.trees) for cast in casts))
+        del casts, tasks
 
 
 def _add_piece(
