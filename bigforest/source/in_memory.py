@@ -352,11 +352,18 @@ def frame_in_memory(data: Any) -> pl.DataFrame | None:
 
 
 def _frame_of_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
-    columns = {str(name): series_of(values, str(name), str(name)) for name, values in data.items()}
+    columns = {str(name): _column_of(values, str(name)) for name, values in data.items()}
     try:
         return pl.DataFrame(columns)
     except _POLARS_FAULTS as error:  # columns of different lengths
         raise _no_table(data, error) from error
+
+
+def _column_of(values: Any, name: str) -> pl.Series:
+    """A column of a mapping; an array of several columns is one of arrays, as Polars has it."""
+    if is_matrix(values) and values.ndim == 2 and values.shape[1] > 1 and values.dtype.kind in "biuf":
+        return pl.Series(name, plain_array(values))
+    return series_of(values, name, name)
 
 
 def _no_table(data: Any, error: Exception) -> DataError:

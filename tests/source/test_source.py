@@ -135,6 +135,19 @@ def test_open_source__pair_of_arrays(dtype: str, order: Any, tmp_path: Path) -> 
     assert whole(open_source(matrix, scratch=tmp_path)).columns == ["x0", "x1", "x2"]
 
 
+def test_open_source__mapping_with_arrays_of_several_columns(tmp_path: Path) -> None:
+    """As a Polars frame of them has: a column of arrays."""
+    wide = np.arange(6.0).reshape(3, 2)
+    columns = {"a": wide, "b": wide[::-1].T.copy().T, "c": wide > 1, "d": [1, 2, 3]}
+    read = open_source(columns, scratch=tmp_path).columns(list(columns))
+    assert read.equals(pl.DataFrame(columns)) and read["a"].dtype == pl.Array(pl.Float64, 2)
+    hidden = np.ma.array(wide, mask=wide == 3)
+    masked = open_source({"a": hidden}, scratch=tmp_path).column("a")
+    assert masked.arr.get(1).is_nan().to_list() == [False, True, False]
+    with pytest.raises(DataError, match="a column was expected, not an array of shape"):
+        open_source({"a": np.ones((3, 2, 2))}, scratch=tmp_path)
+
+
 def test_frame_from_numpy__names_and_errors() -> None:
     assert frame_from_numpy(np.eye(2), ["p", "q"]).to_dict(as_series=False) == {"p": [1, 0], "q": [0, 1]}
     for matrix, names, message in (
