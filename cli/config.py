@@ -33,6 +33,7 @@ CONFIG: dict[str, Choice] = {
     "keep_votes": option(bool, None, "Keep the leaf of every out-of-bag row in each tree, as a table.  [default: off]", panel="rows and bags"),
     "task": option(str, "classification|regression", "Type of task. Default: regression for floats, decimals, and integers with many values.  [default: by the target]", panel="columns"),
     "categories": option(list[str], "COL", "Column of integers or booleans to treat as a category. Repeat for more.  [default: none]", panel="columns"),
+    "missing": option(list[str], "WORD", "Text in CSV files that means a missing value, in every column. Repeat for more.  [default: none]", panel="columns"),
     "min_level": option(int, "N", "Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.  [default: 5]", panel="columns"),
     "keep_targets": option(bool, None, "Keep the training targets of every leaf, for quantiles (regression).  [default: off]", panel="columns"),
     "projections": option(str, "INT|p^E", "sparse-oblique: number of columns of a node's random matrix: a count, or ceil(p^E) for p features.  [default: p^2/3]", panel="single families", read=number_or_word),
@@ -53,4 +54,4 @@ CONFIG: dict[str, Choice] = {
     "ties": option(str, "lowest|reject|random", "subspace-cap, subspace-perceptron: prediction if classes have equal votes: the lowest class, none (reject), or a random one.  [default: reject]", panel="single families"),
 }
 # Those on which a store depends.
-STORE = ("max_bins", "group", "weight", "class_weight", "task", "categories")
+STORE = ("max_bins", "group", "weight", "class_weight", "task", "categories", "missing")

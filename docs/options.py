@@ -36,7 +36,10 @@ BEGIN = "# Options, written by docs/options.py."
 END = "# End of the options."
 # Of the store; and of the estimators, which have the others by scikit-learn's names or as arguments of fit.
 _STORE = tuple(name for name, one in OPTIONS.items() if one.option.encodes)
-_OTHERWISE = {*SKLEARN_NAMES.values(), *("bootstrap", "group", "weight", "class_weight", "task", "categories", "ties")}
+_OTHERWISE = {
+    *SKLEARN_NAMES.values(),
+    *("bootstrap", "group", "weight", "class_weight", "task", "categories", "missing", "ties"),
+}
 _ESTIMATOR = tuple(name for name in OPTIONS if name not in _OTHERWISE)
 _CLASSES_ALONE = ("family", "sampling", "vote")
 
@@ -222,7 +225,7 @@ def _row(one: Declared) -> str:
 
 def _values(one: Declared) -> str:
     if one.is_list:
-        return "names of columns"
+        return {"a text": "names of columns"}.get(one.option.text, one.option.text)
     if bool in one.types:
         return "on, off"
     words = one.wanted.removeprefix("one of ").replace('"', "")

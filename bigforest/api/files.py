@@ -20,7 +20,7 @@ from bigforest.predict.score import FilePrediction
 from bigforest.predict.text_files import TEXT
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.docstrings import with_entries
-from bigforest.source import open_source, opens_quickly
+from bigforest.source import check_csv, open_source, opens_quickly
 from bigforest.source.files import find_files
 from bigforest.source.in_memory import with_columns_beside
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
@@ -44,6 +44,7 @@ def encode_store(
     class_weight: Mapping[Any, float] | str | Path | None = None,
     task: Literal["classification", "regression"] | None = None,
     categories: str | Sequence[str] = (),
+    missing: str | Sequence[str] = (),
     # End of the options.
     exclude: Sequence[str] = (),
     overwrite: bool = False,
@@ -77,6 +78,7 @@ def encode_store(
     resources = resources_of(threads, scratch, memory)
     data, target, options = named_table(data, target, given(locals()))
     config = TrainConfig(**options)
+    check_csv(data, config.missing)
     job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options)
     with (
         watching(listener) as listener,
@@ -86,7 +88,7 @@ def encode_store(
         TemporaryFolder(resources.scratch) as work,
     ):
         encode(
-            open_source(data, scratch=work, memory=resources.memory),
+            open_source(data, scratch=work, memory=resources.memory, missing=config.missing),
             target,
             folder,
             config=config,

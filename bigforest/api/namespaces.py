@@ -60,6 +60,7 @@ class FrameNamespace:
         class_weight: Mapping[Any, float] | str | Path | None = None,
         task: Literal["classification", "regression"] | None = None,
         categories: str | Sequence[str] = (),
+        missing: str | Sequence[str] = (),
         min_level: int = 5,
         keep_targets: bool = False,
         keep_votes: bool = False,

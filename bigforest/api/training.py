@@ -57,6 +57,7 @@ def train(
     class_weight: Mapping[Any, float] | str | Path | None = None,
     task: Literal["classification", "regression"] | None = None,
     categories: str | Sequence[str] = (),
+    missing: str | Sequence[str] = (),
     min_level: int = 5,
     keep_targets: bool = False,
     keep_votes: bool = False,
@@ -228,6 +229,9 @@ def train(
         Type of task. Default: regression for floats, decimals, and integers with many values. None means by the target.
     categories : str or Sequence[str], default=()
         Column of integers or booleans to treat as a category. Text columns are always categories. Empty means none.
+    missing : str or Sequence[str], default=()
+        Text in CSV files that means a missing value, in every column. An empty cell is missing anyway, and among
+        numbers also NA and the like. The forest reads CSV files to predict for in the same way. Empty means none.
     min_level : int, default=5
         Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off. The largest levels
         of a node are always split separately: as many as the number of its rows has binary digits, 10 for 1,000. Only
@@ -364,6 +368,7 @@ def plan_training(
     class_weight: Mapping[Any, float] | str | Path | None = None,
     task: Literal["classification", "regression"] | None = None,
     categories: str | Sequence[str] = (),
+    missing: str | Sequence[str] = (),
     min_level: int = 5,
     keep_targets: bool = False,
     keep_votes: bool = False,
@@ -430,6 +435,6 @@ def plan_training(
     if not is_folder(home):
         raise ConfigError(f"the folder {home} of the output does not exist; create it first")
     with TemporaryFolder(resources.scratch) as work:
-        table = open_table(data, work, verify=False)
+        table = open_table(job, work, verify=False)
         settled = agreed(table, job) if isinstance(table, Store) else job.config
         return make_plan(table, data, job.target, job.exclude, settled, resources, home, machines)

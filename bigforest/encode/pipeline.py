@@ -112,7 +112,7 @@ def encode(
             groups = encode_groups(
                 config.group, columns[config.group].dtype, partial(kept_column, job, config.group), writer
             )
-        writer.finish(rows.target.spec, dropped, groups, weight)
+        writer.finish(rows.target.spec, dropped, groups, weight, config.missing)
     store = Store.open(path, verify=False)
     for message in numbers_in_text(store):
         listener(Notice(message))

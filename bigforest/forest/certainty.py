@@ -98,7 +98,7 @@ def _read_column(forest: Contents, name: str) -> pl.Series:
         )
     with TemporaryFolder(None) as work:
         try:
-            source = open_source(place, scratch=work)
+            source = open_source(place, scratch=work, missing=forest.spec.missing_words)
         except DataError as error:
             raise DataError(
                 f"coverage_by takes a column of the table that the forest was trained on: {error}"

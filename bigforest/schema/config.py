@@ -73,6 +73,7 @@ class TrainConfig(TrainOptions):
     def __post_init__(self) -> None:
         object.__setattr__(self, "categories", names_of(self.categories, "categories"))
         object.__setattr__(self, "axes_from", names_of(self.axes_from, "axes_from"))
+        object.__setattr__(self, "missing", names_of(self.missing, "missing", 'texts such as "-999"'))
         check(self, OPTIONS, base_family(self.family))
         self.drawn_projections(1)
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))

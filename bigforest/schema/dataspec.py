@@ -137,7 +137,10 @@ class GroupSpec:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """All columns used in training. `rows` excludes the `dropped` rows whose target was null or whose weight was 0."""
+    """All columns used in training. `rows` excludes the `dropped` rows whose target was null or whose weight was 0.
+
+    missing_words  texts that meant missing values in CSV files, besides the usual ones.
+    """
 
     rows: int
     dropped: int
@@ -145,6 +148,7 @@ class DataSpec:
     target: TargetSpec
     group: GroupSpec | None = None
     weight: WeightSpec | None = None
+    missing_words: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """The dataspec as one line of JSON."""
@@ -171,7 +175,8 @@ class DataSpec:
         try:
             spec = _record(
                 cls,
-                raw,
+                {"missing_words": (), **raw},
+                missing_words=tuple(raw.get("missing_words", ())),
                 features=tuple(_record(FeatureSpec, entry) for entry in raw["features"]),
                 target=_record(
                     TargetSpec,
@@ -208,7 +213,10 @@ def max_number(rows: int, *, weighted: bool) -> int:
 
 def _entries(record: Any) -> dict[str, Any]:
     """The fields of one of the records above. dataclasses.asdict takes several times as long: it copies."""
-    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+    fields = {name: getattr(record, name) for name in record.__dataclass_fields__}
+    if fields.get("missing_words") == ():
+        del fields["missing_words"]  # which most tables do without, and all did before there were any
+    return fields
 
 
 def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
@@ -228,6 +236,7 @@ def _check(spec: DataSpec) -> None:
             and _sound_target(spec.target)
             and (spec.group is None or _sound_group(spec.group, spec.rows))
             and (spec.weight is None or _sound_weight(spec.weight, spec))
+            and all(isinstance(word, str) for word in spec.missing_words)
         )
     except TypeError:  # something that cannot be compared or hashed
         sound = False

@@ -59,11 +59,11 @@ SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
 BY_IMPURITY = (*DRAWING, *OBLIQUE)
 
 
-def names_of(given: Any, option: str) -> tuple[str, ...]:
-    """The columns of an option, from one name or several. Raises ConfigError."""
+def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[str, ...]:
+    """The columns, or other texts, of an option, from one or several. Raises ConfigError."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{option} must be names of columns, not {names!r}")
+        raise ConfigError(f"{option} must be {what}, not {names!r}")
     return tuple(names)
 
 

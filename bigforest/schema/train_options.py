@@ -271,6 +271,20 @@ class TrainOptions:
         help="Column of integers or booleans to treat as a category.",
         more="Text columns are always categories.",
     )
+    missing: tuple[str, ...] = option(
+        (),
+        encodes=True,
+        panel=COLUMNS,
+        accepts="str | Sequence[str]",
+        metavar="WORD",
+        text="texts",
+        unset="none",
+        help="Text in CSV files that means a missing value, in every column.",
+        more=(
+            "An empty cell is missing anyway, and among numbers also NA and the like. The forest reads CSV files to "
+            "predict for in the same way."
+        ),
+    )
     min_level: int = option(
         5,
         panel=COLUMNS,

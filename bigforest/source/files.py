@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -14,7 +14,16 @@ from bigforest.common.errors import DataError, listed, reason
 from bigforest.schema.columns import columns_named
 from bigforest.source.source import Source, not_readable, parquet_shape, scan_parquet, source_of_files
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
-from bigforest.source.text import Scan, blank_lines, has_whole_lines, scan_csv, scan_ndjson, with_dates, without_rows
+from bigforest.source.text import (
+    CsvRules,
+    Scan,
+    blank_lines,
+    has_whole_lines,
+    scan_csv,
+    scan_ndjson,
+    with_dates,
+    without_rows,
+)
 from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable
 
 KINDS = {
@@ -71,14 +80,15 @@ def may_be_csv(path: str | Path) -> bool:
     return KINDS[files[0].suffix.lower()] == "CSV"
 
 
-def source_of_path(path: str | Path, scratch: Path, memory: int | None, numbers: Collection[str] = ()) -> Source:
+def source_of_path(path: str | Path, scratch: Path, memory: int | None, rules: CsvRules) -> Source:
     """The Source of the table at `path` (a file, a folder or a glob).
 
-    Files other than Parquet are streamed into Parquet in `scratch` first; `numbers` as in `scan_csv`. Raises DataError
-    and ConfigError as `open_source` does.
+    Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError and ConfigError as
+    `open_source` does.
     """
     name, files = find_files(path)
-    mark = path.separator if isinstance(path, SeparatedPath) else None
+    if isinstance(path, SeparatedPath):
+        rules = rules._replace(separator=path.separator)
     kinds = {KINDS[file.suffix.lower()] for file in files}
     if len(kinds) > 1:
         raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
@@ -93,7 +103,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, numbers:
         _check_same_columns(files, schemas, inferred=False)
         scans = [(scan_parquet([file]), schema) for file, schema in zip(files, schemas, strict=True)]
     else:
-        scans = [_scan_file(file, kind, scratch, mark, numbers) for file in files]
+        scans = [_scan_file(file, kind, scratch, rules) for file in files]
         _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
         scans = with_dates(scans, str(path)) if kind == "NDJSON" else scans
     columns = _key_columns(files, scans, keys)
@@ -108,7 +118,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, numbers:
             parts[place] = part.with_columns(pl.lit(own[place], own.dtype).alias(own.name) for own in columns)
         return spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path))
 
-    found = _spooled_csv(files, scans, mark, spooled) if kind == "CSV" else spooled(scans)
+    found = _spooled_csv(files, scans, rules.separator, spooled) if kind == "CSV" else spooled(scans)
     return source_of_files(found, name, spool_bytes(size), str(path))
 
 
@@ -257,10 +267,10 @@ def _plain_folder(pattern: Path) -> Path:
     return next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
 
 
-def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None, numbers: Collection[str]) -> Scan:
-    """The lazy scan of one file and its schema; `mark` separates values in CSV, if it is known."""
+def _scan_file(file: Path, kind: str, scratch: Path, rules: CsvRules) -> Scan:
+    """The lazy scan of one file and its schema."""
     try:
-        scan = _lazy_scan(file, kind, scratch, mark, numbers)
+        scan = _lazy_scan(file, kind, scratch, rules)
         return scan, dict(scan.collect_schema())
     except pl.exceptions.DuplicateError as error:
         raise DataError(f"{file}: duplicate column names ({reason(error)}); rename or drop them") from error
@@ -270,10 +280,10 @@ def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None, numbers: 
         raise not_readable(file, kind, reason(error), "; check that it is one") from error
 
 
-def _lazy_scan(file: Path, kind: str, scratch: Path, mark: str | None, numbers: Collection[str]) -> pl.LazyFrame:
+def _lazy_scan(file: Path, kind: str, scratch: Path, rules: CsvRules) -> pl.LazyFrame:
     if kind == "Arrow":
         return scan_parquet(_spool_arrow(file, scratch))
-    return scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, mark, numbers)
+    return scan_ndjson(file) if kind == "NDJSON" else scan_csv(file, rules)
 
 
 def _check_same_columns(files: Sequence[Path], schemas: Sequence[Mapping[str, pl.DataType]], *, inferred: bool) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.forks import check_polars_threads
-from bigforest.source.files import KINDS, find_files, source_of_path
+from bigforest.source.files import KINDS, find_files, may_be_csv, source_of_path
 from bigforest.source.in_memory import (
     SparseTable,
     arrow_stream,
@@ -22,6 +22,7 @@ from bigforest.source.in_memory import (
 )
 from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
+from bigforest.source.text import CsvRules
 from bigforest.storage.atomic import naming_full_disk
 
 IN_MEMORY = "data"
@@ -29,7 +30,9 @@ IN_MEMORY = "data"
 _QUICK_BYTES = 1 << 24
 
 
-def open_source(data: Any, *, scratch: Path, memory: int | None = None, numbers: Collection[str] = ()) -> Source:
+def open_source(
+    data: Any, *, scratch: Path, memory: int | None = None, numbers: Collection[str] = (), missing: Sequence[str] = ()
+) -> Source:
     """Open a table for reading, without holding more of it in memory than it already does.
 
     data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars
@@ -40,7 +43,7 @@ def open_source(data: Any, *, scratch: Path, memory: int | None = None, numbers:
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
     memory   the budget of the process, if any. What a query takes is known afterwards only (Source.spooled).
-    numbers  columns that hold numbers, if anything, also where a CSV file has only what stands for missing values.
+    numbers, missing  of CSV files, see CsvRules.
 
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError
     when the disk of `scratch` is full, files would take more memory to stream than the budget, or this is a forked
@@ -48,7 +51,13 @@ def open_source(data: Any, *, scratch: Path, memory: int | None = None, numbers:
     """
     check_polars_threads()
     with naming_full_disk(scratch):
-        return _open(data, scratch, memory, numbers)
+        return _open(data, scratch, memory, CsvRules(None, frozenset(numbers), tuple(missing)))
+
+
+def check_csv(data: Any, missing: Sequence[str]) -> None:
+    """Raise ConfigError where texts that mean missing values are given for a table that is not in CSV files."""
+    if missing and not (isinstance(data, str | Path) and may_be_csv(data)):
+        raise ConfigError("missing is of CSV files, and the table is none; make the cells null, and drop missing")
 
 
 def opens_quickly(data: Any) -> bool:
@@ -59,9 +68,9 @@ def opens_quickly(data: Any) -> bool:
     return isinstance(data, pl.DataFrame) or package_of(data) in ("pandas", "numpy")
 
 
-def _open(data: Any, scratch: Path, memory: int | None, numbers: Collection[str]) -> Source:
+def _open(data: Any, scratch: Path, memory: int | None, rules: CsvRules) -> Source:
     if isinstance(data, str | Path):
-        return source_of_path(data, scratch, memory, numbers)
+        return source_of_path(data, scratch, memory, rules)
     if isinstance(data, pl.LazyFrame):
         return _spooled(spool_lazy(data, scratch, IN_MEMORY))
     if isinstance(data, tuple) and len(data) == 2:

@@ -6,6 +6,7 @@ import csv
 import functools
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -52,27 +53,39 @@ _MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "?
 # The number of a row, among columns of any name.
 _ROW = "\0row"
 
+
+class CsvRules(NamedTuple):
+    """How CSV files are read.
+
+    separator  the character between values; None for the one that the header has.
+    numbers    columns that hold numbers, if anything: one of "NA" alone has no values then, and is not text.
+    missing    texts that mean a missing value in every column.
+    """
+
+    separator: str | None = None
+    numbers: frozenset[str] = frozenset()
+    missing: tuple[str, ...] = ()
+
+
 Scan = tuple[pl.LazyFrame, dict[str, pl.DataType]]
 
 
-def scan_csv(file: Path, separator: str | None, numbers: Collection[str] = ()) -> pl.LazyFrame:
-    """The lazy scan of a CSV file; None for the separator that its header has.
-
-    numbers  columns that hold numbers, if anything: one of "NA" alone has no values then, and is not text.
-
-    Raises DataError and errors of Polars.
-    """
+def scan_csv(file: Path, rules: CsvRules) -> pl.LazyFrame:
+    """The lazy scan of a CSV file. Raises DataError and errors of Polars."""
     _check_filled(file)
-    mark = separator or _separator(file)
+    mark = rules.separator or _separator(file)
     names = _names(file, mark)
     # Polars would rename the second column of a name silently.
     check_names(names, str(file))
-    found = _inferred(file, mark)
+    read = functools.partial(
+        pl.scan_csv, str(file), glob=False, separator=mark, null_values=list(rules.missing) or None
+    )
+    found = _inferred(read)
     # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
-    scan = pl.scan_csv(str(file), glob=False, separator=mark, schema=found)
+    scan = read(schema=found)
     text = [name for name, dtype in found.items() if dtype == pl.String]
     try:
-        numeric = {own for own, name in zip(found, names, strict=False) if name in numbers}
+        numeric = {own for own, name in zip(found, names, strict=False) if name in rules.numbers}
         empty = _empty(scan, text, numeric)
         text = [name for name in text if name not in empty]
         ways = _readable(scan.select(_known(name) for name in text), text, _NUMBERS)
@@ -84,9 +97,8 @@ def scan_csv(file: Path, separator: str | None, numbers: Collection[str] = ()) -
     return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
 
 
-def _inferred(file: Path, mark: str) -> pl.Schema:
+def _inferred(read: Callable[..., pl.LazyFrame]) -> pl.Schema:
     """The types of a CSV file's columns, inferred from all rows: a type never depends on where a value stands."""
-    read = functools.partial(pl.scan_csv, str(file), glob=False, separator=mark)
     found = read(infer_schema_length=None).collect_schema()
     text = [name for name, dtype in found.items() if dtype == pl.String]
     if not text:

@@ -42,7 +42,7 @@ from bigforest.revise.validate import check_validation, write_validation
 from bigforest.schema.columns import kind_of
 from bigforest.schema.config import TrainConfig, check_features
 from bigforest.schema.options import AUTO
-from bigforest.source import Source, open_source, opens_quickly
+from bigforest.source import Source, check_csv, open_source, opens_quickly
 from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
 from bigforest.storage.paths import absolute, as_path, free_bytes, local_workdir
 from bigforest.store.format import is_meant_as_store
@@ -146,7 +146,8 @@ def check_roles(job: TrainingJob, resources: Resources) -> None:
         agreed(table, job)
     elif opens_quickly(table):
         with TemporaryFolder(resources.scratch) as folder:
-            column_roles(open_source(table, scratch=folder), job.target, job.exclude, job.config)
+            source = open_source(table, scratch=folder, missing=job.config.missing)
+            column_roles(source, job.target, job.exclude, job.config)
 
 
 def _opened(directory: Path, trees: FlatTrees | None, holding: object = None) -> Forest:
@@ -321,14 +322,18 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
     return store
 
 
-def open_table(data: Any, temporary: Path, *, memory: int | None = None, verify: bool = True) -> Source | Store:
-    """The store that `data` is or names, else the table, read through the folder `temporary` (open_source).
+def open_table(job: TrainingJob, temporary: Path, *, memory: int | None = None, verify: bool = True) -> Source | Store:
+    """The store that the data of a job is or names, else the table, read through the folder `temporary` (open_source).
 
     verify  read and check all of a store on the disk.
     """
+    data, missing = job.data, job.config.missing
     if isinstance(data, str | Path) and is_meant_as_store(as_path(data)):
         return Store.open(data, verify=verify)
-    return data if isinstance(data, Store) else open_source(data, scratch=temporary, memory=memory)
+    if isinstance(data, Store):
+        return data
+    check_csv(data, missing)
+    return open_source(data, scratch=temporary, memory=memory, missing=missing)
 
 
 def make_store(
@@ -336,7 +341,7 @@ def make_store(
 ) -> tuple[Store, TrainConfig]:
     """The store to train on, made at `path` unless `data` is one, and the configuration, part of which it may
     decide."""
-    table = open_table(job.data, temporary, memory=resources.memory)
+    table = open_table(job, temporary, memory=resources.memory)
     target, exclude, config = job.target, job.exclude, job.config
     if isinstance(table, Store):
         config = agreed(table, job)
@@ -368,6 +373,7 @@ def agreed(store: Store, job: TrainingJob) -> TrainConfig:
         ("group", config.group, group),
         ("task", config.task, spec.target.task),
         ("categories", sorted(config.categories) or None, sorted(categories)),
+        ("missing", config.missing or None, spec.missing_words or None),
         ("weight", config.weight, weight),
         ("class_weight", for_all_classes(spec.target, config.class_weight), class_weight),
     ):
@@ -376,13 +382,13 @@ def agreed(store: Store, job: TrainingJob) -> TrainConfig:
                 f"the store {store.path} was made {f'without {name}' if stored is None else f'with {name} {stored!r}'}"
                 f", not with {given!r}; encode the table again"
             )
-    config = replace(config, max_bins=store.max_bins, group=group, categories=categories)
+    config = replace(config, max_bins=store.max_bins, group=group, categories=categories, missing=spec.missing_words)
     return replace(config, weight=weight, class_weight=class_weight).settled(spec.target.task)
 
 
 def _validation(job: TrainingJob, temporary: Path) -> Source | None:
     """The validation set, opened before the run starts."""
-    return None if job.validate is None else open_source(job.validate, scratch=temporary)
+    return None if job.validate is None else open_source(job.validate, scratch=temporary, missing=job.config.missing)
 
 
 def _write_forest(

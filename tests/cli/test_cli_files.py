@@ -141,6 +141,36 @@ def test_separator__is_one_character(folder: Path, run: Run, mark: str) -> None:
     assert run.code == 2 and "it must be one character of ASCII, or tab" in " ".join(run.err.split())
 
 
+def test_missing__words_of_csv_are_kept_for_predictions(folder: Path, run: Run) -> None:
+    table = pl.DataFrame(
+        {
+            "size": [None if row % 4 == 1 else row * 7 % 60 for row in range(60)],
+            "kind": [None if row % 3 == 0 else f"a{row % 2}" for row in range(60)],
+            "target": [row * 7 % 60 < 30 for row in range(60)],
+        }
+    )
+    words = ("--missing", "-999", "--missing", "not known")
+    text = table.with_columns(pl.col("size").cast(pl.String).fill_null("-999"), pl.col("kind").fill_null("not known"))
+    text.write_csv("t.csv")
+    expected = bigforest.train(table, trees=3)
+    run("train", "t.csv", *words, "--trees", "3", "--out", "f", "--validate", "t.csv", "-q")
+    assert (run.code, run.err) == (0, "")
+    forest = bigforest.read_forest("f")
+    assert forest.spec.missing_words == forest.config.missing == ("-999", "not known")
+    assert forest.nodes.collect().equals(expected.nodes.collect())
+    text.drop("target").write_csv("new.csv")
+    run("predict", "f", "new.csv", "--proba", "--out", "p", "-q")
+    assert (run.code, run.err) == (0, "")
+    assert pl.read_parquet("p").select("p_true").equals(expected.predict_proba(table).select("p_true"))
+    run("encode", "t.csv", *words, "--out", "s", "-q")
+    run("train", "s", "--trees", "3", "--out", "g", "-q")
+    assert bigforest.read_forest("g").spec == forest.spec
+    run("train", "s", "--missing", "x", "--trees", "3", "--out", "h")
+    assert run.code == 2 and "was made with --missing ('-999', 'not known'), not with ('x',)" in run.err
+    run("train", "things.parquet", "--missing", "x", "--out", "h")
+    assert run.code == 2 and "--missing is of CSV files, and the table is none" in run.err
+
+
 def test_separator__is_for_csv(folder: Path, run: Run) -> None:
     things().write_csv("t.csv")
     run("train", "things.parquet", "--separator", ";", "--trees", "2", "--out", "f")

@@ -101,7 +101,7 @@ def test_docstring__describes_every_parameter_with_its_default(kind: type[BaseBi
     assert {name: eval(text) for name, text in described.items()} == parameters
     options = set(bf.TrainConfig.__dataclass_fields__)
     elsewhere = {"trees", "seed", "mtry", "impurity", "min_split", "min_leaf", "sample_fraction", "group", "task"}
-    of_other = {"weight", "ties"} | (
+    of_other = {"weight", "ties", "missing"} | (  # missing is of files
         {"keep_targets"}
         if kind is BigForestClassifier
         else {name for name in options if name in inspect.signature(BigForestClassifier).parameters}

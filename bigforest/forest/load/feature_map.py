@@ -44,10 +44,10 @@ class FeatureMap(NamedTuple):
 
 
 def open_rows(data: Any, spec: DataSpec, *, scratch: Path, memory: int | None = None) -> Source:
-    """`open_source` of a table for a forest, which knows its columns of numbers."""
+    """`open_source` of a table for a forest, which knows its columns of numbers and what means a missing value."""
     numbers = {feature.home for feature in spec.features if feature.kind == "numeric"}
     numbers |= {spec.target.name} if spec.target.is_regression else set()
-    return open_source(data, scratch=scratch, memory=memory, numbers=numbers)
+    return open_source(data, scratch=scratch, memory=memory, numbers=numbers, missing=spec.missing_words)
 
 
 def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> FeatureMap:
