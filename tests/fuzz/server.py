@@ -198,7 +198,8 @@ def _grow(store: Store, folder: Path) -> None:
         directory.mkdir()
         write_levels(directory, store.levels(), store.spec, config)
         grow_forest(store, config, directory, resources=resources, listener=silent)
-        write_oob(store, config, directory, resources=resources, listener=silent)
+        if store.spec.target.is_regression:  # Polars sorts the scores of classes, with threads
+            write_oob(store, config, directory, resources=resources, listener=silent)
         write_features(directory, store.spec, config, importance(directory, store.spec))
 
 
