@@ -248,17 +248,24 @@ def read_header(path: Path, kind: str | None) -> tuple[Header, pq.ParquetFile]:
 
     Raises FormatError unless it is a file of `kind`, or, if None, of any kind.
     """
+    file = _footer(path)
+    return _header_in(file, path, kind)[0], file
+
+
+def _footer(path: Path) -> pq.ParquetFile:
     if not path.is_file():
         raise damaged_forest(f"{path} is missing")
     with naming_faults(lambda what: _unreadable(path, what)):
-        file = pq.ParquetFile(readable(path))
-    return _header_in(file, path, kind), file
+        return pq.ParquetFile(readable(path))
 
 
-def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> Header:
-    """The header of the opened file, see `read_header`."""
+def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
+    """The header of the opened file, see `read_header`, and its columns."""
+    with naming_faults(lambda what: _unreadable(path, what)):
+        schema = file.schema.to_arrow_schema()
+        _ = schema.names  # damaged bytes may be no text
     try:
-        version, found, header = _parse(file.metadata.metadata[METADATA_KEY])
+        version, found, header = _parse((schema.metadata or {})[METADATA_KEY])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not a file of a forest: it has no bigforest metadata; check the path") from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
@@ -273,7 +280,7 @@ def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> Header:
         raise damaged_forest(f"{path} has kind {found!r} instead of {kind!r}")
     if isinstance(header, str):
         raise damaged_forest(f"{path}: {header}")
-    return header
+    return header, schema
 
 
 @lru_cache(maxsize=8)
@@ -318,9 +325,8 @@ def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None =
 
     Returns the header and the file, of which the footer has been read.
     """
-    header, file = read_header(path, kind)
-    _check_columns(file, path, columns, header, identity)
-    return header, file
+    file = _footer(path)
+    return _checked(file, path, kind, columns, identity), file
 
 
 def open_checked(
@@ -334,17 +340,15 @@ def open_checked(
 ) -> tuple[Header, pq.ParquetFile]:
     """As `check_file`, to read the rows; with `whole`, all bytes are checked too. words: see `open_parquet`."""
     file = open_parquet(path, words)
-    header = _header_in(file, path, kind)
-    _check_columns(file, path, columns, header, identity)
+    header = _checked(file, path, kind, columns, identity)
     if whole:
         check_bytes(path)
     return header, file
 
 
-def _check_columns(file: pq.ParquetFile, path: Path, columns: pa.Schema, header: Header, identity: str | None) -> None:
-    with naming_faults(lambda what: _unreadable(path, what)):
-        schema = file.schema.to_arrow_schema()
-        _ = schema.names  # damaged bytes may be no text
+def _checked(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, identity: str | None) -> Header:
+    """The header of the opened file, see `check_file`."""
+    header, schema = _header_in(file, path, kind)
     if identity is not None and header.identity != identity:
         raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
     for field in columns:
@@ -356,6 +360,7 @@ def _check_columns(file: pq.ParquetFile, path: Path, columns: pa.Schema, header:
             raise damaged_forest(f"{path}: column {field.name!r} is {found.type}, not {field.type}")
     if len(schema) != len(columns):
         raise damaged_forest(f"{path} has columns that do not belong there")
+    return header
 
 
 def write_features(directory: Path, spec: DataSpec, config: TrainConfig, importance: NDArray[np.float64]) -> None:
@@ -440,7 +445,7 @@ def _run_entry(directory: Path, name: str, parse: Callable[[Any], Entry], what: 
     """An entry of the metadata of run.parquet; None where it has none."""
     path = directory / "run.parquet"
     try:
-        raw = json.loads(read_header(path, "run")[1].metadata.metadata[METADATA_KEY]).get(name)
+        raw = json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY]).get(name)
         return None if raw is None else parse(raw)
     except (*FAULTS, AttributeError) as error:
         raise damaged_forest(f"{path}: {what} cannot be read ({error})") from error
