@@ -2,7 +2,8 @@
 
 As a script, a server: it loads everything once and grows a forest, then forks a child per order, which costs
 milliseconds where a fresh interpreter costs seconds. It never uses Polars itself, whose threads a fork would lose:
-its own store is made of numpy arrays. An order is one line of JSON, a list of children that run at once, each with
+its own store is made of numpy arrays, and has three classes, because Polars sorts the scores of two. An order is one
+line of JSON, a list of children that run at once, each with
 
     train    keywords of bigforest.train
     event    [stage, n]: die by SIGKILL at the n-th advance of the stage, 0 being its start
@@ -143,12 +144,12 @@ def _warm_up(folder: Path) -> None:
 
     codes, values = np.arange(100, dtype=np.uint8), np.arange(100.0)
     with StoreWriter(folder / "s", max_bins="exact") as writer:
-        writer.add_rows(codes % 2, None)
+        writer.add_rows(codes % 3, None)
         with PartWriter(writer.parts, 0) as part:
             part.values(values, None)
             part.end_feature("x", "Float64", [codes])
             writer.append(part.part())
-        writer.finish(TargetSpec("y", "Int64", (0, 1)), 0)
+        writer.finish(TargetSpec("y", "Int64", (0, 1, 2)), 0)
     store = Store.open(folder / "s")
     (folder / "f").mkdir()
     origin = Origin(None, (), store.fingerprint)

@@ -28,6 +28,7 @@ from bigforest.grow.forest import forget_shared, grow_trees
 from bigforest.grow.shared.memory import extra_bytes, tree_bytes
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import LEAF
+from bigforest.oob.accumulator import error_unit
 from bigforest.sampling.bags import held_out_of
 from bigforest.schema.config import TrainConfig
 from bigforest.store.format import BLOCK_ROWS, block_count
@@ -110,7 +111,9 @@ def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
 
 
 def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
-    """Task: the errors of some trees, for each of the rows they are grown on."""
+    """Task: the errors of some trees, for each of the rows they are grown on, by `error_unit`: targets of any size can
+    be squared twice."""
+    unit = error_unit(store)
     errors: Errors | None = None
     for trial in trials(store, config, trees):
         if errors is None:
@@ -118,7 +121,7 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
             errors = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows))
         answers = trial.answers
         for root, out in zip(np.flatnonzero(trial.trees.depth == 0), trial.left_out, strict=True):
-            error = answers[root + out.leaves] - trial.truth[out.rows]
+            error = (answers[root + out.leaves] - trial.truth[out.rows]) * unit
             errors.total[out.rows] += error
             errors.squares[out.rows] += (error**2).sum(axis=1)
             errors.trees[out.rows] += 1.0

@@ -655,7 +655,7 @@ def test_predict__float32_in_groups(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_predict__too_little_memory_names_the_least(tmp_path: Path) -> None:
-    forest = forest_of(tmp_path, trees(), spec_of(FEATURES, (5, 7, 9)))
+    forest = forest_of(tmp_path / "f", trees(), spec_of(FEATURES, (5, 7, 9)))
     for data in (table(), table().lazy(), table().select("x0", "x1", "x2").to_numpy()):
         with pytest.raises(ConfigError, match=r"needs at least 1MB of memory and may use 1B"):
             forest.predict(data, memory=1)

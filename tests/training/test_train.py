@@ -312,9 +312,14 @@ def test_predict_file__overwrite_replaces_predictions_only(tmp_path: Path) -> No
     forest = bigforest.train(frame(), "kind", **OPTIONS)
     data = parquet(tmp_path)
     before = data.read_bytes()
-    with pytest.raises(bigforest.OutputExistsError, match="not a bigforest prediction"):
+    with pytest.raises(bigforest.ConfigError, match="is a file of the table to predict for"):
         bigforest.predict_file(forest, data, data, overwrite=True)
     assert data.read_bytes() == before
+    other = tmp_path / "other.parquet"
+    other.write_bytes(before)
+    with pytest.raises(bigforest.OutputExistsError, match="not a bigforest prediction"):
+        bigforest.predict_file(forest, data, other, overwrite=True)
+    assert other.read_bytes() == before
     out = tmp_path / "p.parquet"
     bigforest.predict_file(forest, data, out)
     with pytest.raises(bigforest.OutputExistsError, match="already exists"):
