@@ -116,7 +116,7 @@ def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
 
     if not any(may_be_csv(values[name]) for values, name in tables):
         found = " and ".join(str(values[name]) for values, name in tables)
-        none = f"{found} {'is' if len(tables) == 1 else 'are'} none" if tables else "no table is read"
+        none = f"{found} {'is not one' if len(tables) == 1 else 'are not'}" if tables else "no table is read"
         raise ConfigError(f"--separator is for CSV files, and {none}; drop it")
     for values, name in tables:
         values[name] = SeparatedPath(values[name], separator)

@@ -168,13 +168,13 @@ def test_missing__words_of_csv_are_kept_for_predictions(folder: Path, run: Run) 
     run("train", "s", "--missing", "x", "--trees", "3", "--out", "h")
     assert run.code == 2 and "was made with --missing ('-999', 'not known'), not with ('x',)" in run.err
     run("train", "things.parquet", "--missing", "x", "--out", "h")
-    assert run.code == 2 and "--missing is of CSV files, and the table is none" in run.err
+    assert run.code == 2 and "--missing applies to CSV files, and the table is not in one" in run.err
 
 
 def test_separator__is_for_csv(folder: Path, run: Run) -> None:
     things().write_csv("t.csv")
     run("train", "things.parquet", "--separator", ";", "--trees", "2", "--out", "f")
-    assert (run.code, run.err) == (2, "error: --separator is for CSV files, and things.parquet is none; drop it\n")
+    assert (run.code, run.err) == (2, "error: --separator is for CSV files, and things.parquet is not one; drop it\n")
     run("train", "t.csv", "--validate", "things.parquet", "--separator", ",", "--trees", "2", "--out", "f", "-q")
     assert (run.code, run.err) == (0, "")
     run("explain", "f", "--separator", ",", "--out", "why")
