@@ -140,8 +140,9 @@ def explain_forest(
         with made_folder(home):
             plans = plan_parts(job)
             add_estimates([plan.need for plan in plans.values()]).check(resources.memory)
-            for part, plan in plans.items():
-                MAKERS[part].write(job, plan)
+            # First those that may refuse the rows, so that nothing is written then.
+            for part in sorted(plans, key=lambda part: not MAKERS[part].judged):
+                MAKERS[part].write(job, plans[part])
     return Explanation(home, holding)
 
 

@@ -57,7 +57,9 @@ def open_source(
 def check_csv(data: Any, missing: Sequence[str]) -> None:
     """Raise ConfigError where texts that mean missing values are given for a table that is not in CSV files."""
     if missing and not (isinstance(data, str | Path) and may_be_csv(data)):
-        raise ConfigError("missing applies to CSV files, and the table is not in one; make the cells null, and drop missing")
+        raise ConfigError(
+            "missing applies to CSV files, and the table is not in one; make the cells null, and drop missing"
+        )
 
 
 def opens_quickly(data: Any) -> bool:

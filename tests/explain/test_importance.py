@@ -263,6 +263,13 @@ def test_explain__refuses(change: Any, options: dict[str, Any], message: str) ->
     assert issubclass(ConfigError, BigForestError)
 
 
+def test_explain__writes_nothing_where_a_part_refuses_the_rows(tmp_path: Path) -> None:
+    case = grown_case(200)
+    with pytest.raises(DataError, match="in training there were"):
+        case.forest.explain(case.frame.head(100), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_explain__weights_of_rows() -> None:
     case = grown_case(250)
     random = np.random.default_rng(0)
