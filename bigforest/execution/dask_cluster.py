@@ -23,7 +23,7 @@ from bigforest.execution.task_run import AHEAD, SMALL, Call, TaskRun, name_of
 Result = TypeVar("Result")
 
 # Seconds between two fetches of results, if nothing but the progress is waiting for them.
-_PATIENCE = 2.0
+_BETWEEN_FETCHES = 2.0
 # A task has at most a share of the remaining calls of its worker, one of _ROUNDS, and at most _TURNS calls for each
 # thread: a task takes milliseconds of client and scheduler.
 _ROUNDS = 2
@@ -57,7 +57,7 @@ class ClusterExecutor(Executor):
 
     def _each(self, job: TaskBatch[Result], on_result: Callable[[int, Result], None]) -> None:
         sizes = share_out(len(job.arguments), self.processes, self._slots, even=job.even)
-        for index, result in self._results(job, sizes, math.inf if job.even else _PATIENCE):
+        for index, result in self._results(job, sizes, math.inf if job.even else _BETWEEN_FETCHES):
             on_result(index, result)
 
     def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:

@@ -62,7 +62,7 @@ def _column(forest: Contents, by: Any) -> pl.Series:
     if len(column) != rows:
         raise DataError(
             f"coverage_by: column {column.name!r} has {counted(len(column), 'row')}, and the forest was trained on "
-            f"{rows}; give that table's column"
+            f"{rows:,}; give that table's column"
         )
     check_category(column.name, column.dtype)
     return column

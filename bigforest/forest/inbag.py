@@ -135,7 +135,7 @@ def group_codes(spec: DataSpec, config: TrainConfig, given: Any, rows: NDArray[n
     column = column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column
     if len(column) != spec.rows + spec.dropped:
         given = counted(len(column), "row")
-        raise DataError(f"group has {given}, and the training table had {spec.rows + spec.dropped}")
+        raise DataError(f"group has {given}, and the training table had {spec.rows + spec.dropped:,}")
     codes = column.gather(rows).rank("dense")
     if codes.null_count() or codes.max() != spec.group.groups:
         raise DataError(

@@ -61,7 +61,7 @@ class OobReport:
         files = [check_file(path, "oob-rows", columns, identity)[1] for path in paths]
         rows = sum(file.metadata.num_rows for file in files)
         if rows != spec.rows:  # files may be missing at the end, or be those of another run
-            raise damaged_forest(f"{directory} has {counted(rows, 'row')}, and the table has {spec.rows}")
+            raise damaged_forest(f"{directory} has {counted(rows, 'row')}, and the table has {spec.rows:,}")
 
         dtype = label_type(spec.target)
 

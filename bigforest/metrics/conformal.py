@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, counted
 
 # Bins of predictions, and the fewest rows of one, below which the quantile would be imprecise. High coverage needs more
 # rows, so that some are beyond the quantile.
@@ -180,8 +180,8 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
     exact = exact_share(risk)
     if confidence.size * exact < 1:
         raise ConfigError(
-            f"{_counted(confidence.size)} out of bag, too few to say where the error exceeds {risk}: this needs "
-            f"{ceil(1 / exact)}; raise reject_above, or train on more rows"
+            f"the forest has {counted(confidence.size, 'row')} out of bag, too few to say where the error exceeds "
+            f"{risk}: this needs {ceil(1 / exact)}; raise reject_above, or train on more rows"
         )
     exact = exact.limit_denominator(_RISK_PARTS)
     curve = reject_curve(confidence, wrong)
@@ -217,13 +217,9 @@ def check_enough_rows(rows: int, coverage: float) -> None:
     """Raise ConfigError where there are too few rows for a quantile."""
     if rows < fewest_rows(coverage):
         raise ConfigError(
-            f"{_counted(rows)} out of bag, too few for a coverage of {coverage}: this needs {fewest_rows(coverage)}; "
-            "lower coverage, or train on more rows"
+            f"the forest has {counted(rows, 'row')} out of bag, too few for a coverage of {coverage}: this needs "
+            f"{fewest_rows(coverage)}; lower coverage, or train on more rows"
         )
-
-
-def _counted(rows: int) -> str:
-    return f"the forest has {rows} {'row' if rows == 1 else 'rows'}"
 
 
 def exact_share(share: float) -> Fraction:

@@ -223,7 +223,7 @@ def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
     truth = _truth(forest, data) if y is None else series_of(y, None, "y")
     if len(truth) != len(found):
         rows = counted(len(truth), "row")
-        raise DataError(f"y has {rows}, and the table has {len(found)}; give a value for each row")
+        raise DataError(f"y has {rows}, and the table has {len(found):,}; give a value for each row")
     known = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)
     if not known.any():
         raise DataError("no row has a true value, so there is nothing to score; give rows that have one")

@@ -78,7 +78,7 @@ def row_scores(forest: Forest, metric: str) -> RowScores:
     pieces = [_scores(batch, forest, metric) for batch in batches]
     score = np.concatenate([piece[0] for piece in pieces])
     if score.size != forest.spec.rows:
-        rows = f"{counted(score.size, 'row')}, not {forest.spec.rows}"
+        rows = f"{counted(score.size, 'row')}, not {forest.spec.rows:,}"
         raise damaged_forest(f"{forest.directory}: the out-of-bag report has {rows}")
     if metric != "auc":
         return RowScores(score, None)

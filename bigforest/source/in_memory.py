@@ -221,7 +221,7 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     for what, column in columns.items():
         if len(column) != rows:
             shown = "y" if what == "target" else what
-            raise DataError(f"{shown} has {counted(len(column), 'row')}, and X has {rows}; give a value for each row")
+            raise DataError(f"{shown} has {counted(len(column), 'row')}, and X has {rows:,}; give a value for each row")
         if column.name in known:
             raise DataError(
                 f"X has a column {column.name!r} too; drop it from X, or name a column in place of an array"

@@ -80,8 +80,7 @@ def is_open(config: TrainConfig, features: int, rows: int) -> bool:
 
 
 def _effort(rows: int) -> tuple[int, float]:
-    """How many trial trees each rule gets with so many rows, and by how many standard errors the second rule must be
-    better."""
+    """Trial trees of each rule for this number of rows, and by how many standard errors the second must be better."""
     return (_TREES_OF_FEW, 2.0) if rows < _FEW else (TREES, 1.0)
 
 

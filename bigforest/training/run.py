@@ -211,7 +211,7 @@ def _extend(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> 
     _check_options(out, state, job)
     if trees < config.trees:
         raise ConfigError(
-            f"{out} has {counted(config.trees, 'tree')}, more than {trees}; trees can be added but not removed"
+            f"{out} has {counted(config.trees, 'tree')}, more than {trees:,}; trees can be added but not removed"
         )
     finished = f"{out} is finished and has {counted(trees, 'tree')}"
     if trees == config.trees and job.validate is not None:

@@ -60,7 +60,7 @@ def test_run__an_error_leaves_nothing_running(client: Client, tmp_path: Path) ->
 
 
 def test_run__few_messages_take_tasks_there_and_results_back(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_cluster, "_PATIENCE", 600.0)
+    monkeypatch.setattr(dask_cluster, "_BETWEEN_FETCHES", 600.0)
     sent: Counter[str] = Counter()
     for name in ("map", "gather"):
         monkeypatch.setattr(client, name, _counted(getattr(client, name), name, sent))

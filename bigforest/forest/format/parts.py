@@ -208,5 +208,5 @@ def check_count(directory: Path, trees: int, header: Header) -> None:
     """Raise FormatError unless the `trees` found are those the configuration requested."""
     if trees != header.config.trees:
         raise FormatError(
-            f"{directory} holds {counted(trees, 'tree')} and {header.config.trees} were asked for; grow it again"
+            f"{directory} holds {counted(trees, 'tree')} and {header.config.trees:,} were asked for; grow it again"
         )

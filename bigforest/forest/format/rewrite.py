@@ -122,7 +122,7 @@ def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range]
         for batch in batches(span, len(spec.target.classes)):
             yield as_written(pa.Table.from_batches([batch]), names, offset)
     if expected != (header.config.trees if parts is None else parts[-1].stop):
-        raise damaged_forest(f"{directory} holds {counted(expected, 'tree')}, not {header.config.trees}")
+        raise damaged_forest(f"{directory} holds {counted(expected, 'tree')}, not {header.config.trees:,}")
 
 
 def _checked_trees(span: Span, header: Header) -> range:
