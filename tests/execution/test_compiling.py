@@ -90,7 +90,8 @@ def test_compiling__is_said_again_after_it_has_failed_and_never_when_short(kind:
 
 
 def test_python__hears_of_compiling_through_logging(caplog: pytest.LogCaptureFixture) -> None:
-    with watching(None) as listener:
+    # At this level even after tests of clusters, which silence the handlers of the process.
+    with caplog.at_level(logging.WARNING, "bigforest"), watching(None) as listener:
         for event in (Notice("rows are left out"), Compiling(SAID, 4.0)):
             listener(event)
     assert caplog.record_tuples == [("bigforest", logging.WARNING, SAID)]
