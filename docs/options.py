@@ -1,16 +1,18 @@
-"""Writes what follows from the options of training as they are declared in bigforest/schema/train_options.py.
+"""Writes what follows from the options of training as they are declared in bigforest/schema/train_options.py, and from
+the families of bigforest/grow/families/.
 
-    python docs/options.py            # write signatures, docstrings, cli/config.py, docs/reference/options.md, FAMILIES
+    python docs/options.py            # write signatures, docstrings, and NAMES, COMMAND_LINE, PAGE and FAMILIES
     python docs/options.py --check    # exit with 1 where a file differs
 
 In a signature the options stand between the comments BEGIN and END; in the section Parameters of a docstring the
 entries that have the names of options are replaced, at the place of the first. The rows of the table of the families
-are those of `Family.splits_on` (bigforest/grow/families/). What is written is committed.
+are those of `Family.splits_on`. What is written is committed.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 import textwrap
@@ -24,11 +26,12 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from bigforest.api.given import SKLEARN_NAMES  # noqa: E402
-from bigforest.grow.families.registry import known_families  # noqa: E402
+from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.schema.declaration import FAMILY, PANELS, Declared  # noqa: E402
 from bigforest.schema.docstrings import families_note, literal, option_entries, section, with_section  # noqa: E402
 from bigforest.schema.train_options import OPTIONS  # noqa: E402
 
+NAMES = "bigforest/schema/family_names.py"
 PAGE = "docs/reference/options.md"
 FAMILIES = "docs/guide/families.md"
 COMMAND_LINE = "cli/config.py"
@@ -81,7 +84,7 @@ TARGETS = (
 
 def written() -> dict[str, str]:
     """The files that follow from the declarations, by their names, with the text that they must have."""
-    texts: dict[str, str] = {}
+    texts = {NAMES: family_names()}
     for target in TARGETS:
         text = texts.get(target.file) or (ROOT / target.file).read_text(encoding="utf-8")
         parameters = [_parameter(OPTIONS[name]) for name in target.names]
@@ -148,6 +151,35 @@ def _keywords(text: str, name: str) -> list[str]:
             written = f"{argument.arg}: {ast.unparse(argument.annotation)} = {ast.unparse(default)},"
             found.append(written.replace("'", '"'))
     return found
+
+
+def family_names() -> str:
+    """The names of the families, for the options: a module of the schema, which does not import the families."""
+    families = list(package_families())
+    names = [f"    {literal(family.name)}," for family in families]
+    options = [f"    {literal(family.name)}: {literal(family.options_of or family.name)}," for family in families]
+    splits = [f"    {literal(family.name)}: {literal('{} ({})'.format(*family.splits_on))}," for family in families]
+    return _NAMES.format(names="\n".join(names), options="\n".join(options), splits="\n".join(splits))
+
+
+_NAMES = '''\
+"""The families of the package. Written by docs/options.py from bigforest/grow/families/: change these."""
+
+# ruff: noqa: E501
+from typing import Literal
+
+Family = Literal[
+{names}
+]
+# The family whose options each has.
+OPTIONS_OF = {{
+{options}
+}}
+# What a node splits on.
+SPLITS_ON = {{
+{splits}
+}}
+'''
 
 
 def command_line() -> str:
@@ -236,7 +268,7 @@ def _values(one: Declared) -> str:
 
 def families_page() -> str:
     """The guide to the families, with their table."""
-    rows = [f"| `{family.name}` | {' | '.join(family.splits_on)} |\n" for family in known_families()]
+    rows = [f"| `{family.name}` | {' | '.join(family.splits_on)} |\n" for family in package_families()]
     before, after = re.split(r"(?<=\|---\|---\|---\|\n)(?:\|.*\n)*", (ROOT / FAMILIES).read_text(encoding="utf-8"))
     return "".join([before, *rows, after])
 
@@ -252,6 +284,8 @@ def main() -> int:
         else:
             (ROOT / file).parent.mkdir(parents=True, exist_ok=True)
             (ROOT / file).write_text(texts[file], encoding="utf-8")
+            if file == NAMES:  # the other files follow from it
+                os.execv(sys.executable, [sys.executable, *sys.argv])
     return int(bool(changed) and "--check" in sys.argv[1:])
 
 

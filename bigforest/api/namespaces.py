@@ -36,7 +36,7 @@ class FrameNamespace:
         # Options, written by docs/options.py.
         trees: int = 100,
         seed: int = 0,
-        family: Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"] = "axis",
+        family: Literal["axis", "tree", "rotation", "sparse-oblique", "subspace-cap", "subspace-perceptron"] = "axis",
         mtry: Literal["sqrt", "log2", "half", "all"] | int | float | None = None,
         feature_fraction: float | None = None,
         splitter: Literal["best", "random"] = "best",

@@ -33,7 +33,7 @@ def train(
     # Options, written by docs/options.py.
     trees: int = 100,
     seed: int = 0,
-    family: Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"] = "axis",
+    family: Literal["axis", "tree", "rotation", "sparse-oblique", "subspace-cap", "subspace-perceptron"] = "axis",
     mtry: Literal["sqrt", "log2", "half", "all"] | int | float | None = None,
     feature_fraction: float | None = None,
     splitter: Literal["best", "random"] = "best",
@@ -144,12 +144,14 @@ def train(
         Number of trees. With `stop_oob`, the maximum. Default for tree: 1.
     seed : int, default=0
         Random seed. The same data, options and seed give the same forest.
-    family : {"axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"}, default="axis"
-        Family of trees: what a node splits on. tree is a single CART tree on all rows. "axis": one feature.
-        "sparse-oblique": a weighted sum of a few features (Randomer forests). "rotation": an axis of the table, rotated
-        for each tree. "tree": a single tree that splits on features, without bootstrap. "subspace-cap" and
-        "subspace-perceptron": trees on all rows, each in its own feature subspace, that split on the line between two
-        class means or by a perceptron (Ho 1995).
+    family : {"axis", "tree", "rotation", "sparse-oblique", "subspace-cap", "subspace-perceptron"}, default="axis"
+        Family of trees: what a node splits on. tree is a single CART tree on all rows. "axis": one of `mtry` features
+        drawn in the node (Breiman 2001). "tree": any feature; one tree, no bootstrap (Breiman et al. 1984, CART).
+        "rotation": one coordinate of the table, standardised and rotated for every tree (Rodriguez et al. 2006).
+        "sparse-oblique": one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer
+        forests). "subspace-cap": the best of several points between the two class means farthest apart, in a random
+        subspace; no bootstrap (Ho 1995). "subspace-perceptron": a perceptron trained to separate the classes near one
+        of these means from those near the other, likewise (Ho 1995).
     mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
         Number of features drawn per node: a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded down,
         "half" is rounded up. An integer is a count and a float a fraction: 1 is one feature, 1.0 is all. A count above
@@ -344,7 +346,7 @@ def plan_training(
     # Options, written by docs/options.py.
     trees: int = 100,
     seed: int = 0,
-    family: Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"] = "axis",
+    family: Literal["axis", "tree", "rotation", "sparse-oblique", "subspace-cap", "subspace-perceptron"] = "axis",
     mtry: Literal["sqrt", "log2", "half", "all"] | int | float | None = None,
     feature_fraction: float | None = None,
     splitter: Literal["best", "random"] = "best",

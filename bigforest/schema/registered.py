@@ -1,4 +1,4 @@
-"""Names of families and criteria from outside the package, beside those of options.py. What they do is registered in
+"""Names of families and criteria, also of those from outside the package. What they do is registered in
 grow/families/registry.py and grow/shared/criteria.py."""
 
 from __future__ import annotations
@@ -6,16 +6,17 @@ from __future__ import annotations
 from typing import get_args
 
 from bigforest.common.errors import ConfigError
-from bigforest.schema.options import Family, Impurity
+from bigforest.schema.family_names import OPTIONS_OF
+from bigforest.schema.options import Impurity
 
 # The family of the package whose options each family has, by name.
-_FAMILIES: dict[str, str] = {name: name for name in get_args(Family)}
+_FAMILIES: dict[str, str] = dict(OPTIONS_OF)
 _IMPURITIES: list[str] = list(get_args(Impurity))
 
 
 def name_family(name: str, options_of: str) -> None:
     """Let TrainConfig take the family `name`, with the options and defaults of the family `options_of`."""
-    if name in get_args(Family) or options_of not in get_args(Family):
+    if name in OPTIONS_OF or options_of not in OPTIONS_OF:
         raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
     _FAMILIES[name] = options_of
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bigforest.schema.declaration import BAGS, COLUMNS, TREES, declared_options, option
+from bigforest.schema.family_names import SPLITS_ON, Family
 from bigforest.schema.options import (
     AUTO,
     BOOSTED,
@@ -26,7 +27,6 @@ from bigforest.schema.options import (
     ClassWeight,
     Constants,
     Exact,
-    Family,
     FeatureRule,
     Impurity,
     MeanDifference,
@@ -63,12 +63,7 @@ class TrainOptions:
         panel=TREES,
         further=families,
         help="Family of trees: what a node splits on. tree is a single CART tree on all rows.",
-        more=(
-            '"axis": one feature. "sparse-oblique": a weighted sum of a few features (Randomer forests). "rotation": '
-            'an axis of the table, rotated for each tree. "tree": a single tree that splits on features, without '
-            'bootstrap. "subspace-cap" and "subspace-perceptron": trees on all rows, each in its own feature subspace, '
-            "that split on the line between two class means or by a perceptron (Ho 1995)."
-        ),
+        more=" ".join(f'"{name}": {text}.' for name, text in SPLITS_ON.items()),
     )
     mtry: FeatureRule | int | float | None = option(
         None,
@@ -467,10 +462,9 @@ OPTIONS = declared_options(TrainOptions)
 def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
     """Of a configuration by name the options that its family has and that have a value: None or nothing is no limit, or
     no such column."""
+    family = base_family(config["family"])
     return {
-        name: value
-        for name, value in config.items()
-        if value is not None and value != () and OPTIONS[name].of(config["family"])
+        name: value for name, value in config.items() if value is not None and value != () and OPTIONS[name].of(family)
     }
 
 

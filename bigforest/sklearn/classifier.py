@@ -88,7 +88,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         *,
         criterion: str = "gini",
         # Options, written by docs/options.py.
-        family: Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"] = "axis",
+        family: Literal["axis", "tree", "rotation", "sparse-oblique", "subspace-cap", "subspace-perceptron"] = "axis",
         feature_fraction: float | None = None,
         splitter: Literal["best", "random"] = "best",
         max_depth: int | None = None,

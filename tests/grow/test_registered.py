@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 from unittest.mock import patch
 
 import numba
@@ -36,7 +36,9 @@ from bigforest.kernels.compiler.jit import helper
 from bigforest.sampling.bags import Sampler
 from bigforest.schema import registered
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import Family as FamilyName
+from bigforest.schema.family_names import OPTIONS_OF
+from bigforest.schema.train_options import options_in_use
+from docs.options import written
 from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
 from tests.grown import check_tree, frame_of, store_of, table_of
 from tests.naive import split as naive_split
@@ -51,7 +53,7 @@ COMPILED = not numba.config.DISABLE_JIT
 
 
 def test_families__are_those_of_the_options() -> None:
-    assert sorted(family.name for family in registry._of_package()) == sorted(get_args(FamilyName))
+    assert {family.name: family.options_of or family.name for family in registry.package_families()} == OPTIONS_OF
 
 
 def test_variants__are_options_of_their_family() -> None:
@@ -134,7 +136,7 @@ def _registered() -> Iterator[None]:
         register_criterion(
             ScoredCriterion("hellinger", "naive_hellinger of this file", hellinger_score, hellinger_value)
         )
-        register_family(PairFamily(), "rotation")
+        register_family(PairFamily())
         yield
 
 
@@ -218,7 +220,9 @@ def test_family__forests_train_plan_and_are_read_back(tmp_path: Path) -> None:
 
 
 def test_family__has_the_options_and_limits_of_another() -> None:
-    assert TrainConfig.of(family="pairs").mtry == "all"
+    config = TrainConfig.of(family="pairs", axes=2)
+    assert config.mtry == "all"
+    assert options_in_use(asdict(config))["axes"] == 2
     assert isinstance(family_of(TrainConfig.of(family="pairs")), PairFamily)
     with pytest.raises(ConfigError, match="splitter is an option of the family axis or tree, not of pairs"):
         TrainConfig.of(family="pairs", splitter="random")
@@ -235,16 +239,20 @@ def test_families__are_found_in_files_and_folders(tmp_path: Path, monkeypatch: p
         (tmp_path / name).write_text(text)
     (tmp_path / "folder_of_pairs" / "__init__.py").touch()
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
-    assert [family.name for family in registry._of_package()][-2:] == ["pairs", "pairs"]
+    assert [family.name for family in registry.package_families()][-2:] == ["pairs", "pairs"]
+    text = written()
+    assert '"pairs": "rotation"' in text["bigforest/schema/family_names.py"]
+    assert "| `pairs` | one coordinate of the table" in text["docs/guide/families.md"]
 
 
-def test_register__refuses_names_in_use() -> None:
+def test_register__refuses_names_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match="a new name, not 'gini'"):
         register_criterion(ScoredCriterion("gini", "", hellinger_score, hellinger_value))
     with pytest.raises(ConfigError, match="a new name, not 'rotation'"):
-        register_family(RotationFamily(), "axis")
+        register_family(RotationFamily())
+    monkeypatch.setattr(PairFamily, "options_of", "nothing")
     with pytest.raises(ConfigError, match="the options of a family of the package"):
-        register_family(PairFamily(), "nothing")
+        register_family(PairFamily())
 
 
 def test_names__of_nothing_registered_are_refused() -> None:

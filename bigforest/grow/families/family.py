@@ -1,7 +1,8 @@
 """A family of trees: how its trees grow, in memory and by passes, the memory for that, and its oracle.
 
 One object per family, in FAMILIES of its folder's family.py; registry.py has them by name. All that depends on the
-family, except for its options (schema/), is a method or an attribute here.
+family is a method or an attribute here, except for options of its own (schema/train_options.py). docs/options.py writes
+the names into schema/family_names.py.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Family(ABC):
     """A family of trees.
 
     name       as TrainConfig.family has it.
-    splits_on  what a node splits on, and the reference: for docs/guide/families.md.
+    splits_on  what a node splits on, and the reference: for the documentation.
+    options_of  the family whose options and defaults it has; empty for its own.
     oracle     the naive functions that its trees are compared with.
     compiling  approximate number of functions compiled for it, and processor seconds for that.
     variants   values of its options for which further kernels are compiled.
@@ -58,6 +60,7 @@ class Family(ABC):
 
     name: str
     splits_on: tuple[str, str]
+    options_of: str = ""
     oracle: str
     compiling: tuple[int, float]
     variants: tuple[dict[str, Any], ...] = ()

@@ -14,24 +14,23 @@ from bigforest.schema.registered import families as family_names
 from bigforest.schema.registered import name_family
 
 
-def _of_package() -> Iterator[Family]:
+def package_families() -> Iterator[Family]:
     """The FAMILIES of each file beside this one, and of family.py in each folder."""
     for here in iter_modules(families.__path__):
         name = f"{families.__name__}.{here.name}{'.family' if here.ispkg else ''}"
         yield from getattr(import_module(name), "FAMILIES", ())
 
 
-_FAMILIES: dict[str, Family] = {family.name: family for family in _of_package()}
+_FAMILIES: dict[str, Family] = {family.name: family for family in package_families()}
 
 
-def register_family(family: Family, options_of: str) -> None:
-    """Let TrainConfig(family=family.name) grow trees of the family in this process; ConfigError for a name in use.
-
-    options_of  the family of the package whose options it has.
+def register_family(family: Family) -> None:
+    """Let TrainConfig(family=family.name) grow trees of the family in this process. Raises ConfigError for a name in
+    use, or where its `options_of` is no family of the package.
 
     Forests keep the name: only a process with the family grows more of their trees or opens them.
     """
-    name_family(family.name, options_of)
+    name_family(family.name, family.options_of)
     _FAMILIES[family.name] = family
 
 

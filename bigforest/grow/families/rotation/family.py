@@ -36,6 +36,7 @@ class RotationFamily(ProjectionFamily):
 
     name = "rotation"
     splits_on = ("one coordinate of the table, standardised and rotated for every tree", "Rodriguez et al. 2006")
+    options_of = name
     oracle = "tests/naive/rotation.py"
     compiling = (142, 15.0)
     variants = ({"rotation": "pca"}, {"rotation": "pca-classes"})

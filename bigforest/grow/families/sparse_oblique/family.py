@@ -37,7 +37,11 @@ class SparseObliqueFamily(ProjectionFamily):
     """Nodes draw a sparse random matrix and, with `mean_difference`, differences of class means."""
 
     name = "sparse-oblique"
-    splits_on = ("one of about k random sums of features, drawn in the node", "Tomita et al., Randomer forests")
+    splits_on = (
+        "one of about `projections` random sums of features, drawn in the node",
+        "Tomita et al., Randomer forests",
+    )
+    options_of = name
     oracle = "tests/naive/oblique.py"
     compiling = (170, 30.0)
     variants = (

@@ -126,12 +126,12 @@ class SubspaceFamily(ProjectionFamily):
 FAMILIES = (
     SubspaceFamily(
         "subspace-cap",
-        "the best of several points between the two class means farthest apart, in a random subspace",
+        "the best of several points between the two class means farthest apart, in a random subspace; no bootstrap",
         learns=False,
     ),
     SubspaceFamily(
         "subspace-perceptron",
-        "a perceptron trained to separate the classes near one of these means from those near the other",
+        "a perceptron trained to separate the classes near one of these means from those near the other, likewise",
         learns=True,
     ),
 )

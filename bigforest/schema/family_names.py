@@ -1,0 +1,31 @@
+"""The families of the package. Written by docs/options.py from bigforest/grow/families/: change these."""
+
+# ruff: noqa: E501
+from typing import Literal
+
+Family = Literal[
+    "axis",
+    "tree",
+    "rotation",
+    "sparse-oblique",
+    "subspace-cap",
+    "subspace-perceptron",
+]
+# The family whose options each has.
+OPTIONS_OF = {
+    "axis": "axis",
+    "tree": "tree",
+    "rotation": "rotation",
+    "sparse-oblique": "sparse-oblique",
+    "subspace-cap": "subspace-cap",
+    "subspace-perceptron": "subspace-perceptron",
+}
+# What a node splits on.
+SPLITS_ON = {
+    "axis": "one of `mtry` features drawn in the node (Breiman 2001)",
+    "tree": "any feature; one tree, no bootstrap (Breiman et al. 1984, CART)",
+    "rotation": "one coordinate of the table, standardised and rotated for every tree (Rodriguez et al. 2006)",
+    "sparse-oblique": "one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer forests)",
+    "subspace-cap": "the best of several points between the two class means farthest apart, in a random subspace; no bootstrap (Ho 1995)",
+    "subspace-perceptron": "a perceptron trained to separate the classes near one of these means from those near the other, likewise (Ho 1995)",
+}
