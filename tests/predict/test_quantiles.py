@@ -375,3 +375,12 @@ def test_cli__quantiles(folder: Path, run: Run) -> None:
     assert pl.read_parquet("p").columns == ["w", "prediction", "q0.1", "q0.9"]
     assert run("predict", "t.forest", "t.parquet", "--quantiles", "0.1;0.9", "--out", "q").code == 2
     assert run.err.startswith("error: --quantiles must be different numbers from 0 to 1")
+
+
+@pytest.mark.parametrize("offset", [1e12, -1e15])
+def test_predict__quantiles_of_targets_far_from_zero(offset: float) -> None:
+    """The means of their leaves are known to the last digits of the targets alone, which was taken for damage."""
+    table = frame(60).with_columns(pl.col("y") / 7 + offset)
+    found = bigforest.train(table, **OPTIONS).predict(table, quantiles=[0.1, 0.9])
+    assert found["q0.1"].is_in(table["y"].implode()).all()
+    assert (found["q0.1"] <= found["q0.9"]).all()

@@ -77,10 +77,12 @@ class LeafTargets(NamedTuple):
 
         mean  float64 [leaves]; step: of the targets, see TargetSpec
         """
-        # Of all targets, as forests that are merged may have other steps, and wide weights are kept in proportion.
-        scale = max(abs(float(self.value[0])), abs(float(self.value[-1]))) or 1.0
-        value = self.value / scale
-        near = step / scale + _NEAR * (value[-1] - value[0])
+        # By the range of all targets, as forests that are merged may have other steps, and wide weights are kept in
+        # proportion; from its middle, beside which it may be as small as the last digits of the targets.
+        low, high = float(self.value[0]), float(self.value[-1])
+        middle, scale = low / 2 + high / 2, (high / 2 - low / 2) or 1.0
+        value = (self.value - middle) / scale
+        near = (step + float(np.spacing(max(-low, high)))) / scale + 2 * _NEAR
         starts = self.start[leaf : leaf + mean.size + 1].astype(np.int64)
         begin = 0
         while begin < mean.size:
@@ -91,7 +93,8 @@ class LeafTargets(NamedTuple):
             weight = np.diff(reach, prepend=0.0)
             weight[first] = reach[first]
             total = np.add.reduceat(weight * value[self.code[here]], first)
-            apart = np.abs(total / np.add.reduceat(weight, first) - mean[begin:end] / scale)
+            with np.errstate(over="ignore"):
+                apart = np.abs(total / np.add.reduceat(weight, first) - (mean[begin:end] - middle) / scale)
             if not (apart <= near).all():
                 return False
             begin = end
