@@ -12,6 +12,7 @@ from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import write_features, write_run
 from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.kernels.common.layout import OBLIQUE, Terms
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.schema.config import TrainConfig
@@ -98,7 +99,7 @@ def write_forest(
     for start, stop in zip(starts, [*parts, len(trees)], strict=True):
         write_part(directory, start, trees[start:stop], spec, made)
     write_features(directory, spec, made, importance(directory, spec))
-    write_run(directory, {"grow": 0.5}, 2, spec, made)
+    write_run(directory, {"grow": 0.5}, 2, spec, made, None, Shrinkage())
     return made
 
 

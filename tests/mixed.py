@@ -12,6 +12,7 @@ import polars as pl
 from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import write_features, write_levels, write_run
 from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.kernels.common.layout import LevelLists
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.schema.config import TrainConfig
@@ -129,7 +130,7 @@ def write_mixed(
         write_part(directory, start, trees[start:stop], spec, made, levels)
     write_levels(directory, levels, spec, made)
     write_features(directory, spec, made, importance(directory, spec))
-    write_run(directory, {"grow": 0.5}, 2, spec, made)
+    write_run(directory, {"grow": 0.5}, 2, spec, made, None, Shrinkage())
     return read_forest(directory)
 
 

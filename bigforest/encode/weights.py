@@ -118,12 +118,12 @@ def encode_weights(
     write: Callable[[NDArray[Any]], None],
     *,
     regression: bool,
-    divisor: float = 0.0,
+    divisor: float,
 ) -> Encoded:
     """Write the whole number of each row's weight; returns their description.
 
     weights  gives the weights of all rows, above 0, from the first, slice by slice. It is called two to four times.
-    divisor  a common divisor of them all, where one is known.
+    divisor  a common divisor of them all; 0 where none is known.
 
     Raises DataError where there are too many rows to be weighed.
     """

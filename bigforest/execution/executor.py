@@ -109,7 +109,7 @@ class Executor(ABC):
         merge: Callable[[Part, Part], Part],
         finish: Callable[..., Result],
         own: Sequence[tuple[Any, ...]],
-        shared: tuple[Any, ...] = (),
+        shared: tuple[Any, ...],
     ) -> list[Result]:
         """What `finish(*shared, *own[i], parts[i])` gives, for every i and in order.
 

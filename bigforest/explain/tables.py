@@ -99,7 +99,7 @@ class ExplanationFolder:
         found = table.to_arrow(compat_level=pl.CompatLevel.oldest()) if isinstance(table, pl.DataFrame) else table
         self.write_pieces(name, [found], options)
 
-    def write_pieces(self, name: str, pieces: Iterable[pa.Table], options: str = "") -> None:
+    def write_pieces(self, name: str, pieces: Iterable[pa.Table], options: str) -> None:
         """Write a table that comes in pieces, one at least."""
         mark = {METADATA_KEY: json.dumps(self._mark(name, options), sort_keys=True)}
         self.file(name).parent.mkdir(parents=True, exist_ok=True)

@@ -137,8 +137,8 @@ def _row_bounds(path: Path) -> tuple[int, int]:
         return min(bounds), max(bounds)
 
 
-def oob_row_batches(directory: Path, names: list[str] | None = None) -> Iterator[Any]:
-    """The rows of all files as record batches, validated by Arrow; of the named columns, all when None."""
+def oob_row_batches(directory: Path, names: list[str]) -> Iterator[Any]:
+    """The named columns of the rows of all files, as record batches, validated by Arrow."""
     for path in oob_rows_files(directory):
         yield from row_batches(path, names)
 

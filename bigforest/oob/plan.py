@@ -126,7 +126,7 @@ def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
 
 
 def choose_oob(
-    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int = 0
+    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int
 ) -> OobPlan:
     """The plan of the report of trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
 

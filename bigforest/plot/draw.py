@@ -88,7 +88,7 @@ def chart_of(table: pl.DataFrame) -> Any:
     return altair().Chart(data_of(table))
 
 
-def finish_chart(chart: Any, title: str, caption: Sequence[str] = ()) -> Any:
+def finish_chart(chart: Any, title: str, caption: Sequence[str]) -> Any:
     """The chart with a title, lines below it, and the look of all pictures."""
     alt = altair()
     axis = {"labelColor": INK, "titleColor": INK, "domainColor": FAINT, "tickColor": FAINT, "gridColor": FAINT}

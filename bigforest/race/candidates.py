@@ -36,8 +36,8 @@ class Candidate(NamedTuple):
     options: dict[str, Any]
 
 
-def default_candidates(task: str, most: int | None = None) -> list[Candidate]:
-    """The default candidates, the first `most` of them.
+def default_candidates(task: str, most: int | None) -> list[Candidate]:
+    """The default candidates; only the first `most`, if it is not None.
 
     The defaults; leaves of 5 rows, against noise; entropy, of classes; bags without replacement, which leave out the
     same share of the rows; all features at every node; and splits on projections, sparse and rotated.

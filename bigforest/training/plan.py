@@ -78,7 +78,7 @@ def make_plan(
     config: TrainConfig,
     resources: Resources,
     home: Path,
-    machines: Machines | None = None,
+    machines: Machines | None,
 ) -> Plan:
     """The plan for training on `table`, which was opened from `data`, into a forest in the folder `home`.
 
@@ -118,7 +118,7 @@ def make_plan(
     )
 
 
-def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:
+def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool) -> int:
     """Bytes of a store of this shape: codes, dictionaries, targets, weights, checksums; without the text of levels.
 
     Weights are assumed to be wide, and targets to be exact whole numbers.

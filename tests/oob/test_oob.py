@@ -196,10 +196,10 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
         sizes = pipeline.entry_bytes(groups.survey(Path(name) / "small", 1), 0)
         threads = draws.draw(st.sampled_from([1, 2]))
-        least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1)).need
+        least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), 0).need
         more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
         resources = Resources(threads=threads, memory=least.smallest + more)
-        way = choose_oob(store.shape, config, sizes, resources)
+        way = choose_oob(store.shape, config, sizes, resources, 0)
         assert way.need.memory <= least.smallest + more
         events: list[Any] = []
         write_oob(store, config, Path(name) / "small", resources=resources, listener=events.append)

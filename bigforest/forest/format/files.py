@@ -295,11 +295,10 @@ def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
         return version, kind, str(error)
 
 
-def read_table(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pa.Table]:
+def read_table(path: Path, kind: str, columns: pa.Schema, identity: str) -> tuple[Header, pa.Table]:
     """One whole file, with one chunk per column, in the order of `columns`.
 
-    Raises FormatError unless it is a sound file of `kind` with exactly the columns `columns`, belonging to
-    the forest `identity` where that is given.
+    Raises FormatError unless it is a sound file of `kind` with exactly the columns `columns`, of the forest `identity`.
     """
     header, file = open_checked(path, kind, columns, identity)
     with decoding(path):
@@ -320,7 +319,7 @@ def declared(read: Any, columns: pa.Schema) -> Any:
     return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
 
 
-def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pq.ParquetFile]:
+def check_file(path: Path, kind: str, columns: pa.Schema, identity: str) -> tuple[Header, pq.ParquetFile]:
     """The checks of `read_table` that need no rows: metadata, columns, and the forest it belongs to.
 
     Returns the header and the file, of which the footer has been read.
@@ -333,7 +332,7 @@ def open_checked(
     path: Path,
     kind: str,
     columns: pa.Schema,
-    identity: str | None = None,
+    identity: str,
     words: Sequence[str] = (),
     *,
     whole: bool = True,
@@ -346,10 +345,10 @@ def open_checked(
     return header, file
 
 
-def _checked(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, identity: str | None) -> Header:
+def _checked(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, identity: str) -> Header:
     """The header of the opened file, see `check_file`."""
     header, schema = _header_in(file, path, kind)
-    if identity is not None and header.identity != identity:
+    if header.identity != identity:
         raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
     for field in columns:
         position = schema.get_field_index(field.name)
@@ -390,8 +389,8 @@ def write_run(
     threads: int,
     spec: DataSpec,
     config: TrainConfig,
-    origin: Origin | None = None,
-    shrinkage: Shrinkage | None = None,
+    origin: Origin | None,
+    shrinkage: Shrinkage,
 ) -> None:
     """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and shrinkage."""
     import numba

@@ -24,10 +24,8 @@ from bigforest.schema.dataspec import DataSpec
 from bigforest.store.levels import Levels
 
 
-def is_finished(
-    directory: Path, group: range, spec: DataSpec, config: TrainConfig, levels: Levels | None = None
-) -> bool:
-    """Whether the part of the trees `group` is there, whole. `levels` are those of the categories.
+def is_finished(directory: Path, group: range, spec: DataSpec, config: TrainConfig, levels: Levels | None) -> bool:
+    """Whether the part of the trees `group` is there, whole. levels: of the categories, if there are some.
 
     Raises FormatError when it is damaged, is of another forest or holds other trees.
     """

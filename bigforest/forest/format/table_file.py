@@ -24,7 +24,7 @@ def write_table_file(
     kind: str,
     about: dict[str, Any],
     dictionary: bool | Sequence[str] = True,
-    overwrite: bool = False,
+    overwrite: bool,
 ) -> None:
     """Write `pieces`, at least one and all of one schema, each as a row group of the Parquet file `out`.
 

@@ -111,8 +111,8 @@ def choose_passes(
     trees: Trees,
     held: int,
     load: Callable[[range], Predictor],
-    quantiles: int = 0,
-    spread: bool = False,
+    quantiles: int,
+    spread: bool,
 ) -> AnswerPasses:
     """The passes over a table within the memory of `resources`: see `plan_passes`.
 
@@ -127,7 +127,7 @@ def choose_passes(
     return passes._replace(used=trees.used, load=load)
 
 
-def whole_estimate(trees: Trees, workers: int, held: int = 0) -> MemoryEstimate:
+def whole_estimate(trees: Trees, workers: int, held: int) -> MemoryEstimate:
     """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query.
 
     held  bytes of the forest beside its trees.
@@ -143,8 +143,8 @@ def plan_passes(
     sizes: NDArray[np.int64],
     first: NDArray[np.int64],
     held: int,
-    quantiles: int = 0,
-    spread: bool = False,
+    quantiles: int,
+    spread: bool,
 ) -> tuple[AnswerPasses, MemoryEstimate]:
     """The passes over a table, without trees yet, and what they need.
 

@@ -38,7 +38,7 @@ def votes_files(directory: Path) -> list[Path]:
     return parts_in(directory, VOTES_FOLDER)
 
 
-def read_votes(directory: Path, identity: str, holding: object = None) -> pl.LazyFrame:
+def read_votes(directory: Path, identity: str, holding: object) -> pl.LazyFrame:
     """The kept votes of a forest, by tree and row; columns VOTES. Raises FormatError."""
     paths = votes_files(directory)
     for path in paths:
