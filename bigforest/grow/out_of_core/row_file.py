@@ -70,8 +70,8 @@ def _own_file(path: Path, number: int) -> Path:
 
 
 class WordRoom:
-    """Room for the words of a block, used again for the next one: the system takes longer to make pages for new arrays
-    than the rows take to be picked."""
+    """Room for the words of a block or a chunk, used again for the next one: the system takes longer to make pages for
+    new arrays than the rows take to be picked."""
 
     def __init__(self) -> None:
         self._words = np.empty(0, np.uint64)
@@ -104,7 +104,7 @@ def writing_rows(
             with here.open("rb", buffering=0) as whole:
                 for number in range(len(entries)):
                     with _writing(_own_file(here, number)) as add:
-                        for words, rows in _chunks(whole, _index(whole, number), kinds):
+                        for words, rows in _chunks(whole, _index(whole, number), kinds, room):
                             add(kinds, np.array([rows], _WORD), words)
             here.unlink()
 
@@ -147,9 +147,9 @@ def load_rows(rows: NodeRows, kinds: Sequence[Matrix], most: int) -> tuple[list[
         if not 0 < total <= most:
             raise damaged(rows.paths[0])
         matrices: list[NDArray[Any]] = [np.empty((columns, total), kind) for kind, columns in kinds]
-        at = 0
+        at, room = 0, WordRoom()
         for file, index in zip(files, indexes, strict=True):
-            for words, count in _chunks(file, index, kinds):
+            for words, count in _chunks(file, index, kinds, room):
                 begin = 0
                 for matrix, size in zip(matrices, _sizes(kinds, count).tolist(), strict=True):
                     piece = words[begin : begin + size].view(matrix.dtype)[: len(matrix) * count]
@@ -177,14 +177,14 @@ def _index(file: FileIO, number: int) -> NDArray[np.uint64]:
 
 
 def _chunks(
-    file: FileIO, index: NDArray[np.uint64], kinds: Sequence[Matrix]
+    file: FileIO, index: NDArray[np.uint64], kinds: Sequence[Matrix], room: WordRoom
 ) -> Iterator[tuple[NDArray[np.uint64], int]]:
     """The words of each chunk of a node, valid until the next one, and its rows. Raises FormatError as above."""
     sizes = _sizes(kinds, index[:, 1]).sum(axis=0).tolist()
     if hasattr(os, "posix_fadvise"):  # not to wait for a cold disk at every chunk
         for place, size in zip(index[:, 0].tolist(), sizes, strict=True):
             os.posix_fadvise(file.fileno(), place, size * _WORD.itemsize, os.POSIX_FADV_WILLNEED)
-    buffer = np.empty(max(sizes, default=0), _WORD)
+    buffer = room.words(max(sizes, default=0))
     for entry, size in zip(index, sizes, strict=True):
         words = buffer[:size]
         _read(file, int(entry[0]), words)
