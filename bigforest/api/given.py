@@ -25,9 +25,6 @@ SKLEARN_NAMES = {
 }
 # What scikit-learn has and bigforest has not, and what to do instead; docs/start/coming-from.md says why.
 ABSENT = {
-    "max_leaf_nodes": "trees are grown depth first; bound them with max_depth or min_leaf",
-    "min_impurity_decrease": "a split of any decrease is taken; use min_leaf, or bigforest.prune_forest afterwards",
-    "ccp_alpha": "use bigforest.prune_forest with other rows",
     "monotonic_cst": "splits are chosen by their gain alone; LightGBM and XGBoost have constraints",
     "oob_score": "the out-of-bag report is always written; see Forest.oob",
     "verbose": "pass listener=, which is told how the run goes",

@@ -41,6 +41,9 @@ def train(
     max_depth: int | None = None,
     min_split: int = 2,
     min_leaf: int | None = None,
+    max_leaf_nodes: int | None = None,
+    min_impurity_decrease: float = 0.0,
+    ccp_alpha: float = 0.0,
     max_bins: Literal["exact"] | int = "exact",
     ranks: bool = False,
     constants: Literal["redraw", "count"] = "redraw",
@@ -177,6 +180,17 @@ def train(
     min_leaf : int or None, default=None
         Minimum number of bag rows in a leaf. With weights, the part above 1 is in units of the mean row weight. None
         means 1; regression: 2, or 1 if mtry defaults to all.
+    max_leaf_nodes : int or None, default=None
+        Maximum number of leaves of a tree, grown best-first. Leaves are split in the order of the decrease of impurity,
+        weighted by their rows. The tree is grown whole and then cut, so training takes no less time. None means
+        unlimited.
+    min_impurity_decrease : float, default=0.0
+        Minimum decrease of impurity by a split, times the node's share of the bag. The tree is grown whole and then
+        cut, so training takes no less time.
+    ccp_alpha : float, default=0.0
+        Prune subtrees whose splits decrease the impurity of the tree by at most this on average. Minimal
+        cost-complexity pruning of each tree on its bag (Breiman et al. 1984), after the two options above. A decrease
+        is multiplied by the share of the bag in its node. 0 prunes nothing.
     max_bins : {"exact"} or int, default="exact"
         Candidate thresholds per feature: all values, or at most INT bins by quantiles.
     ranks : bool, default=False
@@ -354,6 +368,9 @@ def plan_training(
     max_depth: int | None = None,
     min_split: int = 2,
     min_leaf: int | None = None,
+    max_leaf_nodes: int | None = None,
+    min_impurity_decrease: float = 0.0,
+    ccp_alpha: float = 0.0,
     max_bins: Literal["exact"] | int = "exact",
     ranks: bool = False,
     constants: Literal["redraw", "count"] = "redraw",

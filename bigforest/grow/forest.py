@@ -35,6 +35,7 @@ from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import TableView
 from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.cut import cut_rules, cut_whole
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import fitting
 from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
@@ -346,6 +347,8 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     store, config, family = shared.sampler.store, shared.sampler.config, family_of(shared.sampler.config)
     times = [shared.sampler.bag(tree) for tree in trees]
     grown = family.grow(_call(shared, trees, times), shared.family)  # which is freed before leaves are found
+    rules = cut_rules(config)
+    grown = grown if rules is None else cut_whole(grown, rules)
     if not config.bootstrap or config.boosts:  # with boosting all rows are routed later
         return GrownTrees(grown, None)
     of_table = (shared.view, store.dictionaries, shared.features)

@@ -19,12 +19,14 @@ from bigforest.grow.out_of_core.decoded_table import sweeps
 from bigforest.grow.out_of_core.node_search import histogram_buckets
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
 from bigforest.grow.out_of_core.row_nodes import ROW_NODE_BYTES
+from bigforest.grow.shared.cut import cut_rules
 from bigforest.grow.shared.memory import (
     COPIED,
     NODE,
     ROW,
     PassMemory,
     base_bytes,
+    cut_bytes,
     extra_bytes,
     target_bytes,
     tree_bytes,
@@ -148,6 +150,8 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
         + extra_bytes(shape, rows, nodes)
         + (_WEIGHT * shape.rows if shape.extras.weighted else 0)
     )
+    if cut_rules(config) is not None:
+        tree += nodes * cut_bytes(shape.classes)
     if config.bootstrap:
         tree += _left_out_bytes(shape, config, together, nodes)
     if config.boosts:
@@ -255,7 +259,8 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
     # upper part of the tree with half of it.
     share = (budget - base) // workers - COPIED
-    rows = _most_subtree_rows(shape, takes, share // 2 if category else share)
+    cut = 0 if cut_rules(config) is None else cut_bytes(shape.classes)
+    rows = _most_subtree_rows(shape, takes, share // 2 if category else share, cut)
     if cells < 4 * stats.parts or rows < _LEAST_ROWS or room < max(category * stats.parts, takes.asks):
         return None
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
@@ -277,13 +282,16 @@ def _learning_passes(shape: Shape, takes: PassMemory, limits: MemoryLimits) -> i
     return 1 if shape.rows * takes.trained <= limits.training else takes.epochs + 1
 
 
-def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int) -> int:
-    """Rows of a node that can be grown in so much memory, and written; it has two nodes per row at most."""
+def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int, cut: int) -> int:
+    """Rows of a node that can be grown in so much memory, and written; it has two nodes per row at most.
+
+    cut  bytes of a node while its tree is cut.
+    """
 
     def needed(rows: int) -> int:
         nodes = 2 * rows
         grown = rows * (8 + takes.row) + tree_bytes(rows, nodes, shape.classes)
-        written = written_bytes(shape.classes) + nodes * (20 + NODE + 8 * shape.classes) + rows * takes.node
+        written = written_bytes(shape.classes) + nodes * (20 + NODE + 8 * shape.classes + cut) + rows * takes.node
         return max(grown, written) + extra_bytes(shape, rows, nodes)
 
     return bisect_right(range(max(memory, 0)), memory, key=needed) - 1

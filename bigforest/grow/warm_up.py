@@ -18,6 +18,7 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.cut import compile_cut, cut_rules
 from bigforest.grow.shared.tree_arrays import tree_arrays
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
@@ -64,13 +65,16 @@ def kernels_of(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
 
 def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole, unless this process has done so."""
-    kind = (passes, bool(extras.odd), extras.regression, *_kernel_options(config).items())
+    rules = cut_rules(config)
+    kind = (passes, bool(extras.odd), extras.regression, rules is None, *_kernel_options(config).items())
     if kind in _compiled:
         return
     if passes:
         compile_passes(extras, config, scratch)
     else:
         compile_whole(extras, config)
+    if rules is not None:
+        compile_cut(rules)
     _compiled.add(kind)
 
 

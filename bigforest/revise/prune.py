@@ -19,6 +19,7 @@ from bigforest.common.checks import check_word
 from bigforest.common.events import Listener
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.schema import KINDS, NODE_KINDS, NODES, PRUNED
+from bigforest.kernels.common.layout import LEAF
 from bigforest.predict.forest import Forest
 from bigforest.revise.revision import Revision, revise
 
@@ -71,19 +72,22 @@ def prune_forest(
 
 def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
     """The table of a part without what is pruned by these counts, its nodes numbered again."""
-    from bigforest.kernels.tree.prune import cut_trees
+    from bigforest.kernels.tree.cut import REMOVED, CutRules, cut_trees
 
     nodes = part.feature.size
-    cut, kept = np.empty(nodes, np.bool_), np.empty(nodes, np.bool_)
-    size, best = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
-    right = counts[np.arange(nodes), part.counts.argmax(axis=1)]
-    cut_trees(part.starts, part.feature, part.right, right, prune_ties, cut, kept, size, best)
-    left_over = np.flatnonzero(kept)
-    before: NDArray[np.int64] = np.cumsum(kept) - kept
     root = np.repeat(part.roots, np.diff(part.starts))
-    number: NDArray[np.uint32] = (before - before[root]).astype(np.uint32)
-    leaf = cut | as_numpy(table["left"].chunk(0).is_null())
-    right_child = np.where(leaf, 0, number[np.where(leaf, 0, root + part.right)]).astype(np.uint32)
+    right_child = np.where(part.feature == LEAF, 0, part.right).astype(np.uint32)
+    correct = counts[np.arange(nodes), part.counts.argmax(axis=1)]
+    # In a leaf, which has no children, the result is not used.
+    below = correct.take(np.arange(1, nodes + 1), mode="clip") + correct[root + right_child]
+    number, inner = np.empty(nodes, np.uint32), np.empty(nodes, np.bool_)
+    rules = CutRules(cost=0.0, ties=prune_ties)
+    decrease = (below - correct).astype(np.float64)  # of wrong rows
+    cut_trees(part.starts, right_child, decrease, rules, number, inner, np.empty(0, np.int64))
+    kept = number != REMOVED
+    left_over = np.flatnonzero(kept)
+    cut = ~inner & (right_child > 0)
+    right_child = np.where(inner, number[root + right_child], 0).astype(np.uint32)
     kinds = table["kind"].chunk(0)
     kind = np.array([KINDS.index(name) for name in kinds.dictionary.to_pylist()])[as_numpy(kinds.indices)]
     columns = {
@@ -91,8 +95,8 @@ def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ti
         for name in NODES.names
     }
     columns["node"] = arrow_array(number[kept])
-    columns["left"] = arrow_array(number[kept] + np.uint32(1), mask=leaf[kept])
-    columns["right"] = arrow_array(right_child[kept], mask=leaf[kept])
+    columns["left"] = arrow_array(number[kept] + np.uint32(1), mask=~inner[kept])
+    columns["right"] = arrow_array(right_child[kept], mask=~inner[kept])
     codes = np.where(cut, 0, kind)[kept].astype(np.int8)
     columns["kind"] = pa.DictionaryArray.from_arrays(arrow_array(codes), arrow_array(KINDS))
     return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=table.schema.remove_metadata())

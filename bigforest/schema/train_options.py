@@ -131,6 +131,35 @@ class TrainOptions:
         help="Minimum number of bag rows in a leaf.",
         more="With weights, the part above 1 is in units of the mean row weight.",
     )
+    max_leaf_nodes: int | None = option(
+        None,
+        panel=TREES,
+        min=2,
+        max=2**31 - 1,
+        unset="unlimited",
+        help="Maximum number of leaves of a tree, grown best-first.",
+        more=(
+            "Leaves are split in the order of the decrease of impurity, weighted by their rows. The tree is grown "
+            "whole and then cut, so training takes no less time."
+        ),
+    )
+    min_impurity_decrease: float = option(
+        0.0,
+        panel=TREES,
+        within="[0, inf)",
+        help="Minimum decrease of impurity by a split, times the node's share of the bag.",
+        more="The tree is grown whole and then cut, so training takes no less time.",
+    )
+    ccp_alpha: float = option(
+        0.0,
+        panel=TREES,
+        within="[0, inf)",
+        help="Prune subtrees whose splits decrease the impurity of the tree by at most this on average.",
+        more=(
+            "Minimal cost-complexity pruning of each tree on its bag (Breiman et al. 1984), after the two options "
+            "above. A decrease is multiplied by the share of the bag in its node. 0 prunes nothing."
+        ),
+    )
     max_bins: Exact | int = option(
         "exact",
         encodes=True,

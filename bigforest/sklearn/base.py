@@ -86,12 +86,6 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         on it.
     scratch : path, default=None
         Folder for temporary files. None for the system's temporary folder.
-    ccp_alpha : float, default=0.0
-        Only 0.0 is supported. Prune with `bigforest.prune_forest`.
-    max_leaf_nodes : None, default=None
-        Only None is supported: trees are grown depth first.
-    min_impurity_decrease : float, default=0.0
-        Only 0.0 is supported. Use `min_samples_leaf`, or prune with `bigforest.prune_forest`.
     monotonic_cst : None, default=None
         Only None is supported: splits are selected by decrease of impurity only.
 

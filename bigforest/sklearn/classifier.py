@@ -92,6 +92,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         feature_fraction: float | None = None,
         splitter: Literal["best", "random"] = "best",
         max_depth: int | None = None,
+        max_leaf_nodes: int | None = None,
+        min_impurity_decrease: float = 0.0,
+        ccp_alpha: float = 0.0,
         max_bins: Literal["exact"] | int = "exact",
         ranks: bool = False,
         constants: Literal["redraw", "count"] = "redraw",
@@ -134,9 +137,6 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         categories: Any = None,
         memory: int | str | None = None,
         scratch: Any = None,
-        ccp_alpha: float = 0.0,
-        max_leaf_nodes: None = None,
-        min_impurity_decrease: float = 0.0,
         monotonic_cst: None = None,
     ) -> None:
         keep_parameters(self, locals())

@@ -30,8 +30,6 @@ _WORDS = re.compile(rf"\b({'|'.join(_PARAMETER)})\b")
 _CONVERTED = ("bootstrap", "class_weight", "categories")
 CLASS_CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "error": "error"}
 NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance"}
-# Parameters of scikit-learn's forests without an option, and the only value they may have: it changes nothing.
-_NEUTRAL = {"ccp_alpha": 0.0, "max_leaf_nodes": None, "min_impurity_decrease": 0.0, "monotonic_cst": None}
 
 
 def training_options(
@@ -46,11 +44,8 @@ def training_options(
 
     Raises ConfigError for a parameter that cannot be used.
     """
-    for name, neutral in _NEUTRAL.items():
-        if given[name] is not neutral and not (
-            isinstance(given[name], int | float | np.number) and given[name] == neutral
-        ):
-            raise ConfigError(f"{name} is not supported, leave it at {neutral}: {_as_parameters(ABSENT[name])}")
+    if given["monotonic_cst"] is not None:
+        raise ConfigError(f"monotonic_cst is not supported, leave it at None: {ABSENT['monotonic_cst']}")
     family = given["family"]
     trees = given["n_estimators"]
     if not _is_whole(trees) or trees < 1:

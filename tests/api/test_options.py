@@ -103,9 +103,6 @@ def test_train__names_of_others_and_misspelt_ones(function: Any, given: str, our
 @pytest.mark.parametrize(
     ("given", "instead"),
     [
-        ("max_leaf_nodes", "max_depth or min_leaf"),
-        ("min_impurity_decrease", "min_leaf"),
-        ("ccp_alpha", "prune_forest"),
         ("monotonic_cst", "LightGBM"),
         ("oob_score", "Forest.oob"),
         ("verbose", "listener="),

@@ -492,9 +492,9 @@ def test_families__fit_and_are_cloned(parameters: dict[str, Any]) -> None:
     [
         ({"monotonic_cst": [0] * 6}, "monotonic_cst is not supported"),
         ({"monotonic_cst": np.zeros(6)}, "monotonic_cst is not supported, leave it at None"),
-        ({"ccp_alpha": 0.1}, "ccp_alpha is not supported, leave it at 0.0: use bigforest.prune_forest"),
-        ({"max_leaf_nodes": 4}, "bound them with max_depth or min_samples_leaf"),
-        ({"min_impurity_decrease": 0.1}, "use min_samples_leaf, or"),
+        ({"ccp_alpha": -0.1}, "ccp_alpha must be at least 0, not -0.1"),
+        ({"max_leaf_nodes": 1}, "max_leaf_nodes must be a whole number from 2 to"),
+        ({"min_impurity_decrease": "much"}, "min_impurity_decrease must be at least 0, not 'much'"),
         ({"n_estimators": 0}, "n_estimators must be"),
         ({"criterion": "poisson"}, "criterion must be one of gini"),
         ({"max_features": 1.5}, "max_features must be"),

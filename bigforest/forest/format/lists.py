@@ -62,6 +62,14 @@ def list_of_nodes(lists: Lists) -> Lists:
     return lists._replace(start=lists.start[own])
 
 
+def lists_of_some(lists: Lists, nodes: NDArray[np.int64], keeping: NDArray[np.bool_]) -> Lists | None:
+    """The lists of these nodes, empty but for those that are `keeping` theirs, bool [all nodes]; None if all are."""
+    length = np.diff(lists.start)
+    start = np.append(0, np.cumsum((length * keeping)[nodes]))
+    entries = np.repeat(keeping, length)
+    return _made(lists, start, [array[entries] for array in lists[1:]]) if start[-1] else None
+
+
 def _made(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) -> Lists:
     kind: Any = type(like)
     made: Lists = kind(start, *entries)

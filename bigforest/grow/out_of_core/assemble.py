@@ -1,7 +1,8 @@
-"""Assemble a tree from its upper part and the subtrees below it, piece by piece in preorder."""
+"""Assemble a tree from its upper part and the subtrees below it, piece by piece in preorder, and cut it."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,21 @@ from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import release_freed
 from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.shared.cut import cut_nodes, decreases_in_tree, heap_size
 from bigforest.grow.shared.tree_arrays import Ends
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import CodeTree
+from bigforest.kernels.tree.cut import CutRules, cut_trees
 from bigforest.storage.array_file import read_arrays, write_arrays
+from bigforest.storage.paths import local_workdir
 from bigforest.store.store import Store
 
 # Next to the file of a subtree: the values between which its thresholds are.
 _ENDS = ".ends"
+# Bytes of zeros that are written at a time.
+_ZEROS = 1 << 20
 # Values that are looked up at a time.
 _LOOKED_UP = 1 << 16
 # The arrays of a CodeTree, and of Subsets and DirectionExtras those that nodes have; others are empty.
@@ -139,6 +145,43 @@ def join_pieces(
             )
             begin = place + 1
     yield upper.rows(begin, len(order))
+
+
+def cut_pieces(
+    pieces: Callable[[], Iterator[TreeArrays]], nodes: int, rules: CutRules, folder: Path
+) -> Iterator[TreeArrays]:
+    """The pieces of a tree of this many nodes, cut; they are read twice.
+
+    What is known of all nodes is in files of `folder` without a name, which are mapped: the system has their pages in
+    memory as long as there is room.
+    """
+    with local_workdir(folder) as work:
+        right, number = (_mapped_zeros(work, np.uint32, nodes) for _ in range(2))
+        decrease, inner = (_mapped_zeros(work, kind, nodes) for kind in (np.float64, np.bool_))
+        heap = _mapped_zeros(work, np.int64, heap_size(nodes, rules))
+    begin, root = 0, np.uint64(1)
+    for piece in pieces():
+        end = begin + piece.feature.size
+        root = piece.weight[0] if begin == 0 < end else root
+        right[begin:end] = piece.right
+        decrease[begin:end] = decreases_in_tree(piece, root)
+        begin = end
+    cut_trees(np.array([0, nodes]), right, decrease, rules, number, inner, heap)
+    begin = 0
+    for piece in pieces():
+        end = begin + piece.feature.size
+        yield cut_nodes(piece, number[begin:end], inner[begin:end], number[piece.right])
+        begin = end
+
+
+def _mapped_zeros(folder: Path, kind: Any, size: int) -> NDArray[Any]:
+    """An array of zeros in a file without a name, which is gone with it."""
+    left = size * np.dtype(kind).itemsize
+    with tempfile.TemporaryFile(dir=folder) as file:
+        while left:  # written, so that a full disk is an error here rather than the end of the process
+            left -= file.write(bytes(min(left, _ZEROS)))
+        file.flush()
+        return np.asarray(np.memmap(file, kind, "r+"))
 
 
 def numbers_in_tree(order: Sequence[int], subtrees: Mapping[int, int]) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 from bigforest.common.arrays import read_only
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.out_of_core.assemble import Subtree, join_pieces, numbers_in_tree
+from bigforest.grow.out_of_core.assemble import Subtree, cut_pieces, join_pieces, numbers_in_tree
 from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.probes import CollectedRows
@@ -29,6 +30,7 @@ from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse
 from bigforest.grow.out_of_core.row_file import WordRoom, writing_rows
 from bigforest.grow.out_of_core.row_nodes import NodeItems, row_nodes
 from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.grow.shared.cut import cut_rules
 from bigforest.kernels.out_of_core.blocks import Steps, collect_rows, count_rows, route_rows, sum_rows
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots, Rules
@@ -116,7 +118,12 @@ class TableView(ABC):
     # What is the same for all families.
 
     def pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
-        """The nodes of a tree in preorder, in pieces; folder: of the subtrees. Memory: one subtree."""
+        """The nodes of a tree in preorder, in pieces; folder: of the subtrees. Memory: one subtree, twice if cut."""
+        rules, whole = cut_rules(self.sampler.config), partial(self._grown_pieces, top, folder)
+        return whole() if rules is None else cut_pieces(whole, top.node_count, rules, folder)
+
+    def _grown_pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
+        """The pieces of a tree before it is cut."""
         order = list(top.preorder())
         numbers = numbers_in_tree(order, top.sizes)
 

@@ -105,6 +105,11 @@ class UpperTree:
         """Entries of the nodes to be grown in memory."""
         return [entry for entry, node in enumerate(self.nodes) if node.small]
 
+    @property
+    def node_count(self) -> int:
+        """Nodes of the whole tree, once its subtrees are grown."""
+        return len(self.nodes) - len(self.sizes) + sum(self.sizes.values())
+
     def subtree(self, folder: Path, entry: int) -> Path:
         """The file of the subtree below a small node."""
         return folder / f"subtree-{self.tree}-{entry}.bin"

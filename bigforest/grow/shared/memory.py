@@ -21,6 +21,8 @@ ROW = 40
 COPIED = 3_000_000
 # Bytes of a node of a finished tree besides its counts: in codes 20, in values 40.
 NODE = 60
+# Bytes of a node while it is found out which nodes of its tree remain (cut.py).
+_CUT_NODE = 48
 # Bytes of a node of a row group on its way into a Parquet file, besides its counts.
 _WRITTEN = 200
 # Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
@@ -83,6 +85,11 @@ class PassMemory(NamedTuple):
 def tree_bytes(rows: int, nodes: int, classes: int) -> int:
     """Growing a tree of `rows` different rows: the rows, and the nodes twice while they are copied."""
     return rows * ROW + nodes * max(2 * (20 + 4 * classes), NODE + 4 * classes)
+
+
+def cut_bytes(classes: int) -> int:
+    """Bytes of a node while its tree is cut: what is found out about it, and the node once more."""
+    return _CUT_NODE + NODE + 4 * classes
 
 
 def written_bytes(classes: int) -> int:

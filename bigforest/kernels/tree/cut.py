@@ -1,0 +1,142 @@
+"""Cutting trees: which splits remain, and how the nodes that are left are numbered. Oracle: tests/naive/cut.py,
+tests/naive/prune.py.
+
+Growing does not depend on what is cut: the split of a node depends on its rows and its key alone. So the tree that
+remains is the one that would be grown by the same rule, best-first or not.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bigforest.kernels.compiler.jit import inlined, kernel
+
+# The number of a node that does not remain.
+REMOVED = 0xFFFFFFFF
+
+
+class CutRules(NamedTuple):
+    """What is cut.
+
+    leaves    most leaves of a tree: splits are taken in the order of their decrease, the largest first, as if a tree
+              were grown so; of equal ones the first in preorder
+    decrease  least decrease of a split; -inf for any
+    cost      of a split: a subtree becomes a leaf where its splits, less those that are pruned, decrease by less than
+              their costs together (minimal cost-complexity pruning, Breiman et al. 1984); -inf for no pruning
+    ties      whether it becomes one where they are equal, too
+
+    In this order: pruned is what the first two leave.
+    """
+
+    leaves: int = 1 << 32
+    decrease: float = -np.inf
+    cost: float = -np.inf
+    ties: bool = True
+
+
+@inlined
+def is_before(decrease, one, two):
+    """Whether node `one` is split before node `two`."""
+    return decrease[one] > decrease[two] or (decrease[one] == decrease[two] and one < two)
+
+
+@inlined
+def push_node(heap, size, node, decrease):
+    """Put a node on the heap of `size` nodes, on top of which is the one that is split first."""
+    place = size
+    while place > 0 and is_before(decrease, node, heap[(place - 1) // 2]):
+        heap[place] = heap[(place - 1) // 2]
+        place = (place - 1) // 2
+    heap[place] = node
+
+
+@inlined
+def drop_first(heap, size, decrease):
+    """Take the first node from the heap, which has `size` nodes afterwards."""
+    node, place = heap[size], 0
+    while 2 * place + 1 < size:
+        child = 2 * place + 1
+        if child + 1 < size and is_before(decrease, heap[child + 1], heap[child]):
+            child += 1
+        if not is_before(decrease, heap[child], node):
+            break
+        heap[place] = heap[child]
+        place = child
+    heap[place] = node
+
+
+@inlined
+def split_best_first(begin, end, right, decrease, rules, inner, heap):
+    """Mark the splits of a tree that are taken before it has more than `rules.leaves` leaves."""
+    for node in range(begin, end):
+        inner[node] = False
+    size, leaves = 0, 1
+    if right[begin] != 0 and decrease[begin] >= rules.decrease:
+        heap[0] = begin
+        size = 1
+    while size > 0 and leaves < rules.leaves:
+        first = heap[0]
+        size -= 1
+        drop_first(heap, size, decrease)
+        inner[first] = True
+        leaves += 1
+        for child in (first + 1, begin + np.int64(right[first])):
+            if right[child] != 0 and decrease[child] >= rules.decrease:
+                push_node(heap, size, child, decrease)
+                size += 1
+
+
+@inlined
+def prune_splits(begin, end, right, decrease, rules, inner):
+    """Take the splits away that decrease too little; `decrease` becomes that of a subtree, less its costs."""
+    for back in range(end - begin):
+        node = end - 1 - back  # children before their parent
+        saved = 0.0
+        if inner[node]:
+            saved = decrease[node] - rules.cost + decrease[node + 1] + decrease[begin + np.int64(right[node])]
+            if saved < 0.0 or (rules.ties and saved == 0.0):
+                inner[node], saved = False, 0.0
+        decrease[node] = saved
+
+
+@inlined
+def number_reached(begin, end, right, number, inner):
+    """Number the nodes of a tree that splits lead to."""
+    for node in range(begin, end):
+        number[node] = REMOVED
+    number[begin] = 0
+    count = 0
+    for node in range(begin, end):
+        if number[node] == REMOVED:
+            inner[node] = False
+            continue
+        number[node] = count
+        count += 1
+        if inner[node]:
+            number[node + 1] = 0  # reached
+            number[begin + np.int64(right[node])] = 0
+
+
+@kernel
+def cut_trees(starts, right, decrease, rules, number, inner, heap):
+    """Cut trees.
+
+    starts    int64 [trees + 1], where trees begin among the nodes, which are in preorder, and the end of the last
+    right     uint32 [nodes], number of the right child within the tree, 0 in a leaf
+    decrease  float64 [nodes], decrease by the split of a node; overwritten
+    rules     CutRules
+    number    uint32 [nodes], out: the new number of a node within its tree, REMOVED if it does not remain
+    inner     bool [nodes], out: whether it remains and is split
+    heap      int64 [most of the leaves of a tree and of rules.leaves], scratch
+    """
+    for tree in range(starts.size - 1):
+        begin, end = starts[tree], starts[tree + 1]
+        if rules.leaves < end - begin:
+            split_best_first(begin, end, right, decrease, rules, inner, heap)
+        else:
+            for node in range(begin, end):
+                inner[node] = right[node] != 0 and decrease[node] >= rules.decrease
+        prune_splits(begin, end, right, decrease, rules, inner)
+        number_reached(begin, end, right, number, inner)

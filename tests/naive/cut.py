@@ -1,0 +1,156 @@
+"""Trees of few leaves and without poor splits, grown so: the leaf whose split decreases impurity the most is split
+next. And minimal cost-complexity pruning as Breiman et al. 1984 have it, weakest link by weakest link.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from math import inf, log2, nan
+from typing import Any, NamedTuple
+
+from bigforest.schema.config import TrainConfig
+from tests.naive import rng
+from tests.naive.quick_split import best_split as quick_split
+from tests.naive.split import Split, Table
+from tests.naive.tree import Node, find_split, must_be_leaf, with_default, with_min_leaf
+
+# A node: its number in preorder, or its sides from the root, 0 left and 1 right. Both are in the order of preorder.
+Key = Any
+
+
+def best_first(
+    root: Key,
+    decrease: Callable[[Key], float | None],
+    children: Callable[[Key], tuple[Key, Key]],
+    leaves: float,
+    least: float,
+) -> dict[Key, tuple[Key, Key]]:
+    """The children of the nodes that are split; `decrease` by the split of a node, None if it has none.
+
+    leaves  most of them; least: smallest decrease of a split
+    """
+    found: dict[Key, tuple[Key, Key]] = {}
+    heap: list[tuple[float, Key]] = []
+
+    def reach(node: Key) -> None:
+        own = decrease(node)
+        if own is not None and own >= least:
+            heapq.heappush(heap, (-own, node))
+
+    reach(root)
+    while heap and len(found) + 1 < leaves:
+        _, node = heapq.heappop(heap)
+        found[node] = children(node)
+        for child in found[node]:
+            reach(child)
+    return found
+
+
+def pruned(
+    children: dict[Key, tuple[Key, Key]], decrease: Callable[[Key], float], cost: float, ties: bool = True
+) -> dict[Key, tuple[Key, Key]]:
+    """The children that are left when the weakest link is pruned again and again, while it is weak enough."""
+
+    def below(node: Key) -> list[Key]:
+        return [] if node not in children else [node, *(each for child in children[node] for each in below(child))]
+
+    children = dict(children)
+    while children:
+        strength = {}
+        for node in children:
+            splits = below(node)
+            strength[node] = sum(Fraction(decrease(each)) for each in splits) / len(splits)
+        weakest = min(strength, key=lambda node: (strength[node], -len(below(node))))
+        if strength[weakest] > cost or (strength[weakest] == cost and not ties):
+            break
+        for each in below(weakest):
+            del children[each]
+    return children
+
+
+class Open(NamedTuple):
+    """A node that has been reached, with its split if it has one."""
+
+    rows: list[int]
+    key: int
+    node: Node
+    chosen: Any
+    decrease: float
+
+
+def grow_cut(table: Table, weights: Sequence[int], config: TrainConfig, tree: int) -> list[Node]:
+    """The nodes in preorder of a tree that is cut by the options of `config`; its splits are the best ones."""
+    config = with_min_leaf(config, table.classes)
+    weights = [int(weight) for weight in weights]
+    whole = sum(weights)
+    reached: dict[tuple[int, ...], Open] = {}
+
+    def reach(path: tuple[int, ...], rows: list[int], key: int) -> None:
+        total = table.total(rows, weights)
+        node = Node(-1, nan, -1, -1, len(path), table.weight(total), total, nan)
+        chosen = None
+        if not must_be_leaf(len({table.target[row] for row in rows}), node.weight, len(path), config):
+            chosen = find_split(table, rows, weights, key, config, quick_split, tree)
+        gain = nan if chosen is None else table_gain(chosen.left, chosen.right, config.criterion)
+        reached[path] = Open(rows, key, node._replace(gain=gain), chosen, gain * (node.weight / whole))
+
+    def children(path: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        own = reached[path]
+        left = [row for row in own.rows if own.chosen.goes_left(table.low[row].tolist())]
+        reach((*path, 0), left, rng.mix(own.key ^ rng.LEFT))
+        reach((*path, 1), [row for row in own.rows if row not in set(left)], rng.mix(own.key ^ rng.RIGHT))
+        return (*path, 0), (*path, 1)
+
+    def decrease(path: tuple[int, ...]) -> float | None:
+        return None if reached[path].chosen is None else reached[path].decrease
+
+    reach(
+        (),
+        [row for row, weight in enumerate(weights) if weight],
+        rng.stream_key(config.seed, rng.PURPOSE_GROW, tree, 0),
+    )
+    most = inf if config.max_leaf_nodes is None else config.max_leaf_nodes
+    # Rounding does not matter: options and decreases that differ by next to nothing are equal.
+    least = config.min_impurity_decrease * (1 - 2.0**-40) if config.min_impurity_decrease else -inf
+    split = best_first((), decrease, children, most, least)
+    if config.ccp_alpha:
+        split = pruned(split, lambda path: reached[path].decrease, config.ccp_alpha * (1 + 2.0**-40))
+    nodes: list[Node] = []
+
+    def write(path: tuple[int, ...]) -> int:
+        number, own = len(nodes), reached[path]
+        nodes.append(own.node._replace(gain=nan))
+        if path in split:
+            axis = isinstance(own.chosen, Split)
+            feature = own.chosen.terms[0][0] if axis else -2
+            node = own.node._replace(feature=feature, threshold=own.chosen.threshold)
+            node = with_default(node, own.chosen, table) if axis else node._replace(terms=tuple(own.chosen.terms))
+            nodes[number] = node._replace(left=write((*path, 0)), right=write((*path, 1)))
+        return number
+
+    write(())
+    return nodes
+
+
+def table_gain(left: list[int], right: list[int], impurity: str) -> float:
+    """The decrease of impurity as the table of nodes has it: each operation rounded, in this order."""
+    weight, one, two = float(sum(left) + sum(right)), float(sum(left)), float(sum(right))
+    parent = [a + b for a, b in zip(left, right, strict=True)]
+    below = one * rounded_impurity(left, one, impurity) + two * rounded_impurity(right, two, impurity)
+    return rounded_impurity(parent, weight, impurity) - below / weight
+
+
+def rounded_impurity(counts: list[int], weight: float, impurity: str) -> float:
+    """Gini impurity, entropy in bits, or the share of rows outside the majority, each operation rounded."""
+    value = 0.0
+    for count in counts:
+        share = count / weight
+        if impurity == "gini":
+            value += share * share
+        elif impurity == "error":
+            value = max(value, share)
+        elif share > 0.0:
+            value -= share * log2(share)
+    return value if impurity == "entropy" else 1.0 - value
