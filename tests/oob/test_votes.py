@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core import passed_leaves
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.out_of_core.passed_leaves import SPLITS, SplitFiles, appending, cut_exactly, keeping_splits
+from bigforest.grow.out_of_core.passed_leaves import SplitFiles, appending, cut_exactly, keeping_splits, split_types
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob import vote
 from bigforest.oob.pipeline import write_oob
@@ -172,7 +173,9 @@ def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_pat
 def test_splits_in_scratch__that_are_damaged_are_refused(tmp_path: Path) -> None:
     tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
     pieces = [tree.rows(0, 2), tree.rows(2, tree.feature.size)]
-    with keeping_splits(spec_of(3, ("no", "yes")), tmp_path, tmp_path, range(1)) as (through, splits):
+    spec = spec_of(3, ("no", "yes"))
+    split = split_types(spec, projected=False)
+    with keeping_splits(spec, tmp_path, tmp_path, range(1), split) as (through, splits):
         assert [*through(0, iter(pieces))] == pieces
     threshold = splits[0].arrays["threshold"]
     np.testing.assert_array_equal(threshold.load(), tree.threshold)
@@ -183,9 +186,32 @@ def test_splits_in_scratch__that_are_damaged_are_refused(tmp_path: Path) -> None
             threshold.load()
 
 
+@pytest.mark.parametrize(
+    ("kind", "projected", "names"),
+    [
+        ("numeric", False, {"feature", "right", "threshold", "below", "above", "default_left"}),
+        ("category", False, {"feature", "right", "threshold", "below", "above", "default_left", "lists", "level"}),
+        ("numeric", True, {"feature", "right", "threshold", "parts", "term", "weight"}),
+    ],
+)
+def test_splits_in_scratch__are_what_rows_are_sent_by(
+    kind: str, projected: bool, names: set[str], tmp_path: Path
+) -> None:
+    """Every worker reads and checks all of it."""
+    spec = spec_of(3, ("no", "yes"))
+    spec = replace(spec, features=(*spec.features[:-1], replace(spec.features[-1], kind=kind)))
+    split = split_types(spec, projected=projected)
+    tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
+    with keeping_splits(spec, tmp_path, tmp_path, range(1), split) as (through, splits):
+        assert [*through(0, iter([tree]))] == [tree]
+    assert {path.name for path in tmp_path.glob("splits-0-*")} == {f"splits-0-{name}.bin" for name in names}
+    assert all(splits[0].arrays[name].load().size > 1 for name in names - {"level", "term", "weight"})
+
+
 def test_splits_in_scratch__of_two_attempts_at_the_same_time(tmp_path: Path) -> None:
     tree = random_tree(np.random.default_rng(1), 3, 2, 5, [0.5, 1.5])
-    given = spec_of(3, ("no", "yes")), tmp_path, tmp_path, range(1)
+    spec = spec_of(3, ("no", "yes"))
+    given = spec, tmp_path, tmp_path, range(1), split_types(spec, projected=False)
     with keeping_splits(*given) as (one, splits):
         with keeping_splits(*given) as (two, others):
             for through in (one, two):
@@ -202,9 +228,10 @@ def test_cut_exactly__takes_twenty_bytes_a_node(tmp_path: Path, monkeypatch: pyt
     nodes = 1 << 20
     below = np.arange(nodes, dtype=np.uint32)
     threshold = np.where(below % 2 == 0, np.nan, below + 7.0)
-    with appending(tmp_path, "splits-4", SPLITS) as (arrays, add):
+    spec = spec_of(3, ("no", "yes"))
+    with appending(tmp_path, "splits-4", split_types(spec, projected=False)) as (arrays, add):
         add(feature=below % 3, below=below, threshold=threshold)
-    store: Any = SimpleNamespace(spec=spec_of(3, ("no", "yes")))
+    store: Any = SimpleNamespace(spec=spec)
     tracemalloc.start()
     try:
         found = cut_exactly(store, {4: SplitFiles(arrays, 1)})

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrays import read_only
 from bigforest.execution.executor import Executor
+from bigforest.forest.format.files import has_levels
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, shifted
@@ -50,20 +51,13 @@ from bigforest.storage.paths import local_path, write_atomically
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
-# Types of what nodes split on, see tree_splits.py split_arrays.
-SPLITS = {
-    "feature": "<i4",
-    "right": "<u4",
-    "below": "<u4",
-    "above": "<u4",
-    "threshold": "<f8",
-    "default_left": "|b1",
-    "lists": "<i8",
-    "level": "<u4",
-    "parts": "<i8",
-    "term": "<i4",
-    "weight": "<f8",
-}
+# Types of what nodes split on, see tree_splits.py split_arrays: in all trees, on features, with categories among them,
+# and on projections.
+_NODES = {"feature": "<i4", "right": "<u4", "threshold": "<f8"}
+_CUTS = {"below": "<u4", "above": "<u4"}
+_ON_FEATURES = _NODES | _CUTS | {"default_left": "|b1"}
+_ON_LEVELS = _ON_FEATURES | {"lists": "<i8", "level": "<u4"}
+_ON_PROJECTIONS = _NODES | {"parts": "<i8", "term": "<i4", "weight": "<f8"}
 # Nodes whose cuts are looked at together.
 _STRETCH = 1 << 15
 # Bits of a link below the feature of a node (kernels/predict/flat_tree.py).
@@ -92,7 +86,7 @@ class ScratchArray(NamedTuple):
 
 
 class SplitFiles(NamedTuple):
-    """What the nodes of a tree split on, by the names of SPLITS; depth: of the deepest one."""
+    """What the nodes of a tree split on, by the names of split_types; depth: of the deepest one."""
 
     arrays: dict[str, ScratchArray]
     depth: int
@@ -126,15 +120,22 @@ def appending(
         yield arrays, add
 
 
+def split_types(spec: DataSpec, *, projected: bool) -> dict[str, str]:
+    """The types of what nodes split on, of what is needed to send rows down them; projected: on projections."""
+    if projected:
+        return _ON_PROJECTIONS
+    return _ON_LEVELS if has_levels(spec) else _ON_FEATURES
+
+
 # Takes a tree and its pieces, and hands them on.
 KeepTree = Callable[[int, Iterator[TreeArrays]], Iterator[TreeArrays]]
 
 
 @contextmanager
 def keeping_splits(
-    spec: DataSpec, directory: Path, folder: Path, part: range
+    spec: DataSpec, directory: Path, folder: Path, part: range, split: Mapping[str, str]
 ) -> Iterator[tuple[KeepTree, dict[int, SplitFiles]]]:
-    """Keep what is needed of the trees of a part, whose nodes go through.
+    """Keep what is needed of the trees of a part, whose nodes go through; split: its types (split_types).
 
     Gives what they go through, and what they split on by tree. What the leaves cast is written when the block ends.
     """
@@ -150,12 +151,13 @@ def keeping_splits(
         def through(tree: int, pieces: Iterator[TreeArrays]) -> Iterator[TreeArrays]:
             nonlocal nodes, mixed
             levels = terms = depth = 0
-            with appending(folder, f"splits-{tree}", SPLITS) as (arrays, add):
+            with appending(folder, f"splits-{tree}", split) as (arrays, add):
                 for piece in pieces:
                     depth = max(depth, int(piece.depth.max(initial=0)))
                     piece_arrays = split_arrays(piece)
                     begins = {"lists": piece_arrays["lists"][:-1] + levels, "parts": piece_arrays["parts"][:-1] + terms}
-                    add(**piece_arrays | begins)
+                    written = piece_arrays | begins
+                    add(**{name: written[name] for name in split})
                     levels, terms = levels + piece_arrays["level"].size, terms + piece_arrays["term"].size
                     begin = np.append(np.flatnonzero(piece.depth == 0), piece.depth.size)
                     grown = GrownNodes(begin, piece.feature, piece.weight, piece.counts, piece.value)
@@ -165,7 +167,8 @@ def keeping_splits(
                     first.append(votes.first[:-1] + nodes)
                     nodes, mixed = nodes + ballot.size, mixed + len(votes.mixed)
                     yield piece
-                add(lists=np.array([levels]), parts=np.array([terms]))
+                ends = {"lists": np.array([levels]), "parts": np.array([terms])}
+                add(**{name: end for name, end in ends.items() if name in split})
             splits[tree] = SplitFiles(arrays, depth)
 
         yield through, splits
@@ -232,8 +235,8 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
     turn_thresholds(layout, np.arange(len(store.spec.features)), store, 1)
     exact = {}
     for (tree, files), first in zip(trees.items(), firsts, strict=False):
-        folder, types = files.arrays["below"].path.parent, {name: SPLITS[name] for name in ("below", "above")}
-        with appending(folder, f"cut-{tree}", types) as (arrays, add):
+        folder = files.arrays["below"].path.parent
+        with appending(folder, f"cut-{tree}", _CUTS) as (arrays, add):
             for here, threshold, below in stretches(files, first, "below"):
                 codes = np.nan_to_num(here[:, 0].view(np.float64))
                 cut = np.where(np.isnan(threshold), below, codes).astype(np.uint32)

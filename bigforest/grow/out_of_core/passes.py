@@ -21,9 +21,9 @@ from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import write_part
 from bigforest.grow.out_of_core.assemble import remove_subtrees, write_subtree
-from bigforest.grow.out_of_core.context import Counts, NodeStats, total_of
+from bigforest.grow.out_of_core.context import PROJECTIONS, Counts, NodeStats, total_of
 from bigforest.grow.out_of_core.node_search import NodeSearch
-from bigforest.grow.out_of_core.passed_leaves import SplitFiles, keeping_splits, write_left_out
+from bigforest.grow.out_of_core.passed_leaves import SplitFiles, keeping_splits, split_types, write_left_out
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, choose_nodes, merged_all, request
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of
 from bigforest.grow.out_of_core.table import SubtreeScratch, TableView
@@ -183,7 +183,8 @@ def write_assemblies(
         path.unlink(missing_ok=True)
     store, config = table.store, table.sampler.config
     part = range(tops[0].tree, tops[0].tree + len(tops))
-    with keeping_splits(store.spec, directory, folder, part) if config.bootstrap else nullcontext() as kept:
+    split = split_types(store.spec, projected=table.context.kind == PROJECTIONS)
+    with keeping_splits(store.spec, directory, folder, part, split) if config.bootstrap else nullcontext() as kept:
         through = (lambda _, pieces: pieces) if kept is None else kept[0]
         trees = (piece for top in tops for piece in through(top.tree, table.pieces(top, folder)))
         write_part(directory, part.start, trees, store.spec, config, store.levels())

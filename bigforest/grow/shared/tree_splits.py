@@ -54,14 +54,15 @@ def splits_of(
     decoded: bool = False,
 ) -> GrownSplits | ProjectedSplits:
     """What nodes split on, for the kernels. projected: whether on projections; decoded: whether rows have values in
-    place of codes."""
+    place of codes. Levels are needed only where features are categories."""
     of = {name: read_only(array) for name, array in arrays.items()}
     offsets, low, _ = dictionaries
     if projected:
         nodes = of["feature"], of["right"], of["threshold"]
         return ProjectedSplits(*nodes, of["parts"], of["term"], of["weight"], offsets, None if decoded else low)
     codes = of["feature"], of["right"], of["below"], of["above"], of["threshold"], of["default_left"]
-    return GrownSplits(*codes, offsets, low, None if features.plain else features.kinds, of["lists"], of["level"])
+    lists = of.get("lists", read_only(np.empty(0, np.int64))), of.get("level", read_only(np.empty(0, np.uint32)))
+    return GrownSplits(*codes, offsets, low, None if features.plain else features.kinds, *lists)
 
 
 class LeafFinder:
