@@ -35,7 +35,7 @@ def file_schema(columns: Iterable[Column]) -> pa.Schema:
 def arrow_array(
     values: NDArray[Any] | Sequence[Any], kind: pa.DataType | None = None, mask: NDArray[np.bool_] | None = None
 ) -> Any:
-    """As `pyarrow.array`: these values as an array of `kind`, by default of their own; null where `mask` says so.
+    """Make an array of these values, of `kind`, by default of their own type; null where `mask` is True.
 
     A list has values of one type, or None. Of an array the memory is shared where it is contiguous.
     """

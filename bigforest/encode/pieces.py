@@ -163,7 +163,7 @@ class _ColumnInPieces:
         self._missing = False
 
     def rows(self) -> _Tasks:
-        """Of rank_rows."""
+        """The tasks of rank_rows."""
         ends = [self._job.rows * number // self._split for number in range(self._split + 1)]
         return [(self._name, first, stop) for first, stop in pairwise(ends)]
 
@@ -178,7 +178,7 @@ class _ColumnInPieces:
         self._missing = any(run.missing for one in self._runs for run in one)
 
     def ranges(self) -> _Tasks:
-        """Of merge_runs."""
+        """The tasks of merge_runs."""
         if self.wrong:
             return []
         runs = [run for one in self._runs for run in one]
@@ -199,7 +199,7 @@ class _ColumnInPieces:
             self._codes = self._missing + (ranks if last is None else len(last))
 
     def coded(self) -> _Tasks:
-        """Of write_codes."""
+        """The tasks of write_codes."""
         if self.wrong:
             return []
         known = KnownCodes(self._merged, self._missing, code_width(self._codes))

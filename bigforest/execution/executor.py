@@ -238,6 +238,13 @@ def run_on_threads(
             del first, result
 
 
+def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], workers: int) -> list[Result]:
+    """The results of `run_on_threads`, in the order of `arguments`."""
+    results: dict[int, Result] = {}
+    run_on_threads(function, arguments, workers=workers, on_result=results.__setitem__)
+    return [results[index] for index in range(len(arguments))]
+
+
 def on_each_thread(work: Callable[[], Result], workers: int) -> list[Result]:
     """What `work` gives on each of `workers` threads, this one among them, that share it out among themselves.
 

@@ -49,7 +49,7 @@ class Contributed(NamedTuple):
     chosen: tuple[int, ...]
 
     def labels(self, target: TargetSpec) -> pl.Series | None:
-        """Those of the classes, in the type of the target; None for regression."""
+        """The labels of the explained classes, in the type of the target; None for regression."""
         return label_series(target).gather(list(self.chosen)) if target.classes else None
 
 

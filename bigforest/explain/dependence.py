@@ -57,7 +57,7 @@ class Curve(NamedTuple):
 
 
 class CurveSums(NamedTuple):
-    """Of some rows.
+    """The sums over some rows.
 
     total  float64 [points, classes]: sums of predictions, or by cell of local effects
     rows   int64 [points], how many rows were added

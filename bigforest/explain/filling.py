@@ -85,7 +85,7 @@ def _gaps(values: NDArray[np.float64], what: Filled) -> NDArray[np.bool_]:
 
 
 def _rows_with_gaps(job: ExplainJob, judged: JudgedRows, what: Filled) -> NDArray[np.uint32]:
-    """Those of the kept rows that lack a value, by their places: of the rows requested, else a sample, else all."""
+    """The kept rows that lack a value, by position: among the rows requested, else a sample, else all."""
     table, kept = judged.table, judged.table.labelled_rows()
     rows = job.chosen(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _PIECE_CELLS // (len(table.used) + 1))

@@ -109,7 +109,7 @@ class ExplainJob:
         return math.exp(-config.sample_fraction) if config.replace else 1.0 - config.sample_fraction
 
     def requested(self, most: int) -> int:
-        """How many rows are requested, at most; else of a sample of `most`."""
+        """At most how many rows are explained: those requested, else a sample of `most`."""
         wanted = len(set(self.options.rows)) or self.options.sample or most
         return min(wanted, self.described.rows)
 
@@ -140,7 +140,7 @@ class ExplainJob:
         return JudgedRows(table, TreeBags(self.forest, BagInputs(spec, classes, codes)))
 
     def chosen(self, most: int) -> NDArray[np.uint32]:
-        """Which of the rows with a target are requested, by their places among these; else a sample of `most`.
+        """The requested rows, by their positions among the rows with a target; else a sample of `most`.
 
         Raises ConfigError for rows that are not among them.
         """
@@ -179,7 +179,7 @@ class ExplainJob:
 
     @contextmanager
     def sweeping(self, at_once: int) -> Iterator[Executor]:
-        """What runs tasks that go over all trees in their order, which are freed at the end."""
+        """An executor for tasks that iterate over all trees in their order; the trees are freed at the end."""
         try:
             yield self.resources.executor(at_once)
         finally:

@@ -84,8 +84,7 @@ def _task_bytes(job: ExplainJob) -> int:
 
 
 def _permuting_nanoseconds(job: ExplainJob, rows: int) -> float:
-    """Time of drawing values for the rows out of bag, and of routing those of `rows` again from each feature on their
-    path."""
+    """Time of permuting values of the out-of-bag rows, and of routing `rows` again from each feature on their path."""
     stock, features = job.stock, len(job.described.used)
     again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the paths are short
     drawn = job.out_of_bag_share * job.described.rows

@@ -90,7 +90,7 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     neighbors = min(options.neighbors, kept.size)
     step = min(_PIECE_ROWS, max(1, chosen.size // (4 * job.resources.workers)))
     pieces = list(row_ranges(chosen.size, step))
-    width = max(1, len(spec.target.classes))
+    width = spec.target.answer_width
     place = np.zeros((chosen.size, neighbors), np.uint32)
     found, sums = np.zeros((chosen.size, neighbors)), np.zeros((chosen.size, width, 2))
     with stage("proximities", chosen.size, "rows", job.listener) as progress:

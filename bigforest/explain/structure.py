@@ -13,6 +13,7 @@ from bigforest.explain.job import ExplainJob
 from bigforest.explain.tree_groups import PartPlan, plan_groups
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import Header
+from bigforest.forest.format.lists import cut_entries
 from bigforest.forest.format.nodes import answers_of
 from bigforest.forest.format.parts import read_span
 from bigforest.forest.load.groups import Trees
@@ -35,7 +36,7 @@ _NODE_NS = 500.0
 
 
 class TreeShapes(NamedTuple):
-    """Of some trees.
+    """The shapes of some trees.
 
     lines    of `trees`, by column.
     splits   int64 [features, 4]: nodes that split on each feature, the bag weight in them, the sum of their levels,
@@ -159,7 +160,7 @@ def describe_group(trees: Trees, levels: Levels, rules: int, most: int, group: r
 
 
 class _Paths(NamedTuple):
-    """Of every node: where its parent is among them, -1 of a root; its level; and where its tree begins."""
+    """For every node: the position of its parent, -1 for a root; its level; the position of its root."""
 
     parent: NDArray[np.int64]
     level: NDArray[np.int64]
@@ -181,7 +182,7 @@ def _paths(nodes: Nodes) -> _Paths:
 
 
 class _SplitFeatures(NamedTuple):
-    """Which nodes split on which features: int64, by node; those of node n are from start[n] to before start[n + 1]."""
+    """The features that each node splits on, int64: node n has feature[start[n] : start[n + 1]]."""
 
     node: NDArray[np.int64]
     feature: NDArray[np.int64]
@@ -206,9 +207,7 @@ def _pairs(own: _SplitFeatures, parent: NDArray[np.int64], features: int, most: 
     above = parent[own.node[child]]
     number = own.start[above + 1] - own.start[above]
     found, ends = [], np.concatenate([[0], np.cumsum(number)])
-    begin = 0
-    while begin < child.size:  # nodes on many features have many pairs
-        end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + most, "right")) - 1)
+    for begin, end in cut_entries(ends, most):  # nodes on many features have many pairs
         some = slice(begin, end)
         first = np.repeat(own.start[above[some]] - ends[begin:end], number[some]) + np.arange(ends[begin], ends[end])
         second = np.repeat(own.feature[child[some]], number[some])
@@ -216,7 +215,6 @@ def _pairs(own: _SplitFeatures, parent: NDArray[np.int64], features: int, most: 
         found.append(Pairs(*np.unique(keys, return_counts=True)))
         if len(found) > 1 and sum(pairs.key.size for pairs in found) > most:
             found = [joined_pairs(found)]
-        begin = end
     return joined_pairs(found)
 
 

@@ -19,7 +19,6 @@ from bigforest.explain.row_table import RowTable
 from bigforest.forest.format.parts import batches
 from bigforest.forest.load.groups import Trees
 from bigforest.forest.load.load_plan import LOADING_BYTES, cut
-from bigforest.forest.load.vote_rule import answer_width
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.step import WalkedTrees
@@ -53,7 +52,7 @@ class TreeStock(NamedTuple):
     @property
     def width(self) -> int:
         """Numbers per prediction."""
-        return answer_width(self.trees.header.spec)
+        return self.trees.header.spec.target.answer_width
 
     @property
     def tree_count(self) -> int:
@@ -201,7 +200,7 @@ def plan_groups(
     sizes: NDArray[np.int64] | None = None,
     scratch: int = 0,
 ) -> PartPlan:
-    """Groups of trees for a task each.
+    """Plan a part with one task for each group of trees.
 
     own     bytes of a task besides its trees; shared: bytes of all tasks together.
     work    nanoseconds on one thread, besides loading the trees.
@@ -228,7 +227,7 @@ def plan_groups(
 def plan_sweep(
     part: str, stock: TreeStock, resources: Resources, own: int, *, work: float, scratch: int = 0
 ) -> PartPlan:
-    """Groups of trees that each task loads one after the other.
+    """Plan a part whose tasks each load all groups of trees, one after the other.
 
     own, work, scratch  as for `plan_groups`. All trees stay loaded where they fit.
     """

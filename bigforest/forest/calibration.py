@@ -65,7 +65,7 @@ class CalibrationRows(NamedTuple):
     voters: NDArray[np.int64]
 
     def chosen(self, keep: NDArray[np.bool_]) -> CalibrationRows:
-        """Those entries only."""
+        """These entries only."""
         return CalibrationRows._make(array[keep] if array.size else array for array in self)
 
 
@@ -113,7 +113,7 @@ class Calibration:
         return fit_intervals(rows.prediction, rows.truth, coverage, spread)  # type: ignore[arg-type]
 
     def by_category(self, column: pl.Series, coverage: float) -> ByCategory:
-        """The same by the values of a column of the table that the forest was grown on, all its rows.
+        """Intervals or sets calibrated apart for each value of a column; column: of all rows of the training table.
 
         Raises ConfigError where there are too few rows.
         """
@@ -142,11 +142,14 @@ class Calibration:
         return fit_jackknife(*self._left, coverage)
 
     def least_share(self, risk: float) -> float:
-        """Of the votes for the predicted class, see `fit_least_share`. Raises ConfigError where there are too few."""
+        """The least share of the votes that a predicted class needs, see `fit_least_share`.
+
+        Raises ConfigError for too few rows.
+        """
         return fit_least_share(*self._votes(), risk)
 
     def reject_curve(self) -> RejectCurve:
-        """Of a forest that predicts classes, and has out-of-bag rows: see `reject_curve`."""
+        """The error-reject curve of a classification forest with out-of-bag rows."""
         return reject_curve(*self._votes())
 
     def _votes(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -52,7 +52,9 @@ _REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated", SHRUNK: "shrunk"}
 
 
 class Contents:
-    """The files in the directory of a forest.
+    """The files in the directory of a forest; GrownForest (grown.py) adds the trees in memory.
+
+    Functions that read files alone take Contents. So grown.py can import those that it needs (calibration, bags).
 
     directory  where its files are.
     spec       the dataspec: features and target of the training table.

@@ -36,7 +36,10 @@ from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
 
 
 class GrownForest(Contents):
-    """A forest whose trees are ready to answer rows. May be used from several threads."""
+    """The files of a forest, and its trees, loaded when they are first needed, that predict rows by a rule.
+
+    May be used from several threads.
+    """
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
@@ -227,7 +230,7 @@ class GrownForest(Contents):
         grown: NDArray[np.float64] | None,
         values: LeafValues | None = None,
     ) -> Predictor:
-        """Of `trees`, whose counts are not kept, or of all trees, of which a rule may take some."""
+        """A predictor of `trees`, whose counts are not kept; if None, of all, or of those that the rule selects."""
         votes, some, total = self.tree_votes(), list(rule.trees), None
         if votes is None:
             mixed = packed.ballots(rule.ballots)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class BagInputs(NamedTuple):
-    """What bags depend on besides the configuration: it stands in for the Store that a Sampler asks for it.
+    """What bags depend on besides the configuration. A Sampler takes it in place of a Store.
 
     target  class of each row, where bags are drawn by class; groups: group of each row, where whole ones are drawn.
     """
@@ -48,7 +48,7 @@ class BagInputs(NamedTuple):
     @property
     def shape(self) -> Shape:
         """What decides the bytes of the draws."""
-        return Shape(self.rows, (), 0, max(1, len(self.spec.target.classes)))
+        return Shape(self.rows, (), 0, self.spec.target.answer_width)
 
 
 def bags_of(forest: Contents, trees: Sequence[int], group: Any) -> pl.DataFrame:

@@ -26,7 +26,7 @@ class ByCategory:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """As those of Intervals and ClassSets."""
+        """Names of the columns that Intervals or ClassSets add."""
         return self.calibrated[0].columns
 
     @property

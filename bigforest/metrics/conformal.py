@@ -140,7 +140,7 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
 
 
 class RejectCurve(NamedTuple):
-    """Of the rows that have some confidence or more, entry by entry, how many there are and how many are wrong.
+    """For each confidence, how many rows have it or more, and how many of these are wrong.
 
     confidence  float64, each that occurs, descending.
     answered    int64, rows.

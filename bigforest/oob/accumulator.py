@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.array_file import damaged, read_arrays, write_arrays
 from bigforest.storage.paths import downloads
@@ -67,7 +66,7 @@ class RangeTally(NamedTuple):
 def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
     """An accumulator of rows without votes."""
     class_rows = rows if spec.target.classes else 0
-    votes, voters = np.zeros((rows, answer_width(spec))), np.zeros(rows, np.uint32)
+    votes, voters = np.zeros((rows, spec.target.answer_width)), np.zeros(rows, np.uint32)
     return OobAccumulator(votes, voters, np.zeros(class_rows, np.uint16), np.zeros((rows - class_rows, 2)))
 
 

@@ -23,7 +23,7 @@ from bigforest.forest.load.load_plan import loaded_tree_bytes, loading_bytes
 from bigforest.oob.vote import CodeTrees, leaves_in, load_group
 from bigforest.sampling.bags import Sampler, distinct_rows, draws_bytes, max_nodes
 from bigforest.schema.config import TrainConfig
-from bigforest.store.format import BLOCK_ROWS, block_count
+from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 
 # Bytes of a row of the bag while its leaf is found and its target sorted, and of a row of the table besides.
@@ -132,15 +132,13 @@ def _residents(
     weight: list[NDArray[np.uint64]] = []
     rows: list[NDArray[np.int64]] = []
     for block in range(block_count(store.rows)):
-        start = block * BLOCK_ROWS
-        bag = sampler.block(tree, block).astype(np.uint64)
-        stop = start + bag.size
+        bag, span = sampler.block(tree, block).astype(np.uint64), block_span(store.rows, block)
         if store.spec.weight is not None:
-            bag *= store.weights_of(start, stop)
+            bag *= store.weights_of(span.start, span.stop)
         here = np.flatnonzero(bag)
-        leaf.append(leaves_in(sampler, group, own, start, stop)[here])
+        leaf.append(leaves_in(sampler, group, own, span.start, span.stop)[here])
         weight.append(bag[here])
-        rows.append(start + here)
+        rows.append(span.start + here)
     key = np.concatenate(leaf).astype(np.uint64) << np.uint64(32) | codes[np.concatenate(rows)]
     order = np.argsort(key)
     key = key[order]

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.oob.accumulator import error_unit
 from bigforest.oob.pipeline import cut_groups, find_missing, loaded_sizes
@@ -56,12 +55,12 @@ class OobMonitor:
         self._config = config
         self._directory = directory
         self._resources = resources
-        self._step = step_rows(answer_width(store.spec))
+        self._step = step_rows(store.spec.target.answer_width)
         self._files: list[Path] = []
         self._changes = np.zeros((3, config.trees), np.int64)
         self._trees = 0
         # If lambda is chosen later, trees vote unshrunk.
-        tried = lambdas_to_try(config, store.rows, answer_width(store.spec))
+        tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width)
         self._lambdas = tried if len(tried) == 1 else ()
 
     def __enter__(self) -> OobMonitor:

@@ -27,7 +27,6 @@ from bigforest.forest.load.groups import Trees, outline, survey
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.forest.load.load_plan import cut
 from bigforest.forest.load.tree_votes import read_tree_votes
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import loaded_bytes
 from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
 from bigforest.forest.votes.leaf_files import FOLDER, LeafFile
@@ -70,7 +69,7 @@ def write_oob(
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     files, missing = known_leaves(directory, store, config)
-    tried = lambdas_to_try(config, store.rows, answer_width(store.spec)) if lambdas is None else lambdas
+    tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width) if lambdas is None else lambdas
     executor = resources.executor(1)  # a task uses all threads of its process
     sizes = loaded_sizes(directory, files, missing, len(tried), store, resources)
     plan = choose_oob(store.shape, config, sizes, resources, len(tried))
@@ -171,7 +170,7 @@ def _trees_of(directory: Path, parts: Sequence[range] | None, resources: Resourc
 
 def _ballot_bytes(files: Sequence[LeafFile], lambdas: int, store: Store) -> NDArray[np.int64]:
     """Bytes of the ballots of each file while they are read and made numbers."""
-    width = answer_width(store.spec)
+    width = store.spec.target.answer_width
     sizes = np.array([file.nodes(store.spec) for file in files], np.int64).reshape(-1, 2)
     return loaded_bytes(sizes[:, 0], sizes[:, 1], width, lambdas)
 
@@ -179,7 +178,7 @@ def _ballot_bytes(files: Sequence[LeafFile], lambdas: int, store: Store) -> NDAr
 def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
     """Bytes of each entry while rows are routed through it, or while its ballots are converted."""
     mixed = trees.nodes if trees.header.spec.target.is_regression else trees.mixed
-    ballots = loaded_bytes(trees.nodes, mixed, answer_width(trees.header.spec), lambdas)
+    ballots = loaded_bytes(trees.nodes, mixed, trees.header.spec.target.answer_width, lambdas)
     sizes: NDArray[np.int64] = np.maximum(trees.sizes(), ballots)
     return sizes
 

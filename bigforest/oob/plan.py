@@ -88,8 +88,8 @@ def oob_estimate(
 
 
 def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
-    """With the leaves that wait in scratch, their ballots (bytes), and the votes: while trees are added (monitor.py),
-    twice while they are replaced; those of all ranges of rows, until the report is written; and scores."""
+    """The estimate with its scratch: leaves, their ballots (bytes), scores, votes. With stop_oob (monitor.py) the votes
+    are of all rows, twice while they are replaced; else those of all ranges until the report is written."""
     inside = 0.8 * distinct_rows(shape.rows, config, shape.classes) * (1.0 - (config.calibration or 0.0))
     left_out = shape.rows - round(inside)
     scratch = VOTE_BYTES * config.trees * left_out
@@ -101,7 +101,7 @@ def _with_votes(plan: OobPlan, shape: Shape, config: TrainConfig, ballots: int) 
 
 
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
-    """Leaves that may hold several classes in trees of this many nodes; all where they hold numbers."""
+    """Most leaves that may hold several classes, in trees of this many nodes; for regression all."""
     return np.minimum((nodes + 1) // 2, distinct // 2 if classes > 1 else distinct)
 
 

@@ -30,7 +30,6 @@ from bigforest.forest.format.schema import (
     oob_rows,
 )
 from bigforest.forest.load.predictor import deviation
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics
@@ -67,7 +66,7 @@ class ReportPlan(NamedTuple):
 
 
 class RowSums(Protocol):
-    """What is said of rows together.
+    """Sums over rows, from which the other files of the report follow.
 
     curve   columns of the curve
     shares  names of the columns of a row after the number of its trees
@@ -133,7 +132,7 @@ def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
 def write_report_rows(
     store: Store, config: TrainConfig, plan: ReportPlan, number: int, tallies: Sequence[RangeTally]
 ) -> RowSums:
-    """Task: write a file of rows; gives what they come to."""
+    """Task: write a file of rows; returns the sums over them."""
     spec = store.spec
     judged: RowSums = _Numbers(store) if spec.target.is_regression else _Classes(store, config, plan)
     schema = oob_rows(stored_labels(spec.target).type, judged.shares)
@@ -149,7 +148,7 @@ def write_report_rows(
 
 
 def join_sums(one: RowSums, two: RowSums) -> RowSums:
-    """What the rows of both come to."""
+    """The sums over the rows of both."""
     found = deepcopy(one)
     found.join(two)
     return found
@@ -157,7 +156,7 @@ def join_sums(one: RowSums, two: RowSums) -> RowSums:
 
 def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, OobAccumulator]]:
     """First row and tally of each row group of a file. Tallies end where row groups do."""
-    step = step_rows(answer_width(store.spec))
+    step = step_rows(store.spec.target.answer_width)
     for start, stop, tally in tallies:
         if isinstance(tally, Path):
             tally = read_tally(tally, stop - start, store.spec)

@@ -110,7 +110,7 @@ def _losses(
 
 
 def _total(store: Store) -> int:
-    """What all rows weigh."""
+    """The weight of all rows."""
     return store.rows if store.spec.weight is None else store.spec.weight.total
 
 

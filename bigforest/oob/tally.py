@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.execution.executor import run_on_threads
+from bigforest.execution.executor import map_on_threads
 from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.load.leaf_shrinking import weight_unit
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.oob_report import ROWS_OF_FILE
 from bigforest.forest.votes.ballots import NodeValues, grown_values, leaf_values
 from bigforest.forest.votes.leaf_files import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class KeptLeaves:
-    """What was read of files of leaves while lambda is chosen, for the votes by it; as much as takes this many bytes.
+    """Parts of the files of leaves, read while lambda is chosen and kept for the votes by it, up to a number of bytes.
 
     nodes   values of the nodes of a file, by its first tree.
     chunks  by the first tree and the number of the chunk.
@@ -135,7 +134,7 @@ class _LambdaPiece(NamedTuple):
 
     @classmethod
     def of(cls, store: Store, votes: LambdaAccumulator, start: int, stop: int) -> _LambdaPiece:
-        """Of the rows `start` to before `stop`, with these votes."""
+        """The piece of rows `start` to before `stop`, with these votes."""
         if store.spec.target.classes:
             return cls(votes, store.labels(start, stop))
         truth = np.zeros(stop - start, np.uint16)
@@ -239,7 +238,7 @@ def tally_further(
     before  the same files for the trees before these, which stay; none where there are no such trees.
     """
     assert work.folder is not None
-    step = step_rows(answer_width(store.spec))
+    step = step_rows(store.spec.target.answer_width)
     accumulator = no_votes(end - begin, store.spec)
     for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
         piece = accumulator.part(start, start + step)
@@ -273,7 +272,7 @@ def _tally(
 
 def _cut(store: Store, work: TallyInputs, begin: int, end: int) -> list[int]:
     """Where the pieces of a range begin, of whole chunks, and where the last one ends."""
-    rows = leaf_chunk_rows(store.rows, answer_width(store.spec))
+    rows = leaf_chunk_rows(store.rows, store.spec.target.answer_width)
     step = -(-(end - begin) // (PIECES * work.workers * rows)) * rows
     return [*range(begin, end, step), end]
 
@@ -290,7 +289,7 @@ def _add_up(
     for group in work.groups:
         casts = _casts(group, work, store, config)
         tasks = [(store, config, work.kept, casts, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
-        run_on_threads(_add_piece, tasks, workers=work.workers, on_result=lambda *_: None)
+        map_on_threads(_add_piece, tasks, work.workers)
         if advance is not None:
             advance(sum(len(cast.file.trees) for cast in casts))
         del casts, tasks
@@ -305,7 +304,7 @@ def _add_piece(
     piece: _Piece,
 ) -> None:
     """Add the votes of some files on the rows of a piece."""
-    step = leaf_chunk_rows(store.rows, answer_width(store.spec))
+    step = leaf_chunk_rows(store.rows, store.spec.target.answer_width)
     start, stop = rows
     for cast in casts:
         trees = min(len(cast.file.trees), config.trees - cast.file.trees.start)
@@ -338,10 +337,7 @@ def _leaves(cast: _Cast, found: LeafChunk, trees: int) -> FoundLeaves:
 
 def _casts(files: Sequence[LeafFile], work: TallyInputs, store: Store, config: TrainConfig) -> list[_Cast]:
     """The ballots of the leaves of a group, by file."""
-    found: dict[int, _Cast] = {}
-    tasks = [(file, work, store, config) for file in files]
-    run_on_threads(_cast, tasks, workers=work.workers, on_result=found.__setitem__)
-    return [found[number] for number in range(len(files))]
+    return map_on_threads(_cast, [(file, work, store, config) for file in files], work.workers)
 
 
 def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) -> _Cast:

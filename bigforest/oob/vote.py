@@ -26,7 +26,6 @@ from bigforest.forest.load.groups import Trees
 from bigforest.forest.load.router import RowRouter
 from bigforest.forest.load.router import chunk_rows as routed_rows
 from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import ballots_of_pieces
 from bigforest.forest.votes.leaf_files import (
     LeafChunk,
@@ -40,7 +39,7 @@ from bigforest.forest.votes.leaf_files import (
 from bigforest.forest.votes.thresholds_to_codes import turn_thresholds
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
-from bigforest.store.format import BLOCK_ROWS, block_count
+from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 
 # Codes that float32 holds exactly.
@@ -93,7 +92,7 @@ def known_leaves(
     files: list[LeafFile] = []
     covered = np.zeros(config.trees, np.bool_)
     covered[: parts[0].start] = True
-    for file in found_leaves(directory, store.rows, answer_width(store.spec)):
+    for file in found_leaves(directory, store.rows, store.spec.target.answer_width):
         own = covered[file.trees.start : min(file.trees.stop, parts[-1].stop)]
         if own.size and not own.any():
             own[:] = True
@@ -115,7 +114,7 @@ def runs_of(parts: Sequence[range]) -> list[list[range]]:
 def write_leaf_files(sampler: Sampler, trees: Trees, directory: Path, workers: int, entries: range) -> int:
     """Task: write the files of leaves of some entries; returns the number of trees."""
     store = sampler.store
-    path, classes = leaves_path(directory, trees.numbers(entries).start), answer_width(store.spec)
+    path, classes = leaves_path(directory, trees.numbers(entries).start), store.spec.target.answer_width
     pieces = (piece for span in trees.spans(entries) for piece in read_span(span, trees.header))
     write_ballots(path, ballots_of_pieces(pieces, store.spec.wide_weights))
     group = load_group(sampler, trees, entries, workers)
@@ -140,17 +139,17 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
     from bigforest.kernels.predict.accumulate import Places, place_leaves
 
     store, roots = sampler.store, group.packed.roots
-    start = block * BLOCK_ROWS
+    span = block_span(store.rows, block)
     bags = np.array([sampler.block(tree, block) for tree in group.trees])
-    leaves = np.empty((bags.shape[1], len(group.trees)), np.uint32)
+    leaves = np.empty((len(span), len(group.trees)), np.uint32)
 
     def note(way: Any, scratch: Any, here: slice) -> None:
         place_leaves(way, Places(roots, leaves[here], bags[:, here]), scratch)
 
-    send_rows(store, group, start, start + bags.shape[1], note)
-    step = leaf_chunk_rows(store.rows, answer_width(store.spec))
+    send_rows(store, group, span.start, span.stop, note)
+    step = leaf_chunk_rows(store.rows, store.spec.target.answer_width)
     chunks = []
-    for first in range(0, bags.shape[1], step):
+    for first in range(0, len(span), step):
         rows = [np.flatnonzero(bag[first : first + step] == 0).astype(np.uint16) for bag in bags]
         ended = [leaves[first : first + step, own][numbers] for own, numbers in enumerate(rows)]
         counts = np.array([numbers.size for numbers in rows], np.uint32)

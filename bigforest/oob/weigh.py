@@ -24,7 +24,6 @@ from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.parts import Span, batches
 from bigforest.forest.format.rewrite import as_written, write_nodes
 from bigforest.forest.load.groups import outline
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import GrownNodes, ballots_of
 from bigforest.forest.votes.leaf_files import found_leaves, leaves_path, write_ballots
 from bigforest.grow.shared.criteria import criterion_of
@@ -34,7 +33,7 @@ from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
 from bigforest.oob.vote import CodeTrees, load_group, send_rows
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
-from bigforest.store.format import BLOCK_ROWS, block_count
+from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 
 # Bytes of a node while its part is written (_Described), besides its classes, and of each class.
@@ -107,7 +106,7 @@ def _move_leaves(
     held: NDArray[np.int64],
 ) -> None:
     """Move the files of leaves of a part unchanged, and write ballots from the statistics of the nodes."""
-    width, leaf = answer_width(store.spec), described.leaf
+    width, leaf = store.spec.target.answer_width, described.leaf
     starts = np.append(roots, leaf.size).astype(np.int64)
     for file in found_leaves(light, store.rows, width, part):  # other tasks move those of other parts
         trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
@@ -134,19 +133,18 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
     root = group.packed.roots[own : own + 1]
     total = 0.0
     for block in range(block_count(store.rows)):
-        start = block * BLOCK_ROWS
-        times = sampler.block(tree, block)
-        stop = start + times.size
-        total += float((times * store.weights_of(start, stop).astype(np.float64)).sum())
+        times, span = sampler.block(tree, block), block_span(store.rows, block)
+        weights = store.weights_of(span.start, span.stop)
+        total += float((times * weights.astype(np.float64)).sum())
         if total > _MOST_WEIGHT:
             raise DataError("a bag weighs far more than all rows: lower sample_fraction")
-        weight = times.astype(np.int64) * store.weights_of(start, stop).astype(np.int64)
-        weighed = Weighed(weight, store.labels(start, stop), held)
+        weight = times.astype(np.int64) * weights.astype(np.int64)
+        weighed = Weighed(weight, store.labels(span.start, span.stop), held)
 
         def weigh(way: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
             kernel(way, root, Weighed(whole.weight[here], whole.target[here], whole.sums), scratch)
 
-        send_rows(store, group, start, stop, weigh)
+        send_rows(store, group, span.start, span.stop, weigh)
 
 
 class _Described(NamedTuple):

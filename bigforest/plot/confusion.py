@@ -1,4 +1,4 @@
-"""Which classes are voted to be which."""
+"""Which classes are predicted as which."""
 
 from __future__ import annotations
 

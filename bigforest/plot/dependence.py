@@ -17,7 +17,7 @@ _WIDE = 220
 
 
 def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
-    """Of the table `dependence` the rows of a feature: value (of numbers) or level (a text), answer, class (a text).
+    """The rows of a feature in the table `dependence`: value (of numbers) or level (a text), answer, class (a text).
 
     Of many levels those with the lowest and the highest answers for the class whose answer varies most.
     """

@@ -71,7 +71,7 @@ def number_text(value: float, digits: int = 4, sign: str = "") -> str:
 
 
 def most_different(answers: Mapping[str | None, float], most: int) -> list[str | None]:
-    """Of more than `most` levels, of which None is that of missing values, those of the lowest and highest answers."""
+    """At most `most` levels: those of the lowest and highest answers; None is the level of missing values."""
     ranked = sorted(answers, key=lambda level: answers[level])
     return ranked[: most // 2] + ranked[-(most - most // 2) :]
 

@@ -18,7 +18,7 @@ _LARGEST = 1e15
 
 
 def milliseconds(forest: Contents) -> dict[str, float]:
-    """Of the features that are dates, or dates with times, by name: milliseconds of a step of their numbers."""
+    """Milliseconds of a step of the numbers of each feature that is a date or a datetime, by name."""
     if forest.config.ranks:
         return {}
     found = {}

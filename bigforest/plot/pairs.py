@@ -73,7 +73,7 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
 
 
 def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
-    """Of `dependence-pairs` the rows of a pair: x, y (numbers or texts) and answer; right, top of numbers.
+    """The rows of a pair in `dependence-pairs`: x, y (numbers or texts) and answer; right, top of numbers.
 
     Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values. Of a
     category of many levels those with the lowest and the highest mean answers are there.

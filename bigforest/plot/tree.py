@@ -131,7 +131,7 @@ def _bars(forest: Contents, row: dict[str, Any], place: float) -> list[tuple[Any
 
 
 def _color(forest: Contents) -> Any:
-    """Of classes a colour each; for regression by the mean of the node."""
+    """A colour for each class; for regression by the mean of the node."""
     alt = altair()
     if forest.is_regression:
         scale = alt.Scale(range=[PALE, DEEP], zero=False)

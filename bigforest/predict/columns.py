@@ -15,7 +15,7 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.forest.calibration import category_codes
 from bigforest.forest.certainty import check_category
 from bigforest.forest.load.predictor import Answers
-from bigforest.forest.load.vote_rule import VoteRule, answer_width, label_array, labels
+from bigforest.forest.load.vote_rule import VoteRule, label_array, labels
 from bigforest.metrics.categories import ByCategory
 from bigforest.metrics.conformal import ClassSets, Intervals
 from bigforest.metrics.jackknife import JackknifeIntervals
@@ -37,7 +37,7 @@ _WIDTHS: dict[type[pl.DataType], int] = {
 
 def answer_shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
     """The shape of these columns, for estimates."""
-    return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, answer_width(spec))
+    return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, spec.target.answer_width)
 
 
 def _width(dtype: Any) -> int:

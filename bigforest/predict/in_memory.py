@@ -17,7 +17,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.load.feature_map import check_schema
 from bigforest.forest.load.reader import Reader
 from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.vote_rule import VoteRule, answer_width
+from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.predict.columns import (
     answer_names,
     answer_shape,
@@ -146,7 +146,7 @@ def _predict_matrix(
     count = matrix.shape[0]
 
     def shape(used: NDArray[np.int64]) -> Shape:
-        return Shape(count, (8,) * used.size, 0, answer_width(spec))
+        return Shape(count, (8,) * used.size, 0, spec.target.answer_width)
 
     def narrow() -> bool:
         return reader.matrix(whole, np.arange(len(spec.features))).narrow

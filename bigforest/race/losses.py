@@ -61,7 +61,7 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, store: Store) -> Rows:
-        """Those of a store."""
+        """The rows of a store."""
         weight = None if store.spec.weight is None else store.weights_of(0, store.rows).astype(np.float64)
         group = None if store.spec.group is None else store.groups_of(0, store.rows).astype(np.int64)
         return cls(weight, group)
@@ -142,7 +142,7 @@ def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray
 
 
 def standard_error(influence: NDArray[np.float64], rows: Rows) -> float:
-    """Of a loss, or of a difference of losses, by the influences of the rows."""
+    """The standard error of a loss, or of a difference of losses, from the influences of the rows."""
     if rows.group is not None:
         _, place = np.unique(rows.group, return_inverse=True)
         influence = np.bincount(place, influence).astype(np.float64)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array, as_numpy
+from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.common.checks import check_word
 from bigforest.common.events import Listener
 from bigforest.forest.format.checks import Nodes
@@ -99,4 +99,4 @@ def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ti
     columns["right"] = arrow_array(right_child[kept], mask=~inner[kept])
     codes = np.where(cut, 0, kind)[kept].astype(np.int8)
     columns["kind"] = pa.DictionaryArray.from_arrays(arrow_array(codes), arrow_array(KINDS))
-    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=table.schema.remove_metadata())
+    return arrow_table(columns, table.schema.remove_metadata())

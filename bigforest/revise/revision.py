@@ -16,7 +16,7 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, stage
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
-from bigforest.execution.executor import run_on_threads
+from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.format import ranks
 from bigforest.forest.format.checks import Nodes, join_nodes
@@ -191,7 +191,7 @@ def _count_batch(
         if way is None:
             raise missing_error(rows, [whole.header.spec.features[int(place)].name for place in packed.used])
         tasks = [(way, roots, truth[first : first + way.rows], counts) for roots in pieces]
-        run_on_threads(_count_leaves, tasks, workers=workers, on_result=lambda *_: None)
+        map_on_threads(_count_leaves, tasks, workers)
 
 
 def _count_leaves(

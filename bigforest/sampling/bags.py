@@ -38,7 +38,7 @@ from bigforest.kernels.tree.bags import (
     draw_without_replacement,
 )
 from bigforest.schema.config import TrainConfig
-from bigforest.store.format import BLOCK_ROWS, block_count
+from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 
 # Bytes of draws that a sampler keeps, if those of one tree fit.
@@ -77,9 +77,9 @@ class Sampler:
             return cls(store, config, None)
         classes = len(store.spec.target.classes)
         blocks = []
-        for start in range(0, store.rows, BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, store.rows)
-            labels, held = store.labels(start, stop), held_out_of(store, config, start, stop)
+        for block in range(block_count(store.rows)):
+            span = block_span(store.rows, block)
+            labels, held = store.labels(span.start, span.stop), held_out_of(store, config, span.start, span.stop)
             blocks.append(np.bincount(labels if held is None else labels[~held], minlength=classes))
         return cls(store, config, np.array(blocks, np.int64))
 
@@ -88,18 +88,14 @@ class Sampler:
 
     def _drawn_from(self) -> NDArray[np.int64]:
         """How many rows of each block are not held out, int64 [blocks]. Raises ConfigError where there are none."""
-        held = [
-            held_out_of(self.store, self.config, *self._span(block)) for block in range(block_count(self.store.rows))
-        ]
+        spans = [block_span(self.store.rows, block) for block in range(block_count(self.store.rows))]
+        held = [held_out_of(self.store, self.config, span.start, span.stop) for span in spans]
         sizes = np.array([0 if own is None else np.count_nonzero(~own) for own in held], np.int64)
         if not sizes.any():
             raise ConfigError(
                 f"calibration {self.config.calibration} leaves no row to learn from; lower it, or train on more rows"
             )
         return sizes
-
-    def _span(self, block: int) -> tuple[int, int]:
-        return block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.store.rows)
 
     def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
         """Draw the bag of a tree of a boosted forest: by these weights of the rows, int64 [rows], each above 0."""
@@ -176,12 +172,12 @@ class Sampler:
     def _block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
         if draws is None:
             return bag_block(self.store.rows, tree, block, self.config)
-        start, stop = self._span(block)
+        span = block_span(self.store.rows, block)
         if self.config.boosts:
-            return draws[start:stop]
+            return draws[span.start : span.stop]
         if self.config.group is not None and self.store.spec.group is not None:
-            return draws[self.store.groups_of(start, stop)]
-        held = held_out_of(self.store, self.config, start, stop)
+            return draws[self.store.groups_of(span.start, span.stop)]
+        held = held_out_of(self.store, self.config, span.start, span.stop)
         if held is not None:
             counts = np.zeros(held.size, np.uint16)
             counts[~held] = self._drawn(tree, block, draws, ~held)
@@ -192,11 +188,11 @@ class Sampler:
         self, tree: int, block: int, draws: NDArray[Any], others: NDArray[np.bool_] | None
     ) -> NDArray[np.uint16]:
         """How often each row of a block is in the bag of a tree, of those that are not held out."""
-        start, stop = self._span(block)
+        span = block_span(self.store.rows, block)
         if self._counts is None:
-            size = stop - start if others is None else int(np.count_nonzero(others))
+            size = len(span) if others is None else int(np.count_nonzero(others))
             return drawn_rows(size, tree, block, self.config, int(draws[block]))
-        target = self.store.labels(start, stop)
+        target = self.store.labels(span.start, span.stop)
         target = target if others is None else target[others]
         counts, order = np.zeros(target.size, np.uint16), np.empty(target.size, np.uint16)
         ends = np.empty(self._counts.shape[1], np.uint32)
@@ -324,7 +320,7 @@ def bag_block(
 
     rows is the size of the whole table; `draws` is what `block_draws` gives, for callers that need many blocks.
     """
-    size = min(BLOCK_ROWS, rows - block * BLOCK_ROWS)
+    size = len(block_span(rows, block))
     if not config.bootstrap:
         return np.ones(size, dtype=np.uint16)
     return drawn_rows(

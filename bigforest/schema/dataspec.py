@@ -94,6 +94,11 @@ class TargetSpec:
         """Whether the targets are numbers, which have no classes."""
         return self.task == "regression"
 
+    @property
+    def answer_width(self) -> int:
+        """Numbers that a tree adds to the votes on a row: one for each class, or the number that it predicts."""
+        return max(1, len(self.classes))
+
     def values(self, numbers: Any) -> Any:
         """The targets of whole numbers."""
         return self.offset + numbers * self.step

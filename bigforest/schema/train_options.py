@@ -489,8 +489,8 @@ OPTIONS = declared_options(TrainOptions)
 
 
 def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a configuration by name the options that its family has and that have a value: None or nothing is no limit, or
-    no such column."""
+    """The options of a configuration that its family has and that are set: None is no limit, and nothing is no such
+    column."""
     family = base_family(config["family"])
     return {
         name: value for name, value in config.items() if value is not None and value != () and OPTIONS[name].of(family)

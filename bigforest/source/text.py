@@ -130,7 +130,7 @@ def _are_dates(read: Callable[..., pl.LazyFrame], found: pl.Schema, dated: dict[
 
 
 def _empty(scan: pl.LazyFrame, names: Sequence[str], numeric: Collection[str]) -> Sequence[str]:
-    """Those of the columns that have no value; those that are numeric may have what stands for missing values."""
+    """The columns without a value; numeric ones may have texts that stand for missing values."""
     for part in (scan.head(_FIRST_ROWS), scan):  # few columns are looked at as a whole
         if names:
             values = [_known(name) if name in numeric else columns_named([name]) for name in names]

@@ -51,7 +51,7 @@ class ArrayFile(NamedTuple):
 
     @classmethod
     def opened(cls, path: Path, file: FileIO, types: Mapping[str, str]) -> ArrayFile:
-        """The same of an open file."""
+        """The file, from one that is open."""
         size = file.seek(0, 2)
         end = _read(file, size - 4 * _WORD.itemsize, 4 * _WORD.itemsize).view(_WORD)
         mark, length, blocks, check = end.tolist() if end.size else (0, 0, 0, 0)

@@ -93,7 +93,7 @@ class ObjectPath(PosixPath):
         return (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
 
     def rglob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
-        """The same in the folder and its subfolders, without these themselves."""
+        """The files that `glob` finds in the folder and its subfolders, without these themselves."""
         found = self._listed(recursive=True)
         return (path for path, is_file in found if is_file and fnmatch.fnmatchcase(path.name, pattern))
 

@@ -201,6 +201,11 @@ def block_count(rows: int) -> int:
     return -(-rows // BLOCK_ROWS)
 
 
+def block_span(rows: int, block: int) -> range:
+    """The numbers of the rows in a block of a table of `rows` rows."""
+    return range(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, rows))
+
+
 def _is_max_bins(raw: object) -> bool:
     return raw == EXACT or (type(raw) is int and 2 <= raw <= MAX_BINS)
 

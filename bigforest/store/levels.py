@@ -52,7 +52,7 @@ class Levels:
 
     @classmethod
     def none(cls, spec: DataSpec) -> Levels:
-        """Those of a table without categories."""
+        """The levels of a table without categories: none."""
         return cls(np.zeros(len(spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
 
     @cached_property

@@ -309,7 +309,7 @@ class Store:
             rows=self.rows,
             widths=tuple(feature.width for feature in features),
             codes=int(self._offsets[-1]),
-            classes=max(1, len(self.spec.target.classes)),
+            classes=self.spec.target.answer_width,
             bits=not odd and self._holds_bits(),
             extras=Extras(
                 odd=odd,
@@ -473,7 +473,7 @@ class Store:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """`check_unchanged` at the end of the block, and if an error in it may be due to changed files."""
+        """Call `check_unchanged` at the end of the block, and after an error that changed files may have caused."""
         try:
             yield
         except Exception as error:

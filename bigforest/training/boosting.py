@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.events import Listener, Stage, stage
-from bigforest.execution.executor import run_on_threads
+from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.forest.format.parts import read_span
@@ -23,7 +23,6 @@ from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flatten import grown_nodes, pack
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.tree_votes import write_judgements
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import Ballots, ballots_of_grown, ballots_of_pieces
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
 from bigforest.grow.forest import Grower, grow_trees, part_groups, shared_of
@@ -31,7 +30,7 @@ from bigforest.oob.vote import CodeTrees, code_trees, send_rows
 from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import Judgement, RowWeights
 from bigforest.schema.config import TrainConfig
-from bigforest.store.format import BLOCK_ROWS, block_count
+from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 
 
@@ -43,7 +42,7 @@ def grow_boosted(
 
     All threads work on one tree at a time, to find the leaves of rows. Raises what `grow_forest` raises.
     """
-    for file in found_leaves(directory, store.rows, answer_width(store.spec)):
+    for file in found_leaves(directory, store.rows, store.spec.target.answer_width):
         file.remove()  # those of existing trees are found again with the weights
     with (
         Grower(store, config, directory, resources, listener),
@@ -101,9 +100,10 @@ class _Boosting(NamedTuple):
         store, tree = self.sampler.store, group.trees.start
         answers = _answers(ballots, len(store.spec.target.classes))
         ends, wrong = np.empty((store.rows, 1), np.uint32), np.empty(store.rows, np.bool_)
-        store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
-        tasks = [(store, group, answers, ends, wrong, start) for start in range(0, store.rows, BLOCK_ROWS)]
-        run_on_threads(_send_block, tasks, workers=self.workers, on_result=lambda *_: None)
+        blocks = range(block_count(store.rows))
+        store.fetch(group.packed.used.tolist(), blocks)
+        tasks = [(store, group, answers, ends, wrong, block_span(store.rows, block)) for block in blocks]
+        map_on_threads(_send_block, tasks, self.workers)
         left_out = np.flatnonzero(self.sampler.bag(tree) == 0).astype(np.uint32)
         leaves.put([LeftOut(left_out, ends[left_out, 0])], ballots)
         self.judged.append(self.weights.add(wrong))
@@ -124,13 +124,13 @@ def _send_block(
     answers: NDArray[np.uint16],
     ends: NDArray[np.uint32],
     wrong: NDArray[np.bool_],
-    start: int,
+    span: range,
 ) -> None:
     """Route the rows of a block through a tree: the leaf of each, uint32 [rows, 1], and whether it has another
     class."""
     from bigforest.kernels.predict.accumulate import Places, place_leaves
 
-    stop = min(start + BLOCK_ROWS, store.rows)
+    start, stop = span.start, span.stop
 
     def note(way: Any, scratch: Any, here: slice) -> None:
         place_leaves(way, Places(group.packed.roots, ends[start:stop][here]), scratch)

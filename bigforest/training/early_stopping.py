@@ -16,7 +16,6 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import write_levels
 from bigforest.forest.format.origin import Stop
 from bigforest.forest.format.rewrite import recut
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.leaf_files import found_leaves
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
@@ -57,7 +56,7 @@ def grow_until_settled(
     made = replace(config, trees=settled, stop_oob=None)
     used = [part for part in parts if part.start < settled]
     recut(growing, part_groups(store.rows, settled), directory, store.spec, made, used)
-    for file in found_leaves(growing, store.rows, answer_width(store.spec)):
+    for file in found_leaves(growing, store.rows, store.spec.target.answer_width):
         if file.trees.start < settled:
             file.move(directory)
     remove(growing)

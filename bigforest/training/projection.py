@@ -162,7 +162,7 @@ class Projection:
 
     @property
     def seconds(self) -> float:
-        """Of the whole run, if nothing were done side by side."""
+        """Seconds of the whole run, if its stages did not overlap."""
         return sum(stage.computing + stage.client + stage.moving for stage in self.stages)
 
     @property
@@ -305,7 +305,7 @@ def _upper_levels(shape: Shape, way: GrowPlan) -> int:
 
 
 def _histogram_bytes(shape: Shape, config: TrainConfig, way: GrowPlan) -> float:
-    """Of one tree, over all levels that are split by passes."""
+    """Bytes of the histograms of one tree, over all levels that are split by passes."""
     stats = NodeStats.of(shape)
     return int(np.dtype(stats.cell).itemsize) * sum(counts for counts, _ in _histogram_counts(shape, config, way))
 

@@ -30,7 +30,6 @@ from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.grow.forest import KeptTrees, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.shared.rank_store import ranked_store
@@ -450,7 +449,7 @@ def _grow_and_report(
         origin = replace(origin, stop=stop)
     store = ranked_store(store, config, directory)
     write_levels(directory, store.levels(), store.spec, config)
-    tried = lambdas_to_try(config, store.rows, answer_width(store.spec))
+    tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width)
     grown = None
     if config.boosts:
         grow_boosted(store, config, directory, resources=resources, listener=clock)

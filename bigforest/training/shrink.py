@@ -12,7 +12,6 @@ from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.forest.format.files import write_run
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
@@ -110,7 +109,7 @@ def _lambdas(forest: Forest) -> tuple[float, ...]:
             f"the forest was {forest.revised or 'merged'}, so its out-of-bag rows are not known; {advice}"
         )
     wanted = replace(forest.config, shrink="auto")
-    lambdas = lambdas_to_try(wanted, forest.spec.rows, answer_width(forest.spec))
+    lambdas = lambdas_to_try(wanted, forest.spec.rows, forest.spec.target.answer_width)
     if not lambdas:
         what = "votes are hard" if forest.config.vote == "hard" else "the table has too many rows and classes"
         raise ConfigError(f"lambda cannot be chosen where {what}; {advice}")

@@ -69,7 +69,7 @@ def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
 
 
 def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
-    """The same of trees that have just been grown."""
+    """The decreases of trees that have just been grown."""
     root, node = np.flatnonzero(trees.depth == 0), np.flatnonzero(trees.feature != LEAF)
     feature, shares = trees.feature[node], np.ones(node.size, np.int64)
     if trees.terms is not None:

@@ -26,6 +26,7 @@ from bigforest.forest.format.files import (
     write_table,
     write_tables,
 )
+from bigforest.forest.format.lists import cut_entries
 from bigforest.forest.format.parts import first_tree, parts_in
 from bigforest.forest.format.schema import LEAF_TARGETS, TARGET_VALUES
 from bigforest.schema.config import TrainConfig
@@ -64,12 +65,12 @@ class LeafTargets(NamedTuple):
 
     @property
     def held(self) -> int:
-        """Bytes of anonymous memory that they take where `code` and `reach` are mapped."""
+        """Bytes of anonymous memory if `code` and `reach` are mapped."""
         return self.first.nbytes + self.node.nbytes + self.start.nbytes + self.value.nbytes
 
     @property
     def nbytes(self) -> int:
-        """And where they are not."""
+        """Bytes of anonymous memory if nothing is mapped."""
         return self.held + self.code.nbytes + self.reach.nbytes
 
     def have_means(self, mean: NDArray[np.float64], leaf: int, step: float) -> bool:
@@ -84,9 +85,7 @@ class LeafTargets(NamedTuple):
         value = (self.value - middle) / scale
         near = (step + float(np.spacing(max(-low, high)))) / scale + 2 * _NEAR
         starts = self.start[leaf : leaf + mean.size + 1].astype(np.int64)
-        begin = 0
-        while begin < mean.size:
-            end = max(begin + 1, int(starts.searchsorted(starts[begin] + _GROUP_ENTRIES, side="right")) - 1)
+        for begin, end in cut_entries(starts, _GROUP_ENTRIES):
             here = slice(starts[begin], starts[end])
             first = starts[begin:end] - starts[begin]
             reach = self.reach[here].astype(np.float64)
@@ -97,7 +96,6 @@ class LeafTargets(NamedTuple):
                 apart = np.abs(total / np.add.reduceat(weight, first) - (mean[begin:end] - middle) / scale)
             if not (apart <= near).all():
                 return False
-            begin = end
         return True
 
 
@@ -128,11 +126,8 @@ def leaves_tables(
     trees = arrow_array(np.full(node.size, tree, np.uint32))
     lists = (_lists(start, entries) for entries in (code, weight))
     table = pa.Table.from_arrays([trees, arrow_array(node), *lists], schema=LEAF_TARGETS)
-    begin = 0
-    while begin < node.size:
-        end = max(begin + 1, int(start.searchsorted(start[begin] + _GROUP_ENTRIES, side="right")) - 1)
+    for begin, end in cut_entries(start, _GROUP_ENTRIES):
         yield table.slice(begin, end - begin)
-        begin = end
 
 
 def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:

@@ -6,7 +6,7 @@ start[i]:start[i + 1]. In the forest table they are columns of lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -54,6 +54,16 @@ def join_fields(pieces: Sequence[Any], sizes: Sequence[int], names: Iterable[str
         else:
             found[name] = None if own[0] is None else np.concatenate(own)
     return found
+
+
+def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Consecutive lists, from the first to before the second number, that have at most `most` entries together, or one
+    list; start: where the entries of each begin, and those of the last end."""
+    begin, size = 0, start.size - 1
+    while begin < size:
+        end = max(begin + 1, int(start.searchsorted(start[begin] + most, side="right")) - 1)
+        yield begin, end
+        begin = end
 
 
 def list_of_nodes(lists: Lists) -> Lists:
@@ -111,13 +121,11 @@ def check_levels(
     column  lists of text, read as a dictionary: each word is looked up once for all nodes of a feature.
     """
     assert levels is not None
-    length = as_numpy(pc.list_value_length(column), 0)
-    start = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
-    require((length[as_numpy(column.is_valid())] > 0).all(), "a node on a category has no levels")
+    start = _starts(column, require, "a node on a category has no levels")
     words = column.flatten()
     missing = len(words.dictionary)  # stands for null
     # Each word is looked up once per feature, whose pairs are consecutive.
-    pair = np.repeat(feature.astype(np.int64), length) * (missing + 1) + as_numpy(words.indices, missing)
+    pair = np.repeat(feature.astype(np.int64), np.diff(start)) * (missing + 1) + as_numpy(words.indices, missing)
     pairs, place = np.unique(pair, return_inverse=True)
     of, word = np.divmod(pairs, missing + 1)
     code = np.zeros(pairs.size, np.uint32)
@@ -150,9 +158,7 @@ def terms_column(terms: Terms | None, nodes: int, names: Sequence[str], kind: pa
 
 def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], None]) -> Terms:
     """The checked terms of a column whose nulls are right; `require` raises where something is not as it must be."""
-    length = as_numpy(pc.list_value_length(column), 0)
-    start = np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
-    require((length[as_numpy(column.is_valid())] > 0).all(), "an oblique node has no terms")
+    start = _starts(column, require, "an oblique node has no terms")
     terms = column.flatten()
     names, weights = terms.flatten()
     require(names.null_count == 0 and weights.null_count == 0, "a term of an oblique node lacks its feature or weight")
@@ -162,6 +168,13 @@ def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], No
     require(_ascend(start, feature), "the terms of an oblique node are not in the order of the features, each once")
     require(np.isfinite(weight).all() and (weight != 0.0).all(), "a weight of an oblique node is not finite, or is 0")
     return Terms(start, feature, weight)
+
+
+def _starts(column: Any, require: Callable[[object, str], None], problem: str) -> NDArray[np.int64]:
+    """Where the entries of each list begin, and those of the last end; `require` raises where one is empty."""
+    length = as_numpy(pc.list_value_length(column), 0)
+    require((length[as_numpy(column.is_valid())] > 0).all(), problem)
+    return np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
 
 
 def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array, bitmap
+from bigforest.common.arrow_arrays import arrow_array, arrow_table, bitmap
 from bigforest.forest.format.files import write_tables
 from bigforest.forest.format.lists import cut_lists, join_fields, levels_column, terms_column
 from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, nodes_schema
@@ -119,7 +119,7 @@ def write_part(
 def _numbered(
     first_tree: int, groups: Iterable[TreeArrays]
 ) -> Iterator[tuple[TreeArrays, NDArray[np.uint32], NDArray[np.uint32]]]:
-    """Nodes that follow each other, and the number of the tree of each and its own in the tree, uint32 [nodes]."""
+    """Consecutive nodes, the tree of each, and the number of each in its tree, uint32 [nodes]."""
     tree, number = first_tree - 1, 0  # of the tree before the first root, and of its next node
     for nodes in groups:
         size = nodes.depth.size
@@ -208,7 +208,7 @@ def _nodes_table(
         "counts": _counts_column(nodes.counts, schema.field("counts").type),
         "value": pa.nulls(size, pa.float64()) if nodes.value is None else arrow_array(nodes.value),
     }
-    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+    return arrow_table(columns, schema)
 
 
 def _named(places: pa.Array, names: Sequence[str]) -> Any:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array, as_numpy
+from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.common.errors import FormatError, counted, damaged_forest
 from bigforest.forest.format.files import Header, header_of, write_tables
 from bigforest.forest.format.nodes import cut_row_groups, part_path
@@ -133,14 +133,13 @@ def _checked_trees(span: Span, header: Header) -> range:
 
 
 def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
-    """The nodes with the dictionaries that all parts are written with, whatever the file had made of them."""
+    """The nodes with the dictionaries that all parts are written with, not those of the file."""
     columns = {name: table[name].combine_chunks() for name in NODES.names}
     for name, values in (("kind", arrow_array(KINDS)), ("feature", arrow_array(names, pa.string()))):
         places = pc.index_in(columns[name].cast(pa.string()), value_set=values)
         columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
     columns["tree"] = arrow_array(as_numpy(columns["tree"]) + np.uint32(offset))
-    schema = pa.schema([table.schema.field(name) for name in NODES.names])
-    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=schema)
+    return arrow_table(columns, pa.schema([table.schema.field(name) for name in NODES.names]))
 
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:

@@ -60,7 +60,7 @@ def pack(
 
 
 def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:
-    """Trees that have just been grown, of which this is the first, as those that are read."""
+    """Convert trees that have just been grown to the form of trees that are read; first: number of the first."""
     for trees in pieces:
         roots = np.flatnonzero(trees.depth == 0)
         node = np.arange(trees.depth.size) - np.repeat(roots, np.diff(np.append(roots, trees.depth.size)))
@@ -72,7 +72,7 @@ def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:
 
 
 class _Trees(NamedTuple):
-    """What packing some trees gives beside their nodes.
+    """What packing some trees returns besides their nodes.
 
     first   number of the first tree.
     roots   positions among the nodes of these trees.
@@ -109,19 +109,14 @@ def _pack_apart(
     parts: Sequence[tuple[int, Iterable[Nodes]]], spec: DataSpec, lambdas: Sequence[float], workers: int
 ) -> _Apart:
     """Pack parts, each a number of nodes and these in pieces, by `workers` threads; lambdas: see `load`."""
-    from bigforest.execution.executor import run_on_threads
+    from bigforest.execution.executor import map_on_threads
 
     ends = np.cumsum([size for size, _ in parts])
     words = _words(int(ends[-1]))
     pieces = [words[2 * (end - size) : 2 * end] for (size, _), end in zip(parts, ends, strict=True)]
     amounts = np.array(lambdas, np.float64) / weight_unit(spec)
     tasks = [(nodes, piece, len(spec.features), amounts) for (_, nodes), piece in zip(parts, pieces, strict=True)]
-    found: dict[int, _Trees] = {}
-    if workers == 1 or len(tasks) == 1:
-        found = {index: _pack_pieces(*task) for index, task in enumerate(tasks)}
-    else:
-        run_on_threads(_pack_pieces, tasks, workers=workers, on_result=found.__setitem__)
-    return _Apart(words, pieces, [found[index] for index in range(len(tasks))])
+    return _Apart(words, pieces, map_on_threads(_pack_pieces, tasks, workers))
 
 
 def _words(nodes: int) -> NDArray[np.uint64]:

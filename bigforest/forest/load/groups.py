@@ -26,7 +26,6 @@ from bigforest.forest.format.parts import (
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
 from bigforest.forest.load.load_plan import loaded_tree_bytes
-from bigforest.forest.load.vote_rule import answer_width
 
 
 class Trees(NamedTuple):
@@ -60,7 +59,7 @@ class Trees(NamedTuple):
 
     def sizes(self) -> NDArray[np.int64]:
         """Bytes that each entry takes while it is loaded."""
-        width = answer_width(self.header.spec)
+        width = self.header.spec.target.answer_width
         return loaded_tree_bytes(self.nodes, self.mixed, self.entries, width, len(self.lambdas))
 
     def numbers(self, entries: range) -> range:
@@ -68,7 +67,7 @@ class Trees(NamedTuple):
         return range(int(self.first[entries.start]), int(self.first[entries.stop]))
 
     def spans(self, entries: range) -> list[Span]:
-        """Where they are."""
+        """Where the trees of some entries are."""
         spans: list[Span] = []
         for entry in entries:
             path, start = self.paths[int(self.part[entry])], int(self.start[entry])
@@ -117,14 +116,11 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
 
     Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
     """
-    from bigforest.execution.executor import run_on_threads
+    from bigforest.execution.executor import map_on_threads
 
     rough = outline(directory, parts)
-    found: dict[int, _SurveyedPart] = {}
     spans = (Span(path, 0, nodes) for path, nodes in zip(rough.paths, rough.nodes.tolist(), strict=True))
-    tasks = [(span, rough.header) for span in spans]
-    run_on_threads(_survey_part, tasks, workers=workers, on_result=found.__setitem__)
-    read = [found[index] for index in range(len(tasks))]
+    read = map_on_threads(_survey_part, [(span, rough.header) for span in spans], workers)
     sizes = [part.nodes.size for part in read]
     begin = int(rough.first[0])
     check_order(rough.paths, [part.first for part in read], sizes, begin)

@@ -15,7 +15,7 @@ from bigforest.forest.format.ranks import Ranks
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.router import RowRouter, chunk_rows, prediction_kernels
 from bigforest.forest.load.row_batch import RowBatch, missing_error
-from bigforest.forest.load.vote_rule import REJECTED, VoteRule, answer_width
+from bigforest.forest.load.vote_rule import REJECTED, VoteRule
 from bigforest.metrics.jackknife import JackknifeIntervals
 from bigforest.schema.dataspec import DataSpec
 
@@ -54,7 +54,7 @@ class Answers(NamedTuple):
     bounds: NDArray[np.float64] | None = None
 
     def of_rows(self, rows: NDArray[np.int64]) -> Answers:
-        """Those to these rows."""
+        """The answers to these rows."""
         return Answers._make(array if array is None or not len(array) else array[rows] for array in self)
 
 
@@ -80,7 +80,7 @@ class BetweenGroups(NamedTuple):
     spread: NDArray[np.float64] | None
 
     def part(self, start: int, stop: int) -> BetweenGroups:
-        """Of the rows from `start` to before `stop`."""
+        """The same arrays for the rows from `start` to before `stop`."""
         return BetweenGroups._make(None if array is None else array[start:stop] for array in self)
 
 
@@ -104,7 +104,7 @@ class GroupLeafTargets(NamedTuple):
         step: float,
         directory: Path,
     ) -> GroupLeafTargets:
-        """Those of these trees, which are packed.
+        """The targets in the leaves of these trees, which are packed.
 
         mean  float64 [leaves], of the leaves as they are grown
         step  of the targets, see TargetSpec
@@ -163,7 +163,7 @@ class Predictor(NamedTuple):
         """What is kept of this many rows before the first group."""
         leaves = np.empty((rows, self.forest_trees), np.uint32) if self._notes_leaves else None
         spread = None if self.grown is None else np.zeros((rows, 2))
-        return BetweenGroups(np.zeros((rows, answer_width(self.spec))), leaves, spread)
+        return BetweenGroups(np.zeros((rows, self.spec.target.answer_width)), leaves, spread)
 
     def answer(
         self,

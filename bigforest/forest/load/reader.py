@@ -1,4 +1,4 @@
-"""From tables and arrays to rows as the trees look at them: numbers, and codes of levels. Missing is NaN."""
+"""Converts tables and arrays to rows as trees read them: numbers, and codes of levels. Missing values are NaN."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Reader:
         )
 
     def _blocks(self, frame: pl.DataFrame, columns: Mapping[str, _Use]) -> list[FeatureBlock]:
-        """Some columns of a frame, those together that numpy has as they are and that are of one type."""
+        """Some columns of a frame; those of one type that numpy shares without conversion are one block."""
         found = frame[list(columns)]
         blocks: list[FeatureBlock] = []
         alike: dict[Any, list[str]] = {}

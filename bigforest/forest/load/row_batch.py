@@ -100,7 +100,7 @@ class RowBatch:
 
     @classmethod
     def of(cls, columns: Sequence[NDArray[Any]]) -> RowBatch:
-        """Those of one array for each feature."""
+        """The rows of one array for each feature."""
         return cls([FeatureBlock.of_column(column, place) for place, column in enumerate(columns)])
 
     def cut(self, start: int, stop: int) -> RowBatch:

@@ -134,11 +134,6 @@ def _first(true: NDArray[np.bool_]) -> NDArray[np.int32]:
     return first
 
 
-def answer_width(spec: DataSpec) -> int:
-    """Numbers that a tree adds to the votes on a row: one for each class, or the number that it predicts."""
-    return max(1, len(spec.target.classes))
-
-
 def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:
     """The labels of class codes, null where REJECTED, in the type of the target."""
     index = pl.Series(codes)

@@ -87,7 +87,7 @@ class LeafFile(NamedTuple):
         first, ballot, weight, mixed = map(read_only, read_arrays(path, ballot_types(spec)))
         sound = first.size == len(self.trees) + 1 and first[0] == 0 and first[-1] == ballot.size
         sound = sound and (np.diff(first) > 0).all() and weight.size == (ballot.size + len(self.trees)) // 2
-        if not sound or mixed.shape[1:] != (max(1, len(spec.target.classes)),):
+        if not sound or mixed.shape[1:] != (spec.target.answer_width,):
             raise damaged(path)
         return Ballots(first, ballot, weight, mixed)
 
@@ -150,7 +150,7 @@ class LeafWriter:
     def __init__(self, store: Store, config: TrainConfig, directory: Path, first: int) -> None:
         """first: number of the first tree."""
         self._rows = store.rows
-        self._classes = max(1, len(store.spec.target.classes))
+        self._classes = store.spec.target.answer_width
         self._wide = store.spec.wide_weights
         self._lambdas = len(lambdas_to_try(config, store.rows, self._classes))
         self._held = 0

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.execution.executor import run_on_threads
+from bigforest.execution.executor import map_on_threads
 from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.store.store import Store
 
@@ -45,7 +45,7 @@ def turn_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, wor
         list_nodes(some, places.start, ends, order)
         here = used[places.start : places.stop]
         tasks = [(store, here, some.thresholds, order, begins, ends, task, workers) for task in range(workers)]
-        run_on_threads(_turn_features, tasks, workers=workers, on_result=lambda *_: None)
+        map_on_threads(_turn_features, tasks, workers)
 
 
 def _portions(counts: NDArray[np.int64], nodes: int, room: int) -> Iterator[tuple[range, int, int]]:

@@ -24,11 +24,11 @@ WEIGHT, SUM, ABOVE = range(3)
 
 
 class NodeStats(NamedTuple):
-    """The parts of a total.
+    """The layout of the statistics of a node, a bag or a bucket, int64 [parts]; see Counts.
 
-    classes   the weights of this many classes come first. 0 for regression: first come the weight, the weighted sum of
-              the targets and, for a bucket, the sum of those above zero; targets are relative to a centre
-    weighted  whether rows have weights. Then the number of rows comes last
+    classes   for classification the weight of each class comes first. 0 for regression: first come the weight, the
+              weighted sum of the targets and, for a bucket, the sum of those above 0; targets are relative to a centre
+    weighted  whether rows have weights; the number of rows then comes last
     """
 
     classes: int

@@ -22,7 +22,6 @@ from bigforest.common.arrays import read_only
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.files import has_levels
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, shifted
 from bigforest.forest.votes.leaf_files import (
     LeafChunk,
@@ -139,7 +138,7 @@ def keeping_splits(
 
     Gives what they go through, and what they split on by tree. What the leaves cast is written when the block ends.
     """
-    classes = max(1, len(spec.target.classes))
+    classes = spec.target.answer_width
     splits: dict[int, SplitFiles] = {}
     first: list[NDArray[np.int64]] = []
     nodes = mixed = 0
@@ -258,7 +257,7 @@ def send_blocks(
     remove_subtrees(subtrees)
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
-    every, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, answer_width(store.spec))
+    every, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, store.spec.target.answer_width)
     features, depth = Features.of(store), max(tree.depth for tree in splits.values())
     loaded = {tree: {name: array.load() for name, array in each.arrays.items()} for tree, each in splits.items()}
     given = (store.dictionaries, features)
@@ -282,7 +281,7 @@ def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range, 
     for array in (array for files in splits for array in files.arrays.values()):
         array.path.unlink(missing_ok=True)
     chunks = (LeafChunk(*chunk) for run in runs for chunk in ArrayFile.of(_piece(run, part), _CHUNK).each())
-    classes = max(1, len(store.spec.target.classes))
+    classes = store.spec.target.answer_width
     write_leaves(leaves_path(directory, part.start), part, store.rows, classes, chunks)
     return len(part)
 

@@ -32,7 +32,7 @@ from bigforest.grow.shared.weighted_bags import check_bag, weighed_block
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots
 from bigforest.sampling.bags import Sampler
-from bigforest.store.format import BLOCK_ROWS
+from bigforest.store.format import block_span
 
 
 def grow_by_passes(
@@ -142,7 +142,8 @@ def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks:
     totals = np.zeros((len(trees), stats.parts), np.int64)
     store.fetch([], blocks)
     for block in blocks:
-        target = store.labels(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
+        span = block_span(store.rows, block)
+        target = store.labels(span.start, span.stop)
         for at, tree in enumerate(trees):
             totals[at] += total_of(target, weighed_block(sampler, tree, block), stats)
     return totals

@@ -37,7 +37,7 @@ from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.sampling.bags import Sampler
 from bigforest.storage.open_files import allow_many_files
 from bigforest.store.blocks import MatrixReader
-from bigforest.store.format import BLOCK_ROWS, block_count
+from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 
 
@@ -195,8 +195,8 @@ class TableView(ABC):
                 rows.append(stack.enter_context(opened))
             for block, cells in reader.each(blocks, needed):
                 store.check_unchanged()
-                start = block * BLOCK_ROWS
-                target = store.labels(start, min(start + BLOCK_ROWS, store.rows))
+                span = block_span(store.rows, block)
+                target = store.labels(span.start, span.stop)
                 for at, (asked, response) in enumerate(zip(requests, responses, strict=True)):
                     take, keep = rows[at]
                     node_items = take(block, target.size, None if regression else target, asked.nodes, items)
@@ -208,7 +208,7 @@ class TableView(ABC):
                     yield at, seen, node_items, target if regression else None
 
     def _columns(self, tree_data: Any, cells: Any) -> Iterator[NDArray[Any]]:
-        """Of each of the matrices of a block the columns that a tree grows on."""
+        """The columns that a tree grows on, from each matrix of a block."""
         place = self.place(tree_data)
         for matrix in cells[:3]:
             slots = place[place[:, 0] == matrix.itemsize, 1]

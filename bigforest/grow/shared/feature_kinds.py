@@ -29,7 +29,7 @@ class Features(NamedTuple):
 
     @classmethod
     def of(cls, store: Store) -> Features:
-        """Those of a store."""
+        """The kinds of the features of a store."""
         features = store.spec.features
         kinds = [
             CATEGORY if feature.kind == "category" else MISSING if feature.missing else NUMBER for feature in features

@@ -21,7 +21,7 @@ from bigforest.grow.families.rotation.trees import axes_key
 from bigforest.kernels.common.rng import draw_rows
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
-from bigforest.store.format import BLOCK_ROWS
+from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 
 # Rodriguez 2006, section 5: components of 75% of the rows.
 _SAMPLE = 0.75
@@ -63,8 +63,8 @@ def principal_axes_of(
     ends = [store.low(feature)[[0, -1]] for feature in features]
     grid = Grid(*np.array(ends).T)
     sums = np.zeros(moments_shape(sampler.config, scale.size), np.int64)
-    for start in range(0, store.rows, BLOCK_ROWS):
-        rows = range(start, min(start + BLOCK_ROWS, store.rows))
+    for block in range(block_count(store.rows)):
+        rows = block_span(store.rows, block)
 
         def values(place: int, rows: range = rows) -> NDArray[np.float64]:
             feature = features[place]

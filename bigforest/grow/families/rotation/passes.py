@@ -31,7 +31,7 @@ from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.tree.grow import grow
 from bigforest.schema.config import TrainConfig
-from bigforest.store.format import BLOCK_ROWS
+from bigforest.store.format import block_span
 
 
 class TreeAxes(NamedTuple):
@@ -102,7 +102,7 @@ class RotationTable(ProjectionTable):
         with self.reader(blocks, range(self.scale.size), False) as reader:
             for block in blocks:
                 cells = reader.read(block, range(self.scale.size))
-                rows = range(block * BLOCK_ROWS, block * BLOCK_ROWS + reader.size(block))
+                rows = block_span(self.store.rows, block)
 
                 def values(place: int, cells: BlockValues = cells, size: int = len(rows)) -> NDArray[np.float64]:
                     return column_of(cells, int(self.rotated[place]))[:size].astype(np.float64, copy=False)
