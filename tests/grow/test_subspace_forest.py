@@ -277,3 +277,14 @@ def test_train__extreme_columns_are_no_hindrance() -> None:
         forest = bf.train(frame, trees=10, **{**options, "subspace": 3})
         forest.check()
         assert right(forest, frame).mean() > 0.9
+
+
+@FAMILIES
+def test_predict__does_not_depend_on_the_units_of_columns(options: dict[str, Any]) -> None:
+    """A column in much larger units would settle by itself which class means are far apart, and the direction."""
+    random = np.random.default_rng(0)
+    cells = random.normal(size=(80, 4))
+    target = (cells[:, 0] + cells[:, 1] > 0).astype(int)
+    options = options | {"subspace": 3, "trees": 4}
+    found = [bf.train(own, target, **options).predict(own) for own in (cells, cells * 2.0 ** np.array([0, 30, -30, 7]))]
+    assert found[0].tolist() == found[1].tolist()

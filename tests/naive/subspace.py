@@ -37,12 +37,15 @@ class Cut(NamedTuple):
 class Column(NamedTuple):
     """A feature that is counted in steps of `unit`, `per_step` to a unit of its values; left out where unit is 0.
 
+    scale: 1 / s**2, where s is the smallest power of two from the range of its values on.
+
     binary: whether it may be a bit, having the values 0 and 1 or but one.
     """
 
     low: float
     per_step: float
     unit: float
+    scale: float
     binary: bool
 
 
@@ -105,13 +108,13 @@ def cut_in(table: Table, rows: Sequence[int], config: TrainConfig, features: Seq
     members = {k: [row for row in rows if table.target[row] == k] for k in range(table.classes)}
     members = {k: own for k, own in members.items() if own}
     means = {k: mean_of([values[row] for row in own], columns) for k, own in members.items()}
-    apart = {pair: distance(means[pair[0]], means[pair[1]]) for pair in combinations(sorted(means), 2)}
+    apart = {pair: distance(means[pair[0]], means[pair[1]], columns) for pair in combinations(sorted(means), 2)}
     first, second = max(apart, key=lambda pair: (apart[pair], -pair[0], -pair[1]))
     if apart[first, second] == 0.0:
         return None
     found = None
     if config.family == "subspace-perceptron":
-        found = perceptron(values, members, means, first, second, config)
+        found = perceptron(values, members, means, columns, first, second, config)
     if found is None:
         found = central_axis(values, members, means, columns, first, second, binary, config, len(features))
     if found is None:
@@ -131,10 +134,14 @@ def column_of(column: bytes) -> Column:
     values = set(np.frombuffer(column).tolist())
     low, high = min(values), max(values)
     if max(-low, high) > 2.0**400 or high - low < 2.0**-400:
-        return Column(0.0, 0.0, 0.0, low == high)
+        return Column(0.0, 0.0, 0.0, 0.0, low == high)
+    power = math.floor(math.log2(high - low)) - 1
+    while 2.0**power < high - low:
+        power += 1
+    scale = 2.0 ** (-2 * power)
     if high - low <= STEPS and all(value == math.floor(value) for value in values):
-        return Column(low, 1.0, 1.0, values == {0.0, 1.0})
-    return Column(low, STEPS / (high - low), (high - low) / STEPS, False)
+        return Column(low, 1.0, 1.0, scale, values == {0.0, 1.0})
+    return Column(low, STEPS / (high - low), (high - low) / STEPS, scale, False)
 
 
 def mean_of(rows: Sequence[Sequence[float]], columns: Sequence[Column]) -> list[float]:
@@ -145,11 +152,11 @@ def mean_of(rows: Sequence[Sequence[float]], columns: Sequence[Column]) -> list[
     return [float(total) / len(rows) * column.unit for total, column in zip(sums, columns, strict=True)]
 
 
-def distance(one: Sequence[float], two: Sequence[float]) -> float:
-    """Square of the Euclidean distance."""
+def distance(one: Sequence[float], two: Sequence[float], columns: Sequence[Column]) -> float:
+    """Square of the Euclidean distance, with all columns scaled."""
     total = 0.0
-    for a, b in zip(one, two, strict=True):
-        total += (b - a) * (b - a)
+    for a, b, column in zip(one, two, columns, strict=True):
+        total += (b - a) * (b - a) * column.scale
     return total
 
 
@@ -173,7 +180,8 @@ def central_axis(
     features: int,
 ) -> tuple[list[float], float] | None:
     """The stop between two means that leaves the fewest rows on the wrong sides of their classes."""
-    weights = [b - a for a, b in zip(means[first], means[second], strict=True)]
+    ends = zip(means[first], means[second], columns, strict=True)
+    weights = [(b - a) * column.scale for a, b, column in ends]
     if binary:
         weights = whole_numbers(weights, features)
     begin, end = (
@@ -207,6 +215,7 @@ def perceptron(
     values: dict[int, list[float]],
     members: dict[int, list[int]],
     means: dict[int, list[float]],
+    columns: Sequence[Column],
     first: int,
     second: int,
     config: TrainConfig,
@@ -214,7 +223,7 @@ def perceptron(
     """The best perceptron after any pass; None where it leaves a side too small, or all majorities on one."""
     far = {second: True, first: False}
     for k in members:
-        far.setdefault(k, distance(means[k], means[second]) < distance(means[k], means[first]))
+        far.setdefault(k, distance(means[k], means[second], columns) < distance(means[k], means[first], columns))
     wanted = {row: far[k] for k, own in members.items() for row in own}
     rows = sorted(wanted)
     weights, cut = [0.0] * len(means[first]), 0.0
@@ -223,7 +232,10 @@ def perceptron(
         for row in rows:
             if (dot(weights, values[row]) > cut) != wanted[row]:
                 sign = 1.0 if wanted[row] else -1.0
-                weights = [weight + sign * value for weight, value in zip(weights, values[row], strict=True)]
+                weights = [
+                    weight + sign * value * column.scale
+                    for weight, value, column in zip(weights, values[row], columns, strict=True)
+                ]
                 cut -= sign
         errors = sum((dot(weights, values[row]) > cut) != wanted[row] for row in rows)
         if best is None or errors < best[0]:

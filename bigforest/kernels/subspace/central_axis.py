@@ -19,7 +19,8 @@ MOST_WEIGHT = 2.0**30
 
 @inlined
 def aim_axis(subspace, first, second):
-    """Set the current direction to the difference of two class means: that of `second` minus that of `first`.
+    """Set the current direction to the difference of two class means, with columns scaled: that of `second` minus that
+    of `first`.
 
     For bits the weights are whole numbers: the difference times a power of two, rounded. The power is such that the
     largest weight times the number of columns is at most MOST_WEIGHT and more than half of it.
@@ -28,7 +29,7 @@ def aim_axis(subspace, first, second):
     most = 0.0
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
-        weight[c] = mean[second, c] - mean[first, c]
+        weight[c] = (mean[second, c] - mean[first, c]) * subspace.space.scale[c]
         most = max(most, abs(weight[c]))
     if has_bits(subspace):
         bound = most * np.float64(subspace.size[0])

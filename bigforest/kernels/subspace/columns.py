@@ -29,6 +29,8 @@ class SubspaceColumns(NamedTuple):
     low       float64 [columns], the smallest value
     per_step  float64 [columns], steps per unit of the value
     unit      float64 [columns], size of a step; 0 leaves the column out, with values 0 here
+    scale     float64 [columns], the square of what makes the range of a column one from above 0.5 to 1: a power of
+              four, which rounds nothing, and 1 for bits. Values are as in the table; directions are for these
     """
 
     feature: NDArray[np.int32]
@@ -37,6 +39,7 @@ class SubspaceColumns(NamedTuple):
     low: NDArray[np.float64]
     per_step: NDArray[np.float64]
     unit: NDArray[np.float64]
+    scale: NDArray[np.float64]
 
 
 class Subspace(NamedTuple):
@@ -175,12 +178,12 @@ def find_class_means(subspace, total):
 
 @inlined
 def distance(subspace, one, two):
-    """Square of the Euclidean distance of the means of two classes, added up in the order of the columns."""
+    """Square of the Euclidean distance of the means of two classes, of scaled columns, added up in their order."""
     total = 0.0
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         apart = subspace.mean[two, c] - subspace.mean[one, c]
-        total += apart * apart
+        total += apart * apart * subspace.space.scale[c]
     return total
 
 

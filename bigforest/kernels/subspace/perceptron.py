@@ -26,7 +26,7 @@ def choose_sides(subspace, total, first, second):
 
 @inlined
 def add_row(subspace, row, sign):
-    """Add a row of the table times sign, int32, to the current direction."""
+    """Add a row of the table, with columns scaled, times sign, int32, to the current direction."""
     space = subspace.space
     if has_bits(subspace):
         for number in range(np.uint64(space.bits.shape[1])):
@@ -35,7 +35,7 @@ def add_row(subspace, row, sign):
     else:
         for j in range(subspace.size[0]):
             c = np.uint64(subspace.column[j])
-            subspace.weight[c] += np.float64(sign) * space.value[row, c]
+            subspace.weight[c] += np.float64(sign) * space.value[row, c] * space.scale[c]
 
 
 @inlined

@@ -31,7 +31,7 @@ def smallest_subspace(features: int, rows: int) -> Subspace:
     """A Subspace to compile with, for a table of `features` features."""
     numbers = np.zeros(features)
     space = SubspaceColumns(
-        np.arange(features, dtype=np.int32), np.zeros((rows, 1), np.uint64), np.empty((0, features)), *[numbers] * 3
+        np.arange(features, dtype=np.int32), np.zeros((rows, 1), np.uint64), np.empty((0, features)), *[numbers] * 4
     )
     return make_subspace(space, features, 2, 1, 2, rows)
 

@@ -32,7 +32,7 @@ _ROUNDS = 4
 
 
 class Columns(NamedTuple):
-    """The features for the kernels: which are used, and the steps in which they are counted; see
+    """The features for the kernels: which are used, the steps in which they are counted, and their scale; see
     kernels/subspace/columns.py.
 
     bits  whether they are bits, because all values are 0 or 1.
@@ -42,6 +42,7 @@ class Columns(NamedTuple):
     low: NDArray[np.float64]
     per_step: NDArray[np.float64]
     unit: NDArray[np.float64]
+    scale: NDArray[np.float64]
 
 
 class SubspaceTrees(NamedTuple):
@@ -135,7 +136,7 @@ def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
 def columns_of(store: Store, config: TrainConfig, epochs: int) -> Columns:
     """The features of a store for the kernels; epochs: see SubspaceTrees."""
     features = len(store.spec.features)
-    low, per_step, unit = np.zeros(features), np.zeros(features), np.zeros(features)
+    low, per_step, unit, scale = (np.zeros(features) for _ in range(4))
     for feature in range(features):
         values = store.low(feature)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -145,7 +146,8 @@ def columns_of(store: Store, config: TrainConfig, epochs: int) -> Columns:
         low[feature] = values[0]
         whole = span <= STEPS and are_whole(values)
         per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
-    return Columns(seen_as_bits(store.shape, config, epochs), low, per_step, unit)
+        scale[feature] = math.ldexp(1.0, -2 * math.frexp(math.nextafter(span, 0.0))[1])
+    return Columns(seen_as_bits(store.shape, config, epochs), low, per_step, unit, scale)
 
 
 def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> SubspaceColumns:
@@ -163,8 +165,8 @@ def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> Sub
 
 def empty_space(columns: Columns, chosen: NDArray[np.int64]) -> SubspaceColumns:
     """The columns of the features `chosen`, for no rows."""
-    steps = (columns.low[chosen], columns.per_step[chosen], columns.unit[chosen])
-    return _without_rows(columns.bits, chosen.astype(np.int32), *steps)
+    own = (array[chosen] for array in (columns.low, columns.per_step, columns.unit, columns.scale))
+    return _without_rows(columns.bits, chosen.astype(np.int32), *own)
 
 
 def some_columns(space: SubspaceColumns, place: NDArray[np.int64]) -> SubspaceColumns:
