@@ -33,7 +33,6 @@ CRITERION = "the criteria absolute_error and poisson are not there"
 REPEATS = "a row that a bag has twice counts twice for min_samples_leaf"
 SILENT = "friedman_mse is taken without a warning"
 PRIVATE = "looks at private parts or at attributes of trees that only scikit-learn's forests have"
-PARAMETER = "max_leaf_nodes and min_impurity_decrease are refused"
 LARGER_BAG = "max_samples above 1.0 is refused"
 SHRUNK = "leaves are shrunk as rows out of bag decide: the score asked for on training rows is missed"
 SUBSAMPLE = "class_weight balanced_subsample is refused"
@@ -56,6 +55,7 @@ REASONS: list[tuple[str, str, str]] = [
     ("test_class_weights_forest", "", PRIVATE),
     ("test_validate_y_class_weight", "", PRIVATE),
     ("test_memory_layout", "", PRIVATE),
+    ("test_min_impurity_decrease", "", PRIVATE),
     ("test_backend_respected", "", PRIVATE),
     ("test_importances_asymptotic", "", PRIVATE),
     ("test_warm_start", "", PRIVATE),
@@ -63,8 +63,6 @@ REASONS: list[tuple[str, str, str]] = [
     ("test_estimators_samples", "", PRIVATE),
     ("test_mse_criterion_object_segfault_smoke_test", "", PRIVATE),
     ("test_min_samples_leaf", "RandomForest", REPEATS),
-    ("test_max_leaf_nodes_max_depth", "", PARAMETER),
-    ("test_min_impurity_decrease", "", PARAMETER),
     ("test_max_samples_geq_one", "", LARGER_BAG),
     ("test_poisson_vs_mse", "", CRITERION),
     ("test_poisson_y_positive_check", "", CRITERION),

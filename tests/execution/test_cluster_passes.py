@@ -46,10 +46,10 @@ pytestmark = [
     "options",
     cases(
         [
-            *({}, MEANS),
+            *({}, MEANS, {"max_leaf_nodes": 200, "ccp_alpha": 0.00001}),
             *({"impurity": "entropy"}, {"sampling": "stratified"}, {"family": "rotation", "axes": 3}, PERCEPTRONS),
         ],
-        quick=2,
+        quick=3,
     ),
 )
 def test_grow__by_passes(

@@ -319,6 +319,7 @@ FAMILIES: list[dict[str, Any]] = [
     {"family": "rotation", "rotation": "pca", "feature_fraction": 0.5},
     {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2},
     {"family": "rotation", "axes_from": "auto"},
+    {"family": "axis", "max_leaf_nodes": 6, "min_impurity_decrease": 0.001, "ccp_alpha": 0.002},
 ]
 
 
