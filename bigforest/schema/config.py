@@ -191,9 +191,10 @@ class TrainConfig(TrainOptions):
             known = math.comb(features, size)
             if len(range(place, self.trees, len(sizes))) > known and (self.subspace_per == "tree" or size == features):
                 most = known * len(sizes) + place
+                other = "another subspace, or subspace_per node" if size < features else "or another subspace"
                 raise ConfigError(
                     f"a table of {features} features has {known} subspace{'s' * (known > 1)} of {size}, and no two "
-                    f"trees may have the same: ask for at most {most} tree{'s' * (most > 1)}, or another subspace"
+                    f"trees may have the same: ask for at most {most} tree{'s' * (most > 1)}, {other}"
                 )
         return sizes
 

@@ -218,7 +218,7 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
     with text_lines(file, "utf-8-sig") as lines:
         reader = csv.reader(lines, delimiter=separator or _separator(file), strict=True)
         try:
-            width = len(next(reader, []))
+            width = len(next(filter(None, reader), []))
             for number, row in enumerate(reader):
                 if len(row) == width:
                     continue
@@ -270,6 +270,6 @@ def _names(file: Path, separator: str) -> list[str]:
     """The names of the columns of a CSV file. Raises DataError where they cannot be read."""
     try:
         with text_lines(file, "utf-8-sig") as lines:
-            return next(csv.reader(lines, delimiter=separator), [])
+            return next(filter(None, csv.reader(lines, delimiter=separator)), [])
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}; convert it") from error

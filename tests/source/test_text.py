@@ -30,7 +30,7 @@ def test_csv__blank_lines_are_no_rows(tmp_path: Path) -> None:
     expected = pl.DataFrame(
         {"a": ["1", None, "4\n4", "7", "9"], "b": [2, None, 5, 8, None], "c": ["x", None, None, "y", "z"]}
     )
-    (tmp_path / "t/2.csv").write_text("c,b,a\ny,8,seven\n\nz,,nine\n")
+    (tmp_path / "t/2.csv").write_text("\n\nc;b;a\ny;8;seven\n\nz;;nine\n")
     expected = expected.with_columns(a=pl.Series(["1", None, "4\n4", "seven", "nine"]))
     assert_frame_equal(read(tmp_path / "t"), expected)
 
