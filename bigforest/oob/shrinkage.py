@@ -147,4 +147,5 @@ def _mean(whole: int, weight: int, store: Store, unit: float) -> float:
     """The mean loss of rows of this weight, from its whole number."""
     if not store.spec.target.is_regression:
         return whole / (_STEPS / _total(store)) / weight
-    return whole / weight_share(store) / unit / unit / weight
+    # By the weight first: the square of the unit might overflow.
+    return whole / weight_share(store) / weight / unit / unit

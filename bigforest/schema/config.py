@@ -193,8 +193,8 @@ class TrainConfig(TrainOptions):
                 most = known * len(sizes) + place
                 other = "another subspace, or subspace_per node" if size < features else "or another subspace"
                 raise ConfigError(
-                    f"a table of {features} features has {known} subspace{'s' * (known > 1)} of {size}, and no two "
-                    f"trees may have the same: ask for at most {most} tree{'s' * (most > 1)}, {other}"
+                    f"a table of {counted(features, 'feature')} has {counted(known, 'subspace')} of {size}, and no two "
+                    f"trees may have the same: ask for at most {counted(most, 'tree')}, {other}"
                 )
         return sizes
 

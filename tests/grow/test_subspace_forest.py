@@ -96,7 +96,7 @@ def test_tree_subspace__none_twice_until_all_are_used() -> None:
     seen = {tuple(tree_subspace(config, 8, tree).tolist()) for tree in range(56)}
     assert len(seen) == 56
     assert all(list(space) == sorted(set(space)) and len(space) == 3 for space in seen)
-    with pytest.raises(ConfigError, match="8 features has 56 subspaces of 3, and no two .* or subspace_per node"):
+    with pytest.raises(ConfigError, match=r"8 features has 56 subspaces of 3, and no two .* or subspace_per node"):
         TrainConfig.of(family="subspace-cap", subspace=3, trees=57).subspace_sizes(8)
     with pytest.raises(ConfigError, match=r"has 1 subspace of 8, .* ask for at most 1 tree,"):
         TrainConfig.of(family="subspace-cap", subspace=8, subspace_per="node", trees=2).subspace_sizes(8)

@@ -380,6 +380,15 @@ def test_auto__of_one_number_alone(value: float) -> None:
     assert forest.shrinkage.losses and set(forest.shrinkage.losses) == {0.0}
 
 
+def test_auto__of_large_numbers_with_weights_of_very_different_sizes() -> None:
+    """Their sum is larger than float64 can be, and their mean is not."""
+    random = np.random.default_rng(0)
+    cells, numbers = random.normal(size=(60, 3)), random.normal(size=60)
+    options: dict[str, Any] = {"weight": 10.0 ** np.linspace(-8.0, 8.0, 60), "trees": 7}
+    losses = [bf.train(cells, y, **options).shrinkage.losses for y in (numbers, numbers * 2.0**495)]
+    assert losses[1] == pytest.approx([loss * 2.0**990 for loss in losses[0]])
+
+
 def test_no_row_out_of_bag__nothing_is_shrunk() -> None:
     frame = noisy(60).drop("number", "w", "wide")
     forest = bf.train(frame, "y", trees=3, replace=False, shrink="auto")
