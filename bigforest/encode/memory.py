@@ -109,7 +109,7 @@ def plan_encode(
     resources: Resources,
     alone: Collection[str] = (),
     *,
-    binned: bool = False,
+    binned: bool,
 ) -> EncodePlan:
     """Divide the work; features that are `alone` are tasks of their own.
 

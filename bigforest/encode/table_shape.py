@@ -69,7 +69,7 @@ def shape_of(
             (codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0
         ),
         regression=task == "regression",
-        weighted=config.weight is not None or config.class_weight is not None,
+        weighted=config.weighs_rows,
     )
     return Shape(table.rows, widths, sum(most), classes, sizes, bits, extras)
 

@@ -106,7 +106,7 @@ class ExplainJob:
         config = self.forest.config
         if self.options.new_rows or not config.bootstrap:
             return 1.0
-        return math.exp(-config.sample_fraction) if config.replace else 1.0 - config.sample_fraction
+        return config.left_out_share
 
     def requested(self, most: int) -> int:
         """At most how many rows are explained: those requested, else a sample of `most`."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, stage
-from bigforest.forest.load.leaf_shrinking import weight_unit
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
@@ -127,7 +126,7 @@ def node_values(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]
     if not forest.shrinkage.amount:
         return values
     left, right = _children(nodes)
-    rows = nodes["weight"].to_numpy() * weight_unit(forest.spec)
+    rows = nodes["weight"].to_numpy() * forest.spec.weight_unit
     kept = rows / (rows + forest.shrinkage.amount)  # the share of its children's difference that a node keeps
     found = values.copy()
     for node in np.flatnonzero(left >= 0):  # in preorder: a node before its children

@@ -378,5 +378,5 @@ def leaves_of(
     most, depth = max(bag.size - int(np.count_nonzero(bag)) for bag in bags), int(trees.depth.max())
     splits = splits_of(split_arrays(trees), dictionaries, features, projected=projected)
     finder = LeafFinder(features, bags[0].size, most, depth, projected=projected)
-    roots = np.flatnonzero(trees.depth == 0).tolist()
+    roots = trees.starts[:-1].tolist()
     return [finder.left_out(view, splits, root, bag) for root, bag in zip(roots, bags, strict=True)]

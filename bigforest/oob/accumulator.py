@@ -70,23 +70,13 @@ def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
     return OobAccumulator(votes, voters, np.zeros(class_rows, np.uint16), np.zeros((rows - class_rows, 2)))
 
 
-def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
-    """The regression targets of the rows from `first` to before `last`."""
-    return store.numbers(first, last)
-
-
 def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None:
     """The weights of the rows from `first` to before `last`, as whole numbers; None where all rows weigh 1."""
     return None if store.spec.weight is None else store.weights_of(first, last).astype(np.int64)
 
 
-def weight_share(store: Store) -> float:
-    """The factor of weights that makes their mean 1."""
-    return 1.0 if store.spec.weight is None else store.rows / store.spec.weight.total
-
-
 def error_unit(store: Store) -> float:
-    """The factor of regression errors, so that the sum of their squares, with weights of mean 1 (weight_share), is a
+    """The factor of regression errors, so that the sum of their squares, with weights of mean 1 (weight_unit), is a
     whole number of 61 bits; 1 of classes.
 
     Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded; of

@@ -40,8 +40,6 @@ from bigforest.oob.accumulator import (
     error_unit,
     read_tally,
     row_weights,
-    true_values,
-    weight_share,
 )
 from bigforest.oob.score_files import CELLS, AddScores, area_of_files, writing_scores
 from bigforest.schema.config import TrainConfig
@@ -170,7 +168,7 @@ def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.fl
     error = np.divide(change, weight, out=np.full(change.size, np.nan), where=reached > 0)
     if store.spec.target.is_regression:
         unit = error_unit(store)
-        error = error / weight_share(store) / unit / unit  # the square of the unit might overflow
+        error = error / store.spec.weight_unit / unit / unit  # the square of the unit might overflow
     return error, reached
 
 
@@ -196,7 +194,7 @@ class _Numbers:
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """See RowSums."""
-        truth = true_values(store, first, first + accumulator.voters.size)
+        truth = store.numbers(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         mean = accumulator.votes[:, 0] / np.maximum(accumulator.voters, 1)
         weight = row_weights(store, first, first + used.size)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bigforest.execution.executor import run_on_threads
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.metrics.classes import log_losses
-from bigforest.oob.accumulator import LambdaAccumulator, row_weights, true_values, weight_share
+from bigforest.oob.accumulator import LambdaAccumulator, row_weights
 from bigforest.store.store import Store
 
 # All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.
@@ -98,20 +98,15 @@ def _losses(
     weight = row_weights(store, first, last)
     own = np.ones(used.size, np.int64) if weight is None else weight[used]
     if store.spec.target.is_regression:
-        errors = (means - true_values(store, first, last)[used, None]) * unit
-        losses, factor = errors * errors, own * weight_share(store)
+        errors = (means - store.numbers(first, last)[used, None]) * unit
+        losses, factor = errors * errors, own * store.spec.weight_unit
     else:
-        losses, factor = log_losses(means), own * (_STEPS / _total(store))
+        losses, factor = log_losses(means), own * (_STEPS / store.spec.total_weight)
     second = in_second_half(np.arange(first, last, dtype=np.uint64)[used])
     sums, squares = np.zeros((2, means.shape[1]), np.int64), np.zeros((2, means.shape[1], 3, 2), np.int64)
     sum_losses(losses, factor, second, sums, squares)
     weights = np.array([own[~second].sum(), own[second].sum()], np.int64)
     return LambdaLosses(sums, (squares.astype(object) * SQUARES).sum(axis=(2, 3)), weights)
-
-
-def _total(store: Store) -> int:
-    """The weight of all rows."""
-    return store.rows if store.spec.weight is None else store.spec.weight.total
 
 
 def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -146,6 +141,6 @@ def _chosen(losses: NDArray[np.int64], squares: NDArray[np.object_]) -> int:
 def _mean(whole: int, weight: int, store: Store, unit: float) -> float:
     """The mean loss of rows of this weight, from its whole number."""
     if not store.spec.target.is_regression:
-        return whole / (_STEPS / _total(store)) / weight
+        return whole / (_STEPS / store.spec.total_weight) / weight
     # By the weight first: the square of the unit might overflow.
-    return whole / weight_share(store) / weight / unit / unit
+    return whole / store.spec.weight_unit / weight / unit / unit

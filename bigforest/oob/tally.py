@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from bigforest.common.errors import FormatError
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.load.flat_tree import cast_by
-from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.forest.oob_report import ROWS_OF_FILE
 from bigforest.forest.votes.ballots import NodeValues, grown_values, leaf_values
 from bigforest.forest.votes.leaf_files import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
@@ -32,7 +31,6 @@ from bigforest.oob.accumulator import (
     no_votes,
     read_tally,
     row_weights,
-    weight_share,
     write_tally,
 )
 from bigforest.oob.plan import PIECES
@@ -186,7 +184,7 @@ class _TallyPiece(NamedTuple):
         if cast.grown is None:
             sound: bool = add_classes(leaves, ClassVotes(votes, self.truth[rows], tally.prediction, change))
             return sound
-        numbers = NumberVotes(votes, self.truth[rows], self.unit, weight_share(store), change)
+        numbers = NumberVotes(votes, self.truth[rows], self.unit, store.spec.weight_unit, change)
         as_grown = leaves._replace(ballot=cast.grown.ballot)
         sound = add_numbers(leaves, numbers)
         return sound and add_spread(as_grown, cast.grown.value, tally.spread)
@@ -354,7 +352,7 @@ def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) 
             raise _torn(file)
         if work.kept is not None and work.kept.takes((*ballots, nodes.value, nodes.total, nodes.number)):
             work.kept.nodes[file.trees.start] = nodes
-    cast = cast_by(leaf_values(nodes, np.array(work.amounts) / weight_unit(store.spec)), config.vote)
+    cast = cast_by(leaf_values(nodes, np.array(work.amounts) / store.spec.weight_unit), config.vote)
     if work.votes is not None:
         cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(nodes.leaves))[:, None]
     return _Cast(file, ballots.first, nodes.number, cast, grown)

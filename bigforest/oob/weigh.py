@@ -24,7 +24,7 @@ from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.parts import Span, batches
 from bigforest.forest.format.rewrite import as_written, write_nodes
 from bigforest.forest.load.groups import outline
-from bigforest.forest.votes.ballots import GrownNodes, ballots_of
+from bigforest.forest.votes.ballots import ballots_of
 from bigforest.forest.votes.leaf_files import found_leaves, leaves_path, write_ballots
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
@@ -118,7 +118,7 @@ def _move_leaves(
         first = starts[trees.start - part.start : trees.stop - part.start + 1] - own.start
         counts = held[own, : 0 if numbers else width].astype(np.uint64)
         value = described.value[own] if numbers else None
-        ballots = ballots_of(GrownNodes(first, feature, described.weight[own], counts, value), wide=True)
+        ballots = ballots_of(first, feature, described.weight[own], counts, value, wide=True)
         write_ballots(leaves_path(directory, trees.start), ballots)
         file.move(directory, ballots=False)
 

@@ -41,7 +41,7 @@ def _by_variation(found: pl.DataFrame) -> list[Any]:
     return largest.sort("answer", descending=True, maintain_order=True)["class"].to_list()
 
 
-def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, float] | None = None) -> Any:
+def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, float]) -> Any:
     """A small picture per feature, all with the same answers; `steps`: of dates, see `milliseconds`."""
     alt = altair()
     if "class" not in found.columns:
@@ -62,7 +62,7 @@ def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, 
         color = {"color": alt.Color("class:N", title="class")} if len(kept) > 1 else {}
         base = chart_of(table).properties(width=_WIDE, height=150)
         if table["level"].null_count():
-            step = (steps or {}).get(feature)
+            step = steps.get(feature)
             if step is not None:
                 base.data = chart_of(table.with_columns(pl.col("value") * step)).data
             x = alt.X(

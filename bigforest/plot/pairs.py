@@ -104,7 +104,7 @@ def surface_chart(
     other: str,
     label: Any,
     regression: bool,
-    steps: Mapping[str, float] | None = None,
+    steps: Mapping[str, float],
 ) -> Any:
     """The mean answer over the values of two features; `steps`: of dates, see `milliseconds`."""
     alt = altair()
@@ -114,7 +114,7 @@ def surface_chart(
         axis = alt.X if name == "x" else alt.Y
         text = one_line(title, 30)
         if end in table.columns:
-            step = (steps or {}).get(title)
+            step = steps.get(title)
             if step is not None:
                 table = table.with_columns(pl.col(name, end) * step)
             scale = alt.Scale(zero=False, nice=False) if step is None else alt.Scale(type="utc", nice=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,7 @@ from bigforest.predict.columns import (
 )
 from bigforest.schema.columns import columns_named
 from bigforest.schema.labels import label_type
+from bigforest.source.in_memory import free_name
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
@@ -65,7 +66,7 @@ def expression(
         names = check_schema(schema, spec, predictor.packed.used).columns(predictor.packed.used)
     if rule.category is not None:
         names = list(dict.fromkeys([*names, rule.category]))
-    numbers = _free_name("row", names)
+    numbers = free_name("row", names)
     fields = [columns_named(names)]
     if row is not None:
         fields.append(columns_named([row]).alias(numbers))
@@ -82,12 +83,6 @@ def expression(
     dtype = pl.Struct(answer_types(spec, rule, proba)) if several else label_type(spec.target)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
     return struct.alias(PROBABILITIES if proba else ANSWER if several else PREDICTION)
-
-
-def _free_name(name: str, taken: Container[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _has_more(rule: VoteRule) -> bool:
@@ -122,10 +117,10 @@ def predict_lazy(
     row = None
     forest.predictor(rule, resources.memory, resources.workers)
     if rule.draws and not proba:
-        row = _free_name("row", schema)
+        row = free_name("row", schema)
         frame = frame.with_row_index(row)
     answer = expression(forest, rule, proba=proba, row=row, schema=schema)
     if not (proba or _has_more(rule)):
         return frame.select(columns_named(keep), answer)
-    several = _free_name(ANSWER, keep)
+    several = free_name(ANSWER, keep)
     return frame.select(columns_named(keep), answer.alias(several)).unnest(several)

@@ -304,7 +304,7 @@ def _tell_of_shares(state: RaceState, listener: Listener) -> None:
     shares = {}
     for name, options in state.candidates.items():
         config = TrainConfig.of(**{**state.options, **options})
-        shares[name] = math.exp(-config.sample_fraction) if config.replace else 1.0 - config.sample_fraction
+        shares[name] = config.left_out_share
     least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
     if shares[most] > _SHARES * shares[least]:
         listener(

@@ -15,7 +15,6 @@ from bigforest.common.errors import DataError
 from bigforest.common.events import Listener
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.schema import CALIBRATED
-from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.kernels.common.layout import LEAF
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.revise.revision import Revision, revise
@@ -61,7 +60,7 @@ def calibrate_forest(
     """
     forest = opened_forest(forest)
     # A row weighs what rows of training do on average, in the steps of their weights.
-    table = partial(_calibrated, unit=max(1, round(1.0 / weight_unit(forest.spec))))
+    table = partial(_calibrated, unit=max(1, round(1.0 / forest.spec.weight_unit)))
     revision = Revision(CALIBRATED, "the secondary set", "calibrating", table)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 

@@ -266,8 +266,7 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
     """Nodes of a tree of the forest at most: every leaf has a row of its own, and min_leaf bag rows."""
     draws = bag_size(rows, config) + (classes if config.draws_by_class else 0) if config.bootstrap else rows
     leaves = distinct_rows(rows, config, classes)
-    weighted = config.weight is not None or config.class_weight is not None
-    if config.group is None and not weighted:  # else bags have any number of rows, or leaves of any weight
+    if config.group is None and not config.weighs_rows:  # else bags have any number of rows, or leaves of any weight
         leaves = max(1, min(leaves, draws // config.leaf_rule))
     if config.max_depth is not None and config.max_depth < leaves.bit_length():
         leaves = min(leaves, 1 << config.max_depth)

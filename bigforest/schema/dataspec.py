@@ -160,6 +160,16 @@ class DataSpec:
         return self._json
 
     @property
+    def total_weight(self) -> int:
+        """The weight of all rows; their number where each weighs 1."""
+        return self.rows if self.weight is None else self.weight.total
+
+    @property
+    def weight_unit(self) -> float:
+        """The factor of weights that makes their mean over all rows 1."""
+        return self.rows / self.total_weight
+
+    @property
     def feature_names(self) -> list[str]:
         """The names of the features, in their order."""
         return [feature.name for feature in self.features]

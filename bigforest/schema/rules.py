@@ -52,7 +52,7 @@ def _check_boosting(config: TrainOptions) -> None:
         raise ConfigError(f"{named} draws rows by their weights, with replacement; drop replace")
     if config.group is not None:
         raise ConfigError(f"{named} draws rows by their weights, and not whole groups; drop group or sampling")
-    if config.weight is not None or config.class_weight is not None:
+    if config.weighs_rows:
         raise ConfigError(f"{named} gives rows weights of its own; drop weight and class_weight, or drop sampling")
     if config.vote != "hard":
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -457,6 +458,16 @@ class TrainOptions:
     def weighs_trees(self) -> bool:
         """Whether the votes of trees have weights."""
         return self.sampling == "adaboost"
+
+    @property
+    def weighs_rows(self) -> bool:
+        """Whether rows have weights, of their own or of their class."""
+        return self.weight is not None or self.class_weight is not None
+
+    @property
+    def left_out_share(self) -> float:
+        """About which share of the rows is out of the bag of a tree, with bootstrap."""
+        return math.exp(-self.sample_fraction) if self.replace else 1.0 - self.sample_fraction
 
     @property
     def draws_by_class(self) -> bool:

@@ -23,7 +23,7 @@ from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flatten import grown_nodes, pack
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.tree_votes import write_judgements
-from bigforest.forest.votes.ballots import Ballots, ballots_of_grown, ballots_of_pieces
+from bigforest.forest.votes.ballots import Ballots, ballots_of_pieces, ballots_of_trees
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
 from bigforest.grow.forest import Grower, grow_trees, part_groups, shared_of
 from bigforest.oob.vote import CodeTrees, code_trees, send_rows
@@ -80,7 +80,7 @@ class _Boosting(NamedTuple):
             self.sampler.weigh(tree, self.weights.weights)
             [grown] = grow_trees(store, config, range(tree, tree + 1))
             packed = pack([list(grown_nodes(tree, [grown.trees]))], store.spec)
-            ballots = ballots_of_grown(grown.trees, store.spec.wide_weights)
+            ballots = ballots_of_trees(grown.trees, store.spec.wide_weights)
             self._judge(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
             yield grown.trees
 

@@ -57,7 +57,7 @@ def _may_be_wide(table: Source | Store, config: TrainConfig) -> bool:
     """Whether rows have wide weights, or may have: of a table that is known once they are read."""
     if isinstance(table, Store):
         return table.spec.wide_weights
-    return config.weight is not None or config.class_weight is not None
+    return config.weighs_rows
 
 
 def settled_for(shape: Shape, config: TrainConfig) -> TrainConfig:

@@ -92,8 +92,7 @@ def make_plan(
     check_boosting(shape.rows, config, resources)
     needs = {need.stage: need for need in estimates(table, shape, config, resources)}
     run = add_estimates(needs.values())
-    weighted = config.weight is not None or config.class_weight is not None
-    store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
+    store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=config.weighs_rows)
     times = _seconds(shape, config, resources)
     pass_seconds = shape.rows * shape.row_bytes / _PASS_BYTES * 1e-9
     stages = tuple(

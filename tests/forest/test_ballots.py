@@ -13,7 +13,6 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load.leaf_shrinking import LeafShrinking
 from bigforest.forest.votes.ballots import (
     Ballots,
-    GrownNodes,
     ballots_of,
     ballots_of_pieces,
     file_bytes,
@@ -31,7 +30,7 @@ from tests.forests import nodes_of
 def ballots_of_tree(tree: TreeArrays, wide: bool) -> Ballots:
     first = np.array([0, tree.feature.size])
     counts = tree.counts.astype(np.uint64) if wide else tree.counts
-    return ballots_of(GrownNodes(first, tree.feature, tree.weight, counts, tree.value), wide)
+    return ballots_of(first, tree.feature, tree.weight, counts, tree.value, wide)
 
 
 @given(trees(), st.lists(AMOUNTS, min_size=1, max_size=3), st.booleans())

@@ -290,7 +290,7 @@ def test_dependence__shows_some_of_many_levels() -> None:
     found = found.with_columns(pl.col("value").cast(pl.Float64))
     table = dependence_table(found, "f")
     assert table.height == MOST_LEVELS and set(table["answer"]) == {*sorted(answers)[:8], *sorted(answers)[-8:]}
-    assert "f, 16 of 100 levels" in str(dependence_chart(found, regression=False).to_dict())
+    assert "f, 16 of 100 levels" in str(dependence_chart(found, regression=False, steps={}).to_dict())
 
 
 def test_dependence__has_the_same_few_classes_in_every_picture() -> None:
@@ -300,7 +300,9 @@ def test_dependence__has_the_same_few_classes_in_every_picture() -> None:
         for place in (range(8) if feature == "a" else range(7, -1, -1))
         for value in (0.0, 0.1)
     ]
-    chart = dependence_chart(pl.DataFrame(rows, schema_overrides={"level": pl.String}), regression=False).to_dict()
+    chart = dependence_chart(
+        pl.DataFrame(rows, schema_overrides={"level": pl.String}), regression=False, steps={}
+    ).to_dict()
     for part in chart["concat"]:
         assert {point["class"] for point in part["data"]["values"]} == {f"c{place}" for place in range(2, 8)}
 
@@ -309,8 +311,8 @@ def test_dependence__says_of_which_class() -> None:
     rows = {"feature": ["a", "a"], "value": [0.0, 1.0], "level": [None, None], "answer": [0.1, 0.2]}
     table = pl.DataFrame(rows, schema_overrides={"level": pl.String})
     titles = [
-        dependence_chart(table.with_columns(pl.lit("yes").alias("class")), regression=False).title.text,
-        dependence_chart(table, regression=True).title.text,
+        dependence_chart(table.with_columns(pl.lit("yes").alias("class")), regression=False, steps={}).title.text,
+        dependence_chart(table, regression=True, steps={}).title.text,
     ]
     assert titles == ["Partial dependence for class yes", "Partial dependence"]
 

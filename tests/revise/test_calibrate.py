@@ -11,7 +11,6 @@ import pytest
 
 import bigforest as bf
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.forest.load.leaf_shrinking import weight_unit
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.calibrate import calibrated
@@ -77,7 +76,7 @@ def test_calibrate_forest__weighs_rows_as_training_did(tmp_path: Path) -> None:
         found = bf.calibrate_forest(forest, rows, tmp_path / "c", overwrite=True)
         found.check()
         root = found.nodes.filter(pl.col("node") == 0).collect()["weight"].to_numpy()
-        sizes.append(root * weight_unit(forest.spec))
+        sizes.append(root * forest.spec.weight_unit)
         shares.append(found.predict_proba(test).to_numpy())
     np.testing.assert_allclose(sizes[1], sizes[0], rtol=0.1)
     np.testing.assert_allclose(shares[1].std(axis=0), shares[0].std(axis=0), rtol=0.2)

@@ -70,7 +70,7 @@ def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
 
 def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
     """The decreases of trees that have just been grown."""
-    root, node = np.flatnonzero(trees.depth == 0), np.flatnonzero(trees.feature != LEAF)
+    node = np.flatnonzero(trees.feature != LEAF)
     feature, shares = trees.feature[node], np.ones(node.size, np.int64)
     if trees.terms is not None:
         oblique = feature == OBLIQUE
@@ -78,7 +78,7 @@ def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
         feature = np.repeat(feature, shares)
         feature[feature == OBLIQUE] = trees.terms.feature
     decrease = _decrease(trees.gain[node], trees.weight[node], shares, spec)
-    ends = np.append(0, np.cumsum(shares))[np.append(node.searchsorted(root), node.size)].tolist()
+    ends = np.append(0, np.cumsum(shares))[node.searchsorted(trees.starts)].tolist()
     cuts = [slice(begin, end) for begin, end in pairwise(ends) if begin < end]
     return [_used(np.bincount(feature[own], decrease[own], len(spec.features)).astype(np.float64)) for own in cuts]
 

@@ -57,6 +57,11 @@ class TreeArrays(NamedTuple):
     terms: Terms | None = None
 
     @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where trees begin, and the end of the last, int64 [trees + 1]."""
+        return np.append(np.flatnonzero(self.depth == 0), self.depth.size)
+
+    @property
     def entries(self) -> NDArray[np.int64]:
         """Where the terms and levels of each node begin if they are put in one row, and the last ones end."""
         starts = [lists.start for lists in (self.levels, self.terms) if lists is not None]

@@ -16,7 +16,7 @@ from bigforest.forest.format.lists import join_lists, list_of_nodes
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import Span, check_order, read_span
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.leaf_shrinking import LeafShrinking, weight_unit
+from bigforest.forest.load.leaf_shrinking import LeafShrinking
 from bigforest.kernels.common.layout import LEAF, LevelLists, Terms
 from bigforest.schema.dataspec import DataSpec
 
@@ -62,8 +62,9 @@ def pack(
 def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:
     """Convert trees that have just been grown to the form of trees that are read; first: number of the first."""
     for trees in pieces:
-        roots = np.flatnonzero(trees.depth == 0)
-        node = np.arange(trees.depth.size) - np.repeat(roots, np.diff(np.append(roots, trees.depth.size)))
+        starts = trees.starts
+        roots = starts[:-1]
+        node = np.arange(trees.depth.size) - np.repeat(roots, np.diff(starts))
         columns: list[NDArray[Any]] = [node.astype(np.uint32), trees.right, trees.threshold, trees.weight, trees.counts]
         number, right, threshold, weight, counts = map(read_only, columns)
         more = (trees.value, trees.levels, trees.terms)
@@ -114,7 +115,7 @@ def _pack_apart(
     ends = np.cumsum([size for size, _ in parts])
     words = _words(int(ends[-1]))
     pieces = [words[2 * (end - size) : 2 * end] for (size, _), end in zip(parts, ends, strict=True)]
-    amounts = np.array(lambdas, np.float64) / weight_unit(spec)
+    amounts = np.array(lambdas, np.float64) / spec.weight_unit
     tasks = [(nodes, piece, len(spec.features), amounts) for (_, nodes), piece in zip(parts, pieces, strict=True)]
     return _Apart(words, pieces, map_on_threads(_pack_pieces, tasks, workers))
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.common.layout import LEAF
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec
 
 # In rows. Losses are flat around the best, so few will do. 0 leaves the leaves as they are; 0.1 changes little but that
 # no share is 0.
@@ -36,11 +35,6 @@ def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float,
     if config.shrink == "off" or not config.bootstrap or config.vote == "hard":
         return ()
     return LAMBDAS if classes <= MOST_CLASSES and rows * classes <= MOST_CELLS else ()
-
-
-def weight_unit(spec: DataSpec) -> float:
-    """By what weights of nodes are multiplied to count rows: weights of rows are then 1 on average."""
-    return 1.0 if spec.weight is None else spec.rows / spec.weight.total
 
 
 def leaf_lambdas(config: TrainConfig, amount: float) -> tuple[float, ...]:

@@ -53,29 +53,23 @@ def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int,
     return found
 
 
-class GrownNodes(NamedTuple):
-    """Whole trees, one after the other, in preorder.
-
-    first    int64 [trees + 1], where each begins, and where the last one ends
-    feature  int32 [nodes], LEAF in a leaf
-    weight   uint64 [nodes]
-    counts   uint32 or uint64 [nodes, classes], without classes for regression
-    value    float64 [nodes]; None where classes are predicted
-    """
-
-    first: NDArray[np.int64]
-    feature: NDArray[np.int32]
-    weight: NDArray[np.uint64]
-    counts: NDArray[Any]
-    value: NDArray[np.float64] | None
-
-
-def ballots_of(nodes: GrownNodes, wide: bool) -> Ballots:
+def ballots_of_trees(trees: TreeArrays | Nodes, wide: bool) -> Ballots:
     """What the leaves of these trees cast; wide: whether rows have wide weights."""
+    return ballots_of(trees.starts, trees.feature, trees.weight, trees.counts, trees.value, wide)
+
+
+def ballots_of(
+    first: NDArray[np.int64],
+    feature: NDArray[np.int32],
+    weight: NDArray[np.uint64],
+    counts: NDArray[Any],
+    value: NDArray[np.float64] | None,
+    wide: bool,
+) -> Ballots:
+    """`ballots_of_trees` from the columns of the nodes; first: where trees begin, and the end of the last."""
     from bigforest.kernels.predict.ballots import number_ballots
     from bigforest.kernels.predict.flatten import count_mixed
 
-    first, feature, weight, counts, value = nodes
     ballot = np.empty(feature.size, np.uint32)
     classes = counts.shape[1]
     mixed = np.empty((count_mixed(feature, counts) if classes else 0, classes), counts.dtype)
@@ -84,19 +78,12 @@ def ballots_of(nodes: GrownNodes, wide: bool) -> Ballots:
     return Ballots(first, ballot, own, mixed if value is None else value[:, None])
 
 
-def ballots_of_grown(trees: TreeArrays, wide: bool) -> Ballots:
-    """What the leaves of trees cast that have just been grown."""
-    first = np.append(np.flatnonzero(trees.depth == 0), trees.depth.size)
-    return ballots_of(GrownNodes(first, trees.feature, trees.weight, trees.counts, trees.value), wide)
-
-
 def ballots_of_pieces(pieces: Iterable[Nodes], wide: bool) -> Ballots:
     """What the leaves of trees cast that are read a piece at a time. Memory: twice that, and a piece."""
     parts, classes = [], 1
     for own in pieces:
-        first = np.append(own.roots, own.feature.size)
         classes = max(1, own.counts.shape[1])
-        parts.append(ballots_of(GrownNodes(first, own.feature, own.weight, own.counts, own.value), wide))
+        parts.append(ballots_of_trees(own, wide))
     return join_ballots(parts, classes)
 
 

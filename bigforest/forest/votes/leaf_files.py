@@ -21,7 +21,7 @@ from bigforest.common.arrays import read_only
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
-from bigforest.forest.votes.ballots import Ballots, ballots_of_grown, join_ballots, loaded_bytes
+from bigforest.forest.votes.ballots import Ballots, ballots_of_trees, join_ballots, loaded_bytes
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.array_file import ArrayFile, damaged, read_arrays, write_arrays, writing_arrays
@@ -161,7 +161,7 @@ class LeafWriter:
 
     def add(self, found: list[LeftOut], trees: TreeArrays) -> None:
         """Add trees that were grown together."""
-        self.put(found, ballots_of_grown(trees, self._wide))
+        self.put(found, ballots_of_trees(trees, self._wide))
 
     def put(self, found: list[LeftOut], ballots: Ballots) -> None:
         """Add trees with these ballots. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""

@@ -22,7 +22,7 @@ from bigforest.common.arrays import read_only
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.files import has_levels
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, shifted
+from bigforest.forest.votes.ballots import Ballots, ballots_of_trees, shifted
 from bigforest.forest.votes.leaf_files import (
     LeafChunk,
     ballot_types,
@@ -158,9 +158,7 @@ def keeping_splits(
                     written = piece_arrays | begins
                     add(**{name: written[name] for name in split})
                     levels, terms = levels + piece_arrays["level"].size, terms + piece_arrays["term"].size
-                    begin = np.append(np.flatnonzero(piece.depth == 0), piece.depth.size)
-                    grown = GrownNodes(begin, piece.feature, piece.weight, piece.counts, piece.value)
-                    votes = ballots_of(grown, spec.wide_weights)
+                    votes = ballots_of_trees(piece, spec.wide_weights)
                     ballot = shifted(votes.ballot, classes, mixed)
                     add_cast(ballot=ballot, weight=votes.weight, mixed=votes.mixed.reshape(-1))
                     first.append(votes.first[:-1] + nodes)
