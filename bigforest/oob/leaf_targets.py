@@ -64,7 +64,7 @@ def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
     return max(1, min(resources.workers, (resources.memory - shared) // own))
 
 
-def write_residents(
+def write_targets(
     store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
 ) -> None:
     """Write the files of forest/format/leaf_targets.py of the forest grown into `directory`.
@@ -101,7 +101,7 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
     tables = (
         table
         for own, tree in enumerate(group.trees)
-        for table in leaves_tables(tree, nodes[own], *_residents(sampler, group, own, codes, first[own : own + 2]))
+        for table in leaves_tables(tree, nodes[own], *_leaf_targets(sampler, group, own, codes, first[own : own + 2]))
     )
     write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, store.spec, config)
 
@@ -119,7 +119,7 @@ def _values(store: Store) -> NDArray[np.float64]:
     return _target_values.get(store, lambda: np.unique(store.numbers(0, store.rows)))
 
 
-def _residents(
+def _leaf_targets(
     sampler: Sampler, group: CodeTrees, own: int, codes: NDArray[np.uint32], leaves: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
     """The targets of each leaf of the tree in place `own` of a group: where they begin, the targets, and their weights.
@@ -136,7 +136,7 @@ def _residents(
         if store.spec.weight is not None:
             bag *= store.weights_of(span.start, span.stop)
         here = np.flatnonzero(bag)
-        leaf.append(leaves_in(sampler, group, own, span.start, span.stop)[here])
+        leaf.append(leaves_in(sampler, group, own, span)[here])
         weight.append(bag[here])
         rows.append(span.start + here)
     key = np.concatenate(leaf).astype(np.uint64) << np.uint64(32) | codes[np.concatenate(rows)]

@@ -140,10 +140,10 @@ def choose_oob(
     tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # and the values that are put into them
     finding = tiles + _ROW_TREE_BYTES * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
-    turning = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
+    replacing = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
     writing = 4 * step * (8 * shape.classes + 32)
     losing = _LOSS_BYTES * lambdas * min(LOSS_ROWS, shape.rows) if lambdas > 1 else 0
-    fixed = BASE_BYTES + turning + writing + resources.workers * (max(finding, loading) + losing)
+    fixed = BASE_BYTES + replacing + writing + resources.workers * (max(finding, loading) + losing)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     few, many = (SCORE_BYTES * max_scores(shape.rows, limited=limited) for limited in (True, False))

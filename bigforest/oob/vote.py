@@ -36,7 +36,7 @@ from bigforest.forest.votes.leaf_files import (
     write_ballots,
     write_leaves,
 )
-from bigforest.forest.votes.thresholds_to_codes import turn_thresholds
+from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
@@ -70,7 +70,7 @@ def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> C
     """Packed trees, which must not be used any more, in the form for rows of the store."""
     if packed.directions is None:
         assert packed.wide is not None
-        turn_thresholds(packed.wide, packed.used, store, workers)
+        replace_thresholds(packed.wide, packed.used, store, workers)
     mixed = packed.counts
     packed = packed._replace(counts=mixed[:0].copy())
     narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
@@ -146,7 +146,7 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
     def note(way: Any, scratch: Any, here: slice) -> None:
         place_leaves(way, Places(roots, leaves[here], bags[:, here]), scratch)
 
-    send_rows(store, group, span.start, span.stop, note)
+    route_span(store, group, span, note)
     step = leaf_chunk_rows(store.rows, store.spec.target.answer_width)
     chunks = []
     for first in range(0, len(span), step):
@@ -157,32 +157,33 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
     return chunks
 
 
-def leaves_in(sampler: Sampler, group: CodeTrees, own: int, start: int, stop: int) -> NDArray[np.uint32]:
-    """The leaves of the tree in place `own` of a group in which rows `start` to before `stop`, of one block, end.
+def leaves_in(sampler: Sampler, group: CodeTrees, own: int, span: range) -> NDArray[np.uint32]:
+    """The leaves of the tree in place `own` of a group in which the rows `span` of one block end.
 
     Leaves are numbered within the group, in the order of the nodes. For trees that predict numbers.
     """
     from bigforest.kernels.predict.accumulate import LeafNumbers, Votes, note_leaves
 
-    found, votes = np.empty((stop - start, 1), np.uint32), np.zeros((stop - start, 1))
+    found, votes = np.empty((len(span), 1), np.uint32), np.zeros((len(span), 1))
 
     def note(way: Any, scratch: Any, here: slice) -> None:
         leaves = LeafNumbers(Votes(group.mixed, votes[here]), np.uint32(0), np.uint64(0), found[here])
         note_leaves(way, group.packed.roots[own : own + 1], leaves, scratch)
 
-    send_rows(sampler.store, group, start, stop, note)
+    route_span(sampler.store, group, span, note)
     return found[:, 0]
 
 
-def send_rows(store: Store, group: CodeTrees, start: int, stop: int, use: Callable[[Any, Any, slice], None]) -> None:
-    """Call `use` with some rows at a time of those from `start` to before `stop`, of one block.
+def route_span(store: Store, group: CodeTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
+    """Call `use` with some rows at a time of the rows `span` of one block.
 
     use  calls a kernel of kernels/predict/accumulate.py; takes way, scratch, and which of these rows they are.
     """
     from bigforest.kernels.predict.route import new_scratch
 
     router = RowRouter(group.packed)
-    step = min(routed_rows(_columns(store, group, start, start)), stop - start)
+    start, stop = span.start, span.stop
+    step = min(routed_rows(_columns(store, group, start, start)), len(span))
     for first in range(start, stop, step):
         last = min(first + step, stop)
         way = router.way(_columns(store, group, first, last), 0, last - first)

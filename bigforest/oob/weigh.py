@@ -30,7 +30,7 @@ from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
 from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
-from bigforest.oob.vote import CodeTrees, load_group, send_rows
+from bigforest.oob.vote import CodeTrees, load_group, route_span
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.format import block_count, block_span
@@ -144,7 +144,7 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
         def weigh(way: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
             kernel(way, root, Weighed(whole.weight[here], whole.target[here], whole.sums), scratch)
 
-        send_rows(store, group, span.start, span.stop, weigh)
+        route_span(store, group, span, weigh)
 
 
 class _Described(NamedTuple):

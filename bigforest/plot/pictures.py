@@ -65,32 +65,32 @@ class Pictures:
 
     def error(self) -> Any:
         """Out-of-bag error against the number of trees, with a band of two standard errors."""
-        self._heard()
+        self._check_oob()
         return error_chart(self.forest)
 
     def confusion(self) -> Any:
         """Out-of-bag rows by true and predicted class."""
-        self._heard(classes=True)
+        self._check_oob(classes=True)
         return confusion_chart(self.forest)
 
     def reliability(self) -> Any:
         """Out-of-bag probabilities against the shares of rows of the class."""
-        self._heard(classes=True)
+        self._check_oob(classes=True)
         return reliability_chart(self.forest)
 
     def roc(self) -> Any:
         """ROC curve of the out-of-bag rows: the second of two classes, or each of several against the rest."""
-        self._heard(classes=True)
+        self._check_oob(classes=True)
         return roc_chart(self.forest)
 
     def precision_recall(self) -> Any:
         """Precision against recall of the out-of-bag rows, classes as in `roc`."""
-        self._heard(classes=True)
+        self._check_oob(classes=True)
         return precision_recall_chart(self.forest)
 
     def rejection(self) -> Any:
         """Error of the predicted out-of-bag rows against their share, with the least certain rejected."""
-        self._heard(classes=True)
+        self._check_oob(classes=True)
         if not has_rejection(self.forest):
             raise ConfigError("the forest is boosted, so its out-of-bag error is biased and has no rejection curve")
         return rejection_chart(self.forest)
@@ -266,7 +266,7 @@ class Pictures:
         with TemporaryFolder(resources.scratch) as folder:
             yield open_rows(data, self.forest.spec, scratch=folder, memory=resources.memory)
 
-    def _heard(self, classes: bool = False) -> None:
+    def _check_oob(self, classes: bool = False) -> None:
         """Raise ConfigError where no row is out of bag, or for regression but `classes` needed."""
         altair()
         if classes and self.forest.is_regression:

@@ -26,7 +26,7 @@ from bigforest.forest.load.tree_votes import write_judgements
 from bigforest.forest.votes.ballots import Ballots, ballots_of_pieces, ballots_of_trees
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
 from bigforest.grow.forest import Grower, grow_trees, part_groups, shared_of
-from bigforest.oob.vote import CodeTrees, code_trees, send_rows
+from bigforest.oob.vote import CodeTrees, code_trees, route_span
 from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import Judgement, RowWeights
 from bigforest.schema.config import TrainConfig
@@ -103,7 +103,7 @@ class _Boosting(NamedTuple):
         blocks = range(block_count(store.rows))
         store.fetch(group.packed.used.tolist(), blocks)
         tasks = [(store, group, answers, ends, wrong, block_span(store.rows, block)) for block in blocks]
-        map_on_threads(_send_block, tasks, self.workers)
+        map_on_threads(_route_block, tasks, self.workers)
         left_out = np.flatnonzero(self.sampler.bag(tree) == 0).astype(np.uint32)
         leaves.put([LeftOut(left_out, ends[left_out, 0])], ballots)
         self.judged.append(self.weights.add(wrong))
@@ -118,7 +118,7 @@ def _answers(ballots: Ballots, classes: int) -> NDArray[np.uint16]:
     return answers.astype(np.uint16)  # not used for inner nodes
 
 
-def _send_block(
+def _route_block(
     store: Store,
     group: CodeTrees,
     answers: NDArray[np.uint16],
@@ -135,5 +135,5 @@ def _send_block(
     def note(way: Any, scratch: Any, here: slice) -> None:
         place_leaves(way, Places(group.packed.roots, ends[start:stop][here]), scratch)
 
-    send_rows(store, group, start, stop, note)
+    route_span(store, group, span, note)
     wrong[start:stop] = answers[ends[start:stop, 0]] != store.labels(start, stop)

@@ -33,7 +33,7 @@ from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.grow.forest import KeptTrees, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.shared.rank_store import ranked_store
-from bigforest.oob.leaf_targets import write_residents
+from bigforest.oob.leaf_targets import write_targets
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
 from bigforest.predict.forest import Forest, is_forest, read_forest
@@ -467,7 +467,7 @@ def _grow_and_report(
     else:
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
     if config.keep_targets:
-        write_residents(store, config, directory, resources=resources, listener=clock)
+        write_targets(store, config, directory, resources=resources, listener=clock)
     if grown is None:  # within a budget a process reads one part at a time
         shares = importance(directory, store.spec, resources.executor(None if resources.memory is None else 1))
     else:

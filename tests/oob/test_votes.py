@@ -224,7 +224,7 @@ def test_splits_in_scratch__of_two_attempts_at_the_same_time(tmp_path: Path) -> 
 
 
 def test_cut_exactly__takes_twenty_bytes_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passed_leaves, "turn_thresholds", lambda *_: None)  # a threshold is the code itself
+    monkeypatch.setattr(passed_leaves, "replace_thresholds", lambda *_: None)  # a threshold is the code itself
     nodes = 1 << 20
     below = np.arange(nodes, dtype=np.uint32)
     threshold = np.where(below % 2 == 0, np.nan, below + 7.0)

@@ -23,7 +23,7 @@ ORDERED_BYTES = 28
 _PIECE = 1 << 16
 
 
-def turn_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, workers: int) -> None:
+def replace_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, workers: int) -> None:
     """Replace every threshold by the largest code that goes left; where there is none, by the one before the first.
 
     used  features, by their places in links (kernels/predict/flat_tree.py).
@@ -45,7 +45,7 @@ def turn_thresholds(wide: NodeLayout, used: NDArray[np.int64], store: Store, wor
         list_nodes(some, places.start, ends, order)
         here = used[places.start : places.stop]
         tasks = [(store, here, some.thresholds, order, begins, ends, task, workers) for task in range(workers)]
-        map_on_threads(_turn_features, tasks, workers)
+        map_on_threads(_replace_of_features, tasks, workers)
 
 
 def _portions(counts: NDArray[np.int64], nodes: int, room: int) -> Iterator[tuple[range, int, int]]:
@@ -63,7 +63,7 @@ def _portions(counts: NDArray[np.int64], nodes: int, room: int) -> Iterator[tupl
         begin = places.stop
 
 
-def _turn_features(
+def _replace_of_features(
     store: Store,
     used: NDArray[np.int64],
     thresholds: NDArray[np.float64],
@@ -73,7 +73,7 @@ def _turn_features(
     first: int,
     step: int,
 ) -> None:
-    """`turn_thresholds` for each `step`-th of the `used` features, from `first` on, whose nodes are
+    """`replace_thresholds` for each `step`-th of the `used` features, from `first` on, whose nodes are
     order[begins:ends]."""
     from bigforest.kernels.predict.thresholds_to_codes import nodes_to_codes
 

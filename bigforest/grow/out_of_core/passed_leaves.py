@@ -32,7 +32,7 @@ from bigforest.forest.votes.leaf_files import (
     write_ballots,
     write_leaves,
 )
-from bigforest.forest.votes.thresholds_to_codes import turn_thresholds
+from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
 from bigforest.grow.out_of_core.assemble import remove_subtrees
 from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import TableView
@@ -229,7 +229,7 @@ def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFi
             here[:, 1] = np.where(np.isnan(threshold), 0, feature.astype(np.uint64) << _PLACE | _ONE)
     links = words.reshape(-1)
     layout = NodeLayout(links.view(np.float64), links, _PLACE, np.uint64(0), np.uint64(0))
-    turn_thresholds(layout, np.arange(len(store.spec.features)), store, 1)
+    replace_thresholds(layout, np.arange(len(store.spec.features)), store, 1)
     exact = {}
     for (tree, files), first in zip(trees.items(), firsts, strict=False):
         folder = files.arrays["below"].path.parent
