@@ -4,11 +4,11 @@
 
 All are processes of this machine with one thread each. Processor time is counted, so workers may be more than
 processors; but these then wait for each other, and while they do, Dask goes on looking after itself. What it takes for
-that is measured first, while nothing is done, and said beside. --quiet lets Dask look after itself less often, as the
-guide on clusters advises. A first forest of two trees is grown in each cluster, so that modules are imported and
-kernels read from their cache; --cold counts that instead. --pin has all processes share one processor: where two
-processors are one core, each is slower while the other is busy, and with more workers it is so more often. All forests
-must be the same.
+that is measured first, while nothing is done, and said beside. There is one cluster at a time, as its workers report to
+this process. --quiet lets Dask look after itself less often, as the guide on clusters advises. A first forest of two
+trees is grown in each cluster, so that modules are imported and kernels read from their cache; --cold counts that
+instead. --pin has all processes share one processor: where two processors are one core, each is slower while the other
+is busy, and with more workers it is so more often. All forests must be the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,22 +105,21 @@ def grown(client: Client, data: Path, out: Path, trees: int, memory: str) -> tup
 def run(options: argparse.Namespace) -> pl.DataFrame:
     """One row per forest. Progress goes to stderr."""
     found, forests = [], set()
-    with tempfile.TemporaryDirectory(prefix="bigforest-bench-") as scratch, ExitStack() as stack:
+    with tempfile.TemporaryDirectory(prefix="bigforest-bench-") as scratch:
         home = Path(scratch)
         data = home / "table.parquet"
         table(options.rows).write_parquet(data, row_group_size=50_000)
-        clients = {workers: stack.enter_context(cluster(workers)) for workers in options.workers}
-        for workers, client in clients.items():
-            if not options.cold:
-                grown(client, data, home / f"first-{workers}", min(2, options.trees), options.memory)
-        for round_ in range(options.rounds):
-            for workers, client in clients.items():
+        turns = [(round_, workers) for round_ in range(options.rounds) for workers in options.workers]
+        for round_, workers in turns:
+            with cluster(workers) as client:
+                if not options.cold:
+                    grown(client, data, home / f"first-{round_}-{workers}", min(2, options.trees), options.memory)
                 waiting = idle(client)
                 figures, forest = grown(client, data, home / f"{round_}-{workers}", options.trees, options.memory)
-                forests.add(forest)
-                figures["client_idle"] = waiting["client"] * figures["wall"]
-                found.append({"workers": workers, **figures, "idle": waiting["sum"] * figures["wall"]})
-                print({name: round(value, 2) for name, value in found[-1].items()}, forest[:8], file=sys.stderr)
+            forests.add(forest)
+            figures["client_idle"] = waiting["client"] * figures["wall"]
+            found.append({"workers": workers, **figures, "idle": waiting["sum"] * figures["wall"]})
+            print({name: round(value, 2) for name, value in found[-1].items()}, forest[:8], file=sys.stderr)
     if len(forests) > 1:
         raise SystemExit("the forests differ")
     return pl.DataFrame(found)

@@ -196,18 +196,16 @@ def write_assemblies(
 def _grow_all(
     table: TableView, tops: Sequence[UpperTree], written: Sequence[SplitResponse], folder: Path, executor: Executor
 ) -> None:
-    """Grow the subtrees below all small nodes, tree by tree, large ones first, and note their sizes."""
-    places: list[tuple[UpperTree, int]] = []
-    tasks = []
+    """Grow the subtrees below all small nodes, the largest first, so that tasks end together, and note their sizes."""
+    work: list[tuple[UpperTree, int, NodeRows]] = []
     for top, response in zip(tops, written, strict=True):
         files = [path for _, path in sorted(response.row_nodes.items())]
-        small = [(entry, top.nodes[entry], rows_of(files, number)) for number, entry in enumerate(top.small())]
-        for entry, node, rows in sorted(small, key=lambda leaf: -top.stats.rows(leaf[1].total)):
-            places.append((top, entry))
-            tasks.append((top.tree, node, rows, top.subtree(folder, entry)))
+        work += [(top, entry, rows_of(files, number)) for number, entry in enumerate(top.small())]
+    work.sort(key=lambda own: -own[0].stats.rows(own[0].nodes[own[1]].total))
+    tasks = [(top.tree, top.nodes[entry], rows, top.subtree(folder, entry)) for top, entry, rows in work]
 
     def keep(index: int, nodes: int) -> None:
-        top, entry = places[index]
+        top, entry, _ = work[index]
         top.sizes[entry] = nodes
 
     executor.run(grow_subtree_task, tasks, keep, (table, {top.tree: top.tree_data for top in tops}))
