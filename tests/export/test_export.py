@@ -324,7 +324,7 @@ KNOWN = {
     *("keep_targets", "keep_votes", "vote", "constants", "splitter", "family", "feature_fraction", "ranks", "shrink"),
     *("projections", "projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize", "axes"),
     *("orthogonal", "rotation", "axis_features", "axes_from", "subspace", "subspace_per", "steps", "max_epochs"),
-    *("ties", "calibration", "missing"),
+    *("ties", "calibration", "missing", "max_leaf_nodes", "min_impurity_decrease", "ccp_alpha"),
 }
 
 
