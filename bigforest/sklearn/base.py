@@ -335,8 +335,10 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         if frame is not None:
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
             return named(frame, self._names)
-        X = self._array(X, reset=False)
         categories = any(feature.kind == "category" for feature in self.forest_.spec.features)
+        if categories and isinstance(X, np.ndarray) and X.dtype.kind == "O":  # as scikit-learn makes of other frames
+            return validate_data(self, X, dtype=None, ensure_all_finite=self._finite, reset=False)
+        X = self._array(X, reset=False)
         return named(X.toarray() if is_sparse(X) else X, self._names) if categories else X
 
     def _array(self, X: Any, *, reset: bool = True) -> Any:

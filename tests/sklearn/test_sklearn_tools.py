@@ -84,6 +84,19 @@ def test_inspection(kind: Any, table: Any, target: Any) -> None:
     assert np.ptp(curve["average"]) > 0.0
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_inspection__of_a_polars_frame_with_categories() -> None:
+    """scikit-learn's tools make an array of objects of it."""
+    frame = FRAME.with_columns(word=pl.Series(np.array(["low", "high"])[Y]))
+    ours = BigForestClassifier(n_estimators=10).fit(frame, Y)
+    drops = permutation_importance(ours, frame, Y, n_repeats=2, random_state=0).importances_mean
+    assert drops.argmax() == 5
+    cells = frame.to_numpy().astype(object)
+    np.testing.assert_array_equal(ours.predict_proba(cells), ours.predict_proba(frame))
+    with pytest.raises(ValueError, match="6 features"):
+        ours.predict(cells[:, :5])
+
+
 def test_calibration__of_probabilities() -> None:
     ours = CalibratedClassifierCV(BigForestClassifier(n_estimators=10), cv=2).fit(X, Y)
     assert ours.predict_proba(X).shape == (150, 2) and ours.score(X, Y) > 0.8
