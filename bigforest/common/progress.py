@@ -15,7 +15,7 @@ from bigforest.common.notebook_bars import NotebookBars, in_notebook
 
 # Seconds of work before anything is shown.
 _PATIENCE = 2.0
-# Columns of a bar, and of what is said beside it of stages of up to a million steps.
+# Columns of a bar, and of the text beside it for stages of up to a million steps.
 _BAR_WIDTH = 30
 _BESIDE_BAR = 50
 _LOG = logging.getLogger("bigforest")

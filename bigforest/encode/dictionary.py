@@ -61,7 +61,7 @@ class DictionaryWriter:
             part.values(nothing, nothing if most else None)
 
     def add(self, offsets: NDArray[np.uint64]) -> None:
-        """The next distinct offsets; the bins have been told of them.
+        """Add the next distinct offsets, which the bins have already.
 
         Raises DataError when there are too many, or two of them are the same float64.
         """

@@ -7,8 +7,8 @@ multiple of the step in the middle of the range, the step a power of two, the sm
 
 so that sums over any node fit 62 bits. The weight is the number of rows, where they have weights at most 2**31. The
 value is off by less than a step, which for half the range r and weight W is at most 2 * r * max(2**-52, W * 2**-61):
-for a million rows 2**-40 of r. Multiples of the step, such as whole numbers are in general, are exact; where some are
-not, the store has the targets themselves beside (TargetSpec.exact), for what is said of rows and for quantiles.
+for a million rows 2**-40 of r. Multiples of the step, such as most whole numbers, are exact. If some values are not,
+the store also has the targets themselves (TargetSpec.exact), for the report by row and for quantiles.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
 
 
 def _by_class(target: TargetSpec, given: tuple[tuple[str, float], ...]) -> dict[str, float]:
-    """The weight of each class, 1 of those that are not told of, in the order of the classes."""
+    """The weight of each class, in the order of the classes; 1 for classes that are not given."""
     weight = dict.fromkeys(label_texts(target), 1.0)
     unknown = [label for label, _ in given if label not in weight]
     if unknown:

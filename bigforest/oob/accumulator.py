@@ -79,8 +79,8 @@ def error_unit(store: Store) -> float:
     """The factor of regression errors, so that the sum of their squares, with weights of mean 1 (weight_unit), is a
     whole number of 61 bits; 1 of classes.
 
-    Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded; of
-    targets that are zero throughout, whose step is next to nothing, the largest one.
+    Means of targets keep within their range, and so do errors. A power of two, so that only squares are rounded; the
+    largest one for targets that are all zero, whose step is tiny.
     """
     if not store.spec.target.is_regression:
         return 1.0

@@ -178,9 +178,9 @@ class _TallyPiece(NamedTuple):
 
         store, tally = self.store, self.tally.part(rows.start, rows.stop)
         first, last = self.first + rows.start, self.first + rows.stop
-        change, reached, heard = self.changes[:, cast.file.trees.start : cast.file.trees.start + trees]
+        change, reached, weighed = self.changes[:, cast.file.trees.start : cast.file.trees.start + trees]
         weight, leaves = row_weights(store, first, last), _leaves(cast, found, trees)
-        votes = OobVotes(Votes(cast.mixed, tally.votes), tally.voters, reached, heard, weight)
+        votes = OobVotes(Votes(cast.mixed, tally.votes), tally.voters, reached, weighed, weight)
         if cast.grown is None:
             sound: bool = add_classes(leaves, ClassVotes(votes, self.truth[rows], tally.prediction, change))
             return sound

@@ -105,7 +105,7 @@ def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool, 
 def conformal_array(answers: Answers, rule: VoteRule, frame: pl.DataFrame | None = None) -> NDArray[Any]:
     """The intervals, float64 [rows, 2], or which classes are in the sets, bool [rows, classes].
 
-    frame  the rows, where they go by a column.
+    frame  the rows, if calibration is by a column.
     """
     calibrated = rule.conformal
     if not isinstance(calibrated, ByCategory):

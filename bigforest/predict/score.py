@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
     from bigforest.source import Source
 
-# Rows whose weights are looked at together, and about what all come to at most, in their steps.
+# Rows whose weights are read together, and about the largest sum of all weights in steps.
 _BATCH_ROWS = 1 << 17
 _MOST_STEPS = 2.0**52
 
@@ -68,7 +68,7 @@ class ScoreWeights(NamedTuple):
     name     the column of weights
     classes  weights of the classes besides; empty where classes have no weights
     step     what one of the whole numbers that stand for weights is
-    total    what these come to together at most
+    total    largest sum of these numbers
     """
 
     name: str
@@ -195,7 +195,7 @@ class Score:
         self.active, self.unscored = False, why
 
     def result(self, rows: int) -> FilePrediction:
-        """What is said of the whole table."""
+        """The scores of the whole table."""
         sums, weighted = self._sums, self._weights is not None
         if not self.active or not sums.rows:
             none = f"no row has a {self._spec.target.name!r} to compare with"

@@ -29,7 +29,7 @@ def with_entries(function: _Function) -> _Function:
 def option_entries(names: Iterable[str] = OPTIONS, words: Mapping[str, str] | None = None) -> dict[str, str]:
     """The entries of these options, by name.
 
-    words  what texts say, and what is said here in its place.
+    words  phrases of the declarations, and those that replace them here.
     """
     found = {}
     for name in names:

@@ -24,7 +24,7 @@ _DEEPEST = 32
 
 
 class ColumnChunk(NamedTuple):
-    """What is said of the values of a column in a row group.
+    """What the footer says about the values of a column in a row group.
 
     name    of the column, of nested ones with the names above it and points between.
     values  how many, missing ones and those of empty lists included; None if unknown.

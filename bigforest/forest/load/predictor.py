@@ -145,7 +145,7 @@ class Predictor(NamedTuple):
     grown  float64 [leaves], what the leaves predict as grown, less the offset of the target; None where the rule does
            not ask for the spread of the trees.
     leaf_values  for intervals by the jackknife, which takes all trees at once; None where the rule asks for none.
-    votes  what the votes of the trees that answer come to; None where each has one.
+    votes  sum of the votes of the trees that answer; None where each has one.
     """
 
     packed: FlatTrees
