@@ -43,7 +43,7 @@ _BESIDE = ["weight", "group"]
 _BAGGED: list[dict[str, Any]] = [
     *({"min_leaf": 3}, {"max_bins": 64}, {"bootstrap": False}, {"replace": False, "sample_fraction": 0.6}),
     *({"calibration": 0.3}, {"group": "group"}, {"shrink": "off"}, {"keep_votes": True}, {"max_depth": 4}),
-    *({"weight": "weight"}, {"weight": "weight", "keep_votes": True}),
+    *({"weight": "weight"}, {"weight": "weight", "keep_votes": True}, {"ccp_alpha": 0.01}),
 ]
 _CLASSES: list[dict[str, Any]] = [
     *({"impurity": "entropy"}, {"impurity": "error"}, {"sampling": "stratified"}, {"sampling": "balanced"}),

@@ -45,6 +45,7 @@ _BAGGED: list[dict[str, Any]] = [
     {"replace": False, "sample_fraction": 0.5},
     {"bootstrap": False},
     {"keep_votes": True},
+    {"max_leaf_nodes": 8},
     {"group": "group"},
 ]
 _CLASSES: list[dict[str, Any]] = [

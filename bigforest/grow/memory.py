@@ -19,7 +19,6 @@ from bigforest.grow.out_of_core.decoded_table import sweeps
 from bigforest.grow.out_of_core.node_search import histogram_buckets
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
 from bigforest.grow.out_of_core.row_nodes import ROW_NODE_BYTES
-from bigforest.grow.shared.cut import cut_rules
 from bigforest.grow.shared.memory import (
     COPIED,
     NODE,
@@ -148,10 +147,9 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
         + tree_bytes(rows, nodes, shape.classes)
         + min(nodes, GROUP_NODES) * written_bytes(shape.classes) // GROUP_NODES
         + extra_bytes(shape, rows, nodes)
+        + nodes * cut_bytes(config, shape.classes)
         + (_WEIGHT * shape.rows if shape.extras.weighted else 0)
     )
-    if cut_rules(config) is not None:
-        tree += nodes * cut_bytes(shape.classes)
     if config.bootstrap:
         tree += _left_out_bytes(shape, config, together, nodes)
     if config.boosts:
@@ -259,7 +257,7 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
     # upper part of the tree with half of it.
     share = (budget - base) // workers - COPIED
-    cut = 0 if cut_rules(config) is None else cut_bytes(shape.classes)
+    cut = cut_bytes(config, shape.classes)
     rows = _most_subtree_rows(shape, takes, share // 2 if category else share, cut)
     if cells < 4 * stats.parts or rows < _LEAST_ROWS or room < max(category * stats.parts, takes.asks):
         return None

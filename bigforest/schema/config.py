@@ -61,7 +61,7 @@ class TrainConfig(TrainOptions):
     _INTERNAL = frozenset(
         {
             *("axis_count", "rotated_count", "chooses_axes"),
-            *("boosts", "criterion", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
+            *("boosts", "criterion", "cuts", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
             *("in_subspaces", "leaf_rule", "left_out_share", "settled", "subspace_size", "subspace_sizes", "tie_rule"),
             *("weighs_rows", "weighs_trees", "with_defaults"),
         }

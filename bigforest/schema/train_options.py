@@ -475,6 +475,11 @@ class TrainOptions:
         return self.sampling in BY_CLASS
 
     @property
+    def cuts(self) -> bool:
+        """Whether trees are cut when they are grown."""
+        return self.max_leaf_nodes is not None or self.min_impurity_decrease > 0.0 or self.ccp_alpha > 0.0
+
+    @property
     def has_components(self) -> bool:
         """Whether the axes of a tree are principal components."""
         return self.rotation != "random"

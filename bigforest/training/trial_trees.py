@@ -25,7 +25,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays, answers_of
 from bigforest.forest.votes.leaf_files import LeftOut
 from bigforest.grow.forest import forget_shared, grow_trees
-from bigforest.grow.shared.memory import extra_bytes, tree_bytes
+from bigforest.grow.shared.memory import cut_bytes, extra_bytes, tree_bytes
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.oob.accumulator import error_unit
@@ -203,10 +203,10 @@ def row_count(rows: int, features: int) -> int:
     return min(rows, max(share, min(_ROWS, _CELLS // features)))
 
 
-def choose_estimate(shape: Shape, _config: TrainConfig, resources: Resources) -> MemoryEstimate:
+def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """What choosing needs, see common/memory_estimate.py."""
     rows = row_count(shape.rows, shape.features)
     task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
-    task += _ERROR_BYTES * rows * shape.classes
+    task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes
     needed = BASE_BYTES + task * (1 if resources.memory is not None else resources.executor().size)
     return MemoryEstimate("choose", needed, BASE_BYTES + task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,12 @@ from bigforest.execution.resources import Resources
 from bigforest.grow.forest import grow_tree
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.context import MemoryLimits
+from bigforest.grow.shared.cut import cut_rules, cut_whole
+from bigforest.grow.shared.memory import cut_bytes
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.training.run import grow_forest
+from bigforest.training.trial_trees import choose_estimate
 from tests.grown import assert_same, frame_of, store_of, table_of
 from tests.naive.cut import grow_cut
 from tests.oob.test_votes import table
@@ -198,6 +202,26 @@ def test_plan__cutting_takes_memory() -> None:
     whole, cut = (choose_grow_plan(shape, TrainConfig(trees=4, **more), budget) for more in ({}, CUTS[0]))
     assert whole.limits is not None and cut.limits is not None
     assert cut.limits.rows < whole.limits.rows
+    choosing = [choose_estimate(shape, TrainConfig(**more), budget).memory for more in ({}, CUTS[0])]
+    assert choosing[0] < choosing[1]
+
+
+def test_cut_whole__takes_no_more_memory_than_is_planned(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    frame = pl.DataFrame({"a": draw.random(20_000), "y": draw.integers(0, 3, 20_000)})
+    store = bf.encode_store(frame, tmp_path / "t.store", target="y")
+    config = TrainConfig(ccp_alpha=1e-9).settled("classification")
+    tree = grow_tree(store, replace(config, ccp_alpha=0.0), 0)
+    rules = cut_rules(config)
+    assert rules is not None and tree.feature.size > 10_000
+    tracemalloc.start()
+    try:
+        found = cut_whole(tree, rules)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.feature.size > 0.9 * tree.feature.size
+    assert peak <= tree.feature.size * cut_bytes(config, 3)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,8 @@ _LEAF: dict[str, Any] = {
 
 def cut_rules(config: TrainConfig) -> CutRules | None:
     """What is cut off the trees of a forest; None for nothing."""
+    if not config.cuts:
+        return None
     rules = CutRules()
     if config.max_leaf_nodes is not None:
         rules = rules._replace(leaves=config.max_leaf_nodes)
@@ -40,7 +42,7 @@ def cut_rules(config: TrainConfig) -> CutRules | None:
         rules = rules._replace(decrease=config.min_impurity_decrease * (1.0 - _ROUNDING))
     if config.ccp_alpha:
         rules = rules._replace(cost=config.ccp_alpha * (1.0 + _ROUNDING))
-    return None if rules == CutRules() else rules
+    return rules
 
 
 def decreases_in_tree(nodes: TreeArrays, root: NDArray[np.uint64] | np.uint64) -> NDArray[np.float64]:

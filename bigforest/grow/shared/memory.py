@@ -87,9 +87,9 @@ def tree_bytes(rows: int, nodes: int, classes: int) -> int:
     return rows * ROW + nodes * max(2 * (20 + 4 * classes), NODE + 4 * classes)
 
 
-def cut_bytes(classes: int) -> int:
-    """Bytes of a node while its tree is cut: what is found out about it, and the node once more."""
-    return _CUT_NODE + NODE + 4 * classes
+def cut_bytes(config: TrainConfig, classes: int) -> int:
+    """Bytes of a node while its tree is cut: what is found out about it, and the node once more; 0 if none is."""
+    return _CUT_NODE + NODE + 4 * classes if config.cuts else 0
 
 
 def written_bytes(classes: int) -> int:
