@@ -613,6 +613,20 @@ def test_parameters_of_a_forest_of_scikit_learn__are_taken_as_they_are(kind: typ
     assert len(ours) == 3 and set(theirs().get_params()) <= set(ours.get_params())
 
 
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("max_leaf_nodes", np.int64(4)), ("min_impurity_decrease", np.float32(0.05)), ("ccp_alpha", 0.05)],
+)
+def test_trees__are_cut(kind: type[BaseBigForest], name: str, value: Any) -> None:
+    if kind is BigForestRegressor and name != "max_leaf_nodes":
+        value *= NUMBERS.var()
+    grown, ours = fitted(kind), fitted(kind, **{name: value})
+    sizes = [(one.tree_.node_count, whole.tree_.node_count) for one, whole in zip(ours, grown, strict=True)]
+    assert all(size < whole for size, whole in sizes) and any(size > 1 for size, _ in sizes)
+    assert name != "max_leaf_nodes" or max(size for size, _ in sizes) == 7
+
+
 def test_missing_classes__are_said_to_be_missing() -> None:
     with pytest.raises(BigForestError, match="y contains None"):
         BigForestClassifier().fit(X, pd.Series([None, *WORDS[1:]], dtype=object))
