@@ -6,6 +6,7 @@ Target, weights and groups may be given beside them.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -274,7 +275,8 @@ def _series(values: Any) -> pl.Series:
     except (TypeError, *_POLARS_FAULTS):
         if any(isinstance(one, str) for one in values):
             raise
-        return _from_numpy(np.asarray(values))  # whole numbers and others
+        # Whole numbers and others, where None is a missing value as NaN is.
+        return _from_numpy(np.asarray([math.nan if one is None else one for one in values]))
 
 
 def _from_numpy(array: Any) -> pl.Series:

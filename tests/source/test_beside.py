@@ -207,6 +207,14 @@ def test_train__refuses_what_does_not_fit(data: Any, target: Any, options: dict[
         bf.train(data, target, **options)
 
 
+def test_train__a_list_of_whole_numbers_others_and_none() -> None:
+    target = [None, 1, 2.5, 2**60, 0.25] * 4
+    made = bf.train({"a": target}, [*"xyxyx"] * 4, trees=2).predict({"a": target})
+    same = pl.DataFrame({"a": target}, strict=False)
+    assert_frame_equal(made, bf.train(same, [*"xyxyx"] * 4, trees=2).predict(same))
+    assert bf.train({"a": range(20)}, target, trees=2, task="regression").spec.rows == 16
+
+
 def test_train__refuses_arrays_beside_files(tmp_path: Path) -> None:
     WHOLE.write_parquet(tmp_path / "t.parquet")
     for data in (tmp_path / "t.parquet", WHOLE.lazy()):
