@@ -123,10 +123,11 @@ def grow_cut(table: Table, weights: Sequence[int], config: TrainConfig, tree: in
         number, own = len(nodes), reached[path]
         nodes.append(own.node._replace(gain=nan))
         if path in split:
-            axis = isinstance(own.chosen, Split)
-            feature = own.chosen.terms[0][0] if axis else -2
-            node = own.node._replace(feature=feature, threshold=own.chosen.threshold)
-            node = with_default(node, own.chosen, table) if axis else node._replace(terms=tuple(own.chosen.terms))
+            terms = own.chosen.terms
+            axis = len(terms) == 1
+            node = own.node._replace(feature=terms[0][0] if axis else -2, threshold=own.chosen.threshold)
+            node = node._replace(terms=() if axis else tuple(terms))
+            node = with_default(node, own.chosen, table) if isinstance(own.chosen, Split) else node
             nodes[number] = node._replace(left=write((*path, 0)), right=write((*path, 1)))
         return number
 
