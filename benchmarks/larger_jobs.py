@@ -72,7 +72,15 @@ def train(stages: Stages, table: str, out: str, memory: int | None, trees: int) 
     import bigforest
 
     forest = bigforest.train(
-        table, out=out, memory=memory, trees=trees, threads=THREADS, seed=1, overwrite=True, listener=stages.listen
+        table,
+        out=out,
+        memory=memory,
+        trees=trees,
+        mtry="sqrt",
+        threads=THREADS,
+        seed=1,
+        overwrite=True,
+        listener=stages.listen,
     )
     stages.end("rest")
     parts = (pq.read_metadata(path) for path in (Path(out) / "trees").iterdir())

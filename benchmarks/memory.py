@@ -30,7 +30,9 @@ MEGABYTE = 1_000_000
 TRAIN = """
 import sys, bigforest
 data, target, trees, threads, constants, out = sys.argv[1:]
-bigforest.train(data, target=target, trees=int(trees), threads=int(threads), constants=constants, out=out)
+bigforest.train(
+    data, target=target, trees=int(trees), threads=int(threads), mtry="sqrt", constants=constants, out=out
+)
 """
 COLUMNS = {
     "set": ("data", "{}"),

@@ -223,8 +223,8 @@ def _fit_treeple(data: Dataset, settings: Settings) -> Fitted:
 CONTESTANTS: dict[str, Contestant] = {
     contestant.name: contestant
     for contestant in (
-        Contestant("bigforest-redraw", _fit_bigforest(lambda _: {"constants": "redraw"}), _features),
-        Contestant("bigforest-count", _fit_bigforest(lambda _: {"constants": "count"}), _features),
+        Contestant("bigforest-redraw", _fit_bigforest(lambda _: {"mtry": "sqrt", "constants": "redraw"}), _features),
+        Contestant("bigforest-count", _fit_bigforest(lambda _: {"mtry": "sqrt", "constants": "count"}), _features),
         Contestant("bigforest-oblique", _fit_bigforest(_oblique), _features),
         Contestant("scikit-learn", _fit_sklearn, _matrix),
         Contestant("ydf", _fit_ydf, _columns),

@@ -72,7 +72,9 @@ def fit_bigforest(client: Any, folder: Path, trees: int, seed: int) -> tuple[Pre
     import bigforest
 
     out = Path(tempfile.mkdtemp(dir=folder)) / "bigforest"
-    forest = bigforest.train(folder / "train", target=TARGET, trees=trees, seed=seed, out=out, scheduler=client)
+    forest = bigforest.train(
+        folder / "train", target=TARGET, trees=trees, mtry="sqrt", seed=seed, out=out, scheduler=client
+    )
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
     test = pl.read_parquet(folder / "test.parquet")
     return lambda: forest.predict(test)["prediction"].cast(pl.Int64).to_numpy(), seconds["oob"]

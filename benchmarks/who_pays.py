@@ -96,7 +96,9 @@ def grown(client: Client, data: Path, out: Path, trees: int, memory: str) -> tup
     """What a forest cost, and the checksum of its trees and out-of-bag rows."""
     meter = Meter()
     with spending(client) as found:
-        bigforest.train(data, target=TARGET, out=out, trees=trees, memory=memory, scheduler=client, listener=meter)
+        bigforest.train(
+            data, target=TARGET, out=out, trees=trees, mtry="sqrt", memory=memory, scheduler=client, listener=meter
+        )
     files = [*sorted((out / "trees").iterdir()), out / "oob" / "rows.parquet"]
     checksum = hashlib.sha256(b"".join(part.read_bytes() for part in files)).hexdigest()
     return {**found, **meter.stages, "tasks": meter.tasks, "handed": meter.bytes / 1e6}, checksum

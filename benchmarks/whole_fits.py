@@ -77,7 +77,7 @@ def bigforest(folder: Path, options: argparse.Namespace, clock: Clock, oob: bool
             out=folder / "out.forest",
             overwrite=True,
             listener=listen,
-            **options.options,
+            **{"mtry": "sqrt"} | options.options,
         )
     with clock.stage("predict"):
         bigforest.predict_file(

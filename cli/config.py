@@ -9,7 +9,7 @@ CONFIG: dict[str, Choice] = {
     "trees": option(int, "N", "Number of trees.  [default: 100; tree: 1]", panel="trees"),
     "seed": option(int, "N", "Random seed. The same data, options and seed give the same forest.  [default: 0]", panel="trees"),
     "family": option(str, "axis|tree|rotation|sparse-oblique|subspace-cap|subspace-perceptron", "Family of trees: what a node splits on. tree is a single CART tree on all rows.  [default: axis]", panel="trees"),
-    "mtry": option(str, "sqrt|log2|half|all|INT|FRACTION", "Number of features drawn per node: a rule, a count, or a fraction of all.  [default: sqrt; regression: half or all, selected by out-of-bag error; tree, rotation: all]", panel="trees", read=number_or_word),
+    "mtry": option(str, "sqrt|log2|half|all|INT|FRACTION", "Number of features drawn per node: a rule, a count, or a fraction of all.  [default: sqrt or more; regression: half or all; selected by out-of-bag error; tree, rotation: all]", panel="trees", read=number_or_word),
     "feature_fraction": option(float, "F", "Probability that a feature is considered in a node. Alternative to --mtry.", panel="trees"),
     "splitter": option(str, "best|random", "Use the best split of each drawn feature, or a random one.  [default: best]", panel="trees"),
     "impurity": option(str, "gini|entropy|error|variance", "Impurity measure that splits minimise.  [default: gini, variance for regression]", panel="trees"),

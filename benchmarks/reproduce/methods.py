@@ -15,8 +15,8 @@ FISHERFACES = "Fisherfaces"
 
 # d: differences of class means, r: ranks. mtry is floor(sqrt p), as many directions as ceil(p^(2/3)).
 FORESTS: dict[str, dict[str, Any]] = {
-    "RF": {},
-    "RF(r)": {"ranks": True},
+    "RF": {"mtry": "sqrt"},
+    "RF(r)": {"mtry": "sqrt", "ranks": True},
     "RerF": {"family": "sparse-oblique"},
     "RerF(r)": {"family": "sparse-oblique", "ranks": True},
     "RerF(d)": {"family": "sparse-oblique", "mean_difference": "consecutive"},
@@ -34,7 +34,7 @@ def forest_errors(method: str, frame: pl.DataFrame, options: dict[str, Any]) -> 
     course grow by about a tenth.
     """
     begin = time.process_time()
-    forest = bigforest.train(frame, TARGET, vote="hard", shrink="off", threads=1, **FORESTS[method], **options)
+    forest = bigforest.train(frame, TARGET, vote="hard", shrink="off", threads=1, **FORESTS[method] | options)
     seconds = time.process_time() - begin
     curve = forest.oob.curve
     steps = np.unique(np.geomspace(1, curve.height, 60).round().astype(int)) - 1

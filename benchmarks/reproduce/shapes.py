@@ -53,7 +53,7 @@ def forest_of(run: Run, **options: Any) -> bigforest.Forest:
 METHODS: dict[str, Callable[[Run], bigforest.Forest]] = {
     "tree": tree,
     "pruned tree": pruned,
-    "random forest": partial(forest_of, family="axis"),
+    "random forest": partial(forest_of, family="axis", mtry="sqrt"),
     "rotation forest": partial(forest_of, family="rotation"),
     "rotation, axes chosen": partial(forest_of, family="rotation", axes_from="auto"),
     "sparse-oblique": partial(forest_of, family="sparse-oblique"),

@@ -158,10 +158,12 @@ def train(
     mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
         Number of features drawn per node: a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded down,
         "half" is rounded up. An integer is a count and a float a fraction: 1 is one feature, 1.0 is all. A count above
-        the number of features is refused. The default for regression is half, with `min_leaf` 2. It is all, with
-        `min_leaf` 1, if these have a lower out-of-bag error in small forests on at least 20 rows. None means sqrt;
-        regression: half or all, selected by out-of-bag error. Default for tree and rotation: "all". Only for the
-        families axis, tree and rotation.
+        the number of features is refused. The default is sqrt. It is four times as many or half, at most all, if these
+        have a clearly lower out-of-bag error in small forests, also for the time they take. With boosting it is always
+        sqrt. The default for regression is half, with `min_leaf` 2. It is all, with `min_leaf` 1, if these have a lower
+        out-of-bag error in small forests on at least 20 rows. None means sqrt or more; regression: half or all;
+        selected by out-of-bag error. Default for tree and rotation: "all". Only for the families axis, tree and
+        rotation.
     feature_fraction : float or None, default=None
         Probability that a feature is considered in a node. Alternative to `mtry`. If no feature is drawn, the draw is
         repeated. Only for the families axis, tree and rotation.

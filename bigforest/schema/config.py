@@ -119,7 +119,7 @@ class TrainConfig(TrainOptions):
                 raise ConfigError("keep_targets is for regression, and the target has classes; drop it")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
-            return self._with_defaults(task)
+            return self._of_task(task)
         if self.in_subspaces:
             raise ConfigError(f"the family {self.family} is for classification; use the family axis for regression")
         if self.boosts:
@@ -132,13 +132,11 @@ class TrainConfig(TrainOptions):
             raise ConfigError(f"the vote {self.vote} is for classification; regression averages the trees")
         if self.draws_by_class or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression does not have; drop them")
-        return self._with_defaults(task)
+        return self._of_task(task)
 
-    def _with_defaults(self, task: Task) -> TrainConfig:
-        config = replace(self, task=task, impurity=replace(self, task=task).criterion)
-        if task == "regression":  # other defaults are chosen, see training/choose.py
-            return config
-        return config.with_defaults()
+    def _of_task(self, task: Task) -> TrainConfig:
+        # Other defaults are chosen, see training/choose.py.
+        return replace(self, task=task, impurity=replace(self, task=task).criterion)
 
     def with_defaults(self) -> TrainConfig:
         """The configuration, which has a task, with the defaults of what was neither given nor chosen."""

@@ -76,13 +76,15 @@ class TrainOptions:
         own={"tree": "all", **dict.fromkeys(ROTATING, "all")},
         elsewhere=("sqrt", "half"),
         metavar="sqrt|log2|half|all|INT|FRACTION",
-        unset="sqrt; regression: half or all, selected by out-of-bag error",
+        unset="sqrt or more; regression: half or all; selected by out-of-bag error",
         help="Number of features drawn per node: a rule, a count, or a fraction of all.",
         more=(
             '"sqrt" and "log2" are rounded down, "half" is rounded up. An integer is a count and a float a fraction: 1 '
-            "is one feature, 1.0 is all. A count above the number of features is refused. The default for regression "
-            "is half, with `min_leaf` 2. It is all, with `min_leaf` 1, if these have a lower out-of-bag error in small "
-            "forests on at least 20 rows."
+            "is one feature, 1.0 is all. A count above the number of features is refused. The default is sqrt. It is "
+            "four times as many or half, at most all, if these have a clearly lower out-of-bag error in small forests, "
+            "also for the time they take. With boosting it is always sqrt. The default for regression is half, with "
+            "`min_leaf` 2. It is all, with `min_leaf` 1, if these have a lower out-of-bag error in small forests on "
+            "at least 20 rows."
         ),
     )
     feature_fraction: float | None = option(

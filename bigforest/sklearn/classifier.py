@@ -31,8 +31,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         Impurity; "log_loss" is "entropy", and "error" is the share of rows outside the most frequent class.
     max_features : "auto", "sqrt", "log2", None, int or float, default="auto"
         Number of features drawn per node: a count, or a fraction. None and 1.0 are all. "auto" is the default of the
-        family: "sqrt", but all for tree and rotation. A feature that is constant in the node does not use up a draw:
-        see `constants`.
+        family: "sqrt", or more if that has a clearly lower out-of-bag error, but all for tree and rotation. A feature
+        that is constant in the node does not use up a draw: see `constants`.
     min_samples_leaf : int or float, default=1
         Minimum number of bag rows in a leaf. A float is a fraction of the rows. Weights count as for
         `min_samples_split`.

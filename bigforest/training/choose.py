@@ -3,26 +3,39 @@
 For regression, nodes draw half of the features and leaves have 2 rows, or nodes draw all and leaves have 1. The first
 is best for most tables, the second if few features carry a signal with little noise. The second is chosen if trial
 trees are better with it by more than chance. For rotation trees, see axes_choice.py.
+
+For classification, nodes draw the square root of the features, four times as many, or half of them. The first is best
+for most tables, the others if few of many features carry a signal, or if some carry one only together. They take
+longer to grow, so a larger number is chosen if as many of its trees as take the time of 100 of the root have a lower
+loss, by three standard errors: the error is too small, as rows share trees. The loss of a forest of B trees is that of
+very many, and the spread of single trees divided by B (Breiman 2001).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from bigforest.common.events import Listener, Notice
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.options import FeatureRule
 from bigforest.schema.registered import base_family
 from bigforest.schema.train_options import OPTIONS
 from bigforest.store.store import Store
 from bigforest.training.axes_choice import choose_axes, subset_sizes
 from bigforest.training.trial_trees import (
+    TASK_TREES,
     TREES,
+    Errors,
     gain_of,
     row_count,
+    spread_of,
     summed,
     trial_config,
     trial_errors,
@@ -30,21 +43,30 @@ from bigforest.training.trial_trees import (
     weights_to_judge,
 )
 
-# Cost of the two rules for regression, in scans of all features: half of them, and all.
-_RULES = 1.5
-# Rows of trial trees below which no rule is chosen: where they are some of the rows of the table, and where all.
+# Rows of trial trees below which no rule is chosen: for regression, where they are some of the rows of the table; for
+# classification, where all features would be drawn: trees of few rows are then alike, and certain where they are wrong;
+# and in general.
 _FEWEST_OF_SOME = 1_000
-_FEWEST_OF_ALL = 20
+_FEWEST_OF_ALL_DRAWN = 250
+_FEWEST = 20
 # With fewer rows than this, few pairs of trees judge a row, and the standard error is uncertain itself: more trees are
-# grown, which costs little, and the second rule must be better by two standard errors.
+# grown, which costs little, and for regression the second rule must be better by two standard errors.
 _FEW = 250
 _TREES_OF_FEW = 64
+# Of classification: trees of the root and of the first larger rule after which it may be given up, which are a task
+# each, as a task takes some milliseconds by itself; and trees of each rule.
+_FIRST_TREES = 16
+_TREES_OF_CLASSES = 32
+# Trees of the forest that a larger rule is compared with at equal time.
+_FOREST = 100
+# Errors of a trial tree at most, for every row and class: all trees have theirs in memory.
+_MOST_ERRORS = 1 << 20
 
 
-def most_of(config: TrainConfig, features: int, rows: int) -> TrainConfig:
+def most_of(config: TrainConfig, shape: Shape) -> TrainConfig:
     """The configuration that needs most memory among those that may be chosen."""
-    if is_open(config, features, rows):
-        config = rules_for(config)[1]
+    if is_open(config, shape.features, shape.rows, shape.classes):
+        config = rules_for(config, shape.features)[-1]
     return replace(config, axes_from=()) if config.chooses_axes else config
 
 
@@ -53,57 +75,133 @@ def complete_config(store: Store, config: TrainConfig, resources: Resources, lis
     row is left to learn from."""
     if config.calibration is not None:
         Sampler.of(store, config)
-    if is_open(config, len(store.spec.features), store.rows):
+    shape = store.shape
+    if is_open(config, shape.features, shape.rows, shape.classes):
         config = choose_rule(store, config, resources, listener)
     config = config.with_defaults()
     return choose_axes(store, config, resources, listener) if config.chooses_axes else config
 
 
 def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
-    """How often trial trees look at a feature of a row, about."""
-    ways = 1 + len(subset_sizes(shape.features)) if config.chooses_axes else _RULES
-    rows = row_count(shape.rows, shape.features)
-    trees = TREES if config.chooses_axes else _effort(rows)[0]
-    return ways * trees * rows * math.log2(max(rows, 2)) * shape.features
+    """How often trial trees look at a feature of a row, about; for classification if no rule is given up."""
+    rows = row_count(shape.rows, shape.features, config)
+    if config.chooses_axes:
+        looks = TREES * (1 + len(subset_sizes(shape.features))) * shape.features
+    else:
+        drawn = [rule.drawn_features(shape.features) for rule in rules_for(config, shape.features)]
+        looks = _effort(config, rows).trees * sum(drawn)
+    return looks * rows * math.log2(max(rows, 2))
 
 
-def is_open(config: TrainConfig, features: int, rows: int) -> bool:
-    """Whether a rule for regression is to be chosen, by a configuration that has a task, for a table of this size."""
-    return (
-        config.task == "regression"
-        and config.mtry is None
-        and config.feature_fraction is None
-        and OPTIONS["mtry"].of(base_family(config.family))
-        and features > 1
-        and (tried := row_count(rows, features)) >= (_FEWEST_OF_ALL if tried == rows else _FEWEST_OF_SOME)
-    )
+def is_open(config: TrainConfig, features: int, rows: int, classes: int = 1) -> bool:
+    """Whether a rule is to be chosen, by a configuration that has a task, for a table of this size."""
+    given = config.mtry is not None or config.feature_fraction is not None
+    if given or config.boosts or features < 2 or not OPTIONS["mtry"].of(base_family(config.family)):
+        return False
+    tried = row_count(rows, features, config)
+    return tried * classes <= _MOST_ERRORS and tried >= _fewest(config, features, tried < rows)
 
 
-def _effort(rows: int) -> tuple[int, float]:
-    """Trial trees of each rule for this number of rows, and by how many standard errors the second must be better."""
-    return (_TREES_OF_FEW, 2.0) if rows < _FEW else (TREES, 1.0)
+def _fewest(config: TrainConfig, features: int, some: bool) -> int:
+    """Fewest rows of trial trees that a rule is chosen by. some: whether they are not all rows of the table."""
+    if config.task == "regression":
+        return _FEWEST_OF_SOME if some else _FEWEST
+    return _FEWEST_OF_ALL_DRAWN if rules_for(config, features)[1].mtry == "all" else _FEWEST
 
 
-def rules_for(config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
-    """The configuration with each of the two rules, the default first; a given size of leaves is that of both."""
-    return replace(config, mtry="half", min_leaf=config.leaf_rule), replace(
-        config, mtry="all", min_leaf=config.min_leaf or 1
-    )
+class _Effort(NamedTuple):
+    """What is spent on a choice.
+
+    first   trial trees of the default and of the next rule after which the others may be given up.
+    size    trees of a task.
+    trees   trees of each rule in all.
+    errors  by how many standard errors another rule than the default must be better.
+    """
+
+    first: int
+    size: int
+    trees: int
+    errors: float
+
+
+def _effort(config: TrainConfig, rows: int) -> _Effort:
+    """The effort for trial trees on this number of rows."""
+    few = rows < _FEW
+    if config.task == "classification":
+        trees = _TREES_OF_FEW if few else _TREES_OF_CLASSES
+        return _Effort(first=_FIRST_TREES, size=_FIRST_TREES, trees=trees, errors=3.0)
+    trees = _TREES_OF_FEW if few else TREES
+    return _Effort(first=trees, size=TASK_TREES, trees=trees, errors=2.0 if few else 1.0)
+
+
+def rules_for(config: TrainConfig, features: int) -> list[TrainConfig]:
+    """The configuration with each of the rules, the default first; a given size of leaves is that of all."""
+    if config.task == "regression":
+        usual = replace(config, mtry="half", min_leaf=config.leaf_rule)
+        return [usual, replace(config, mtry="all", min_leaf=config.min_leaf or 1)]
+    more = 4 * math.isqrt(features)
+    rules: list[FeatureRule | int] = ["sqrt", more if more < features else "all"]
+    if 2 * more < features:
+        rules.append("half")
+    return [replace(config, mtry=rule) for rule in rules]
 
 
 def choose_rule(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """The configuration with the better rule."""
-    usual, rarer = rules_for(config)
-    trees, errors = _effort(row_count(store.rows, len(store.spec.features)))
-    trials = [trial_config(options, trees=trees) for options in (usual, rarer)]
-    plain, other = map(summed, try_each(trial_errors, trials, store, resources, listener))
-    mean, error = gain_of(other, plain, weights_to_judge(store, config))
-    if mean <= errors * error:
-        return usual
-    listener(
-        Notice(
-            f"mtry is all and min_leaf {rarer.min_leaf}, which has a lower out-of-bag error here than {usual.mtry} and "
-            f"{usual.min_leaf}"
-        )
+    """The configuration with the best rule."""
+    features, weight = len(store.spec.features), weights_to_judge(store, config)
+    rules = rules_for(config, features)
+    first, size, trees, errors = _effort(config, row_count(store.rows, features, config))
+    trials = [trial_config(rule, trees=trees) for rule in rules]
+
+    def grown(some: list[TrainConfig], numbers: range) -> list[list[Errors]]:
+        return try_each(trial_errors, some, store, resources, listener, numbers, size)
+
+    def lead(other: TrainConfig, parts: list[Errors]) -> tuple[float, float]:
+        return _lead(trials[0], summed(found[0]), other, summed(parts), features, weight)
+
+    found = grown(trials[:2], range(first))
+    if first < trees:
+        if lead(trials[1], found[1])[0] <= 0.0:
+            return rules[0]
+        found = [few + more for few, more in zip(found, grown(trials[:2], range(first, trees)), strict=True)]
+    best, chosen = 0.0, rules[0]
+    for place, other in enumerate(trials[1:], 1):
+        parts = found[place] if place < len(found) else grown([other], range(trees))[0]
+        mean, error = lead(other, parts)
+        if mean <= max(best, errors * error):
+            break
+        best, chosen = mean, rules[place]
+    if chosen is not rules[0]:
+        listener(Notice(_told(rules[0], chosen, features)))
+    return chosen
+
+
+def _lead(
+    usual: TrainConfig,
+    plain: Errors,
+    config: TrainConfig,
+    other: Errors,
+    features: int,
+    weight: NDArray[Any] | None,
+) -> tuple[float, float]:
+    """By how much the loss of `config` is lower, and its standard error; for classification at equal time, and the
+    first never by more than that of very many trees."""
+    mean, error = gain_of(other, plain, weight)
+    if config.task == "regression":
+        return mean, error
+    read = [own.split * one.drawn_features(features) for one, own in ((usual, plain), (config, other))]
+    longer = read[1] / max(read[0], 1.0)
+    behind = (longer * spread_of(other, weight) - spread_of(plain, weight)) / _FOREST
+    return mean - max(behind, 0.0), error
+
+
+def _told(usual: TrainConfig, chosen: TrainConfig, features: int) -> str:
+    """What users are told of a choice."""
+    if chosen.task == "regression":
+        default = f"{usual.mtry} and {usual.min_leaf}"
+        return f"mtry is all and min_leaf {chosen.min_leaf}, which has a lower out-of-bag error here than {default}"
+    drawn, few = (config.drawn_features(features) for config in (chosen, usual))
+    return (
+        f"mtry is {chosen.mtry}: nodes draw {drawn} of {features} features, which has a clearly lower out-of-bag error "
+        f"here than the {few} of sqrt but may take longer"
     )
-    return rarer

@@ -37,8 +37,8 @@ _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] =
 def estimates(table: Source | Store, shape: Shape, config: TrainConfig, resources: Resources) -> list[MemoryEstimate]:
     """What the stages of a run need; a kept store is not encoded, and without bootstrap nothing is out of bag."""
     skipped = {"encode"} if isinstance(table, Store) else set()
-    if config.chooses_axes or is_open(config, shape.features, shape.rows):
-        config = most_of(config, shape.features, shape.rows)
+    if config.chooses_axes or is_open(config, shape.features, shape.rows, shape.classes):
+        config = most_of(config, shape)
     else:
         skipped.add("choose")
     if not config.bootstrap:

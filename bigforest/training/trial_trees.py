@@ -31,34 +31,40 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.oob.accumulator import error_unit
 from bigforest.sampling.bags import held_out_of
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.registered import base_family
 from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
 T = TypeVar("T")
 
-# Trees of each setting unless said otherwise, and of a task.
+# Trees of each setting, and of a task, unless said otherwise.
 TREES = 16
-_TASK_TREES = 4
+TASK_TREES = 4
 # Rows that they are grown and evaluated on: this many, fewer for wide tables, or a share of a large table, within
-# limits.
+# limits. Axis trees of classification have a smaller share, as the choice must be cheap beside fast trees, but no fewer
+# than `_WIDE_ROWS` of a wide table.
 _ROWS = 4_000
 _CELLS = 1 << 18
 _SHARE = 32
+_SHARE_OF_CLASSES = 64
+_WIDE_ROWS = 1_000
 _MOST_CELLS = 1 << 22
 # Rows of large tables are drawn from this many of their blocks, so that not all of a store is read.
 _BLOCKS = 16
-# Bytes of a cell: its code by columns and by rows; and of a number of an error.
+# Bytes of a cell: its code by columns and by rows; of a number of an error in a task, and of the sums of all tasks.
 _CELL_BYTES = 8
 _ERROR_BYTES = 24
+_KEPT_BYTES = 192
 
 
 class Errors(NamedTuple):
     """Of each row: the sums of the errors of the trees that left it out, float64 [rows, outputs], the sum of their
-    squares, and how many such trees there are, float64 [rows]."""
+    squares, and how many such trees there are, float64 [rows]. `split`: rows of all nodes that the trees split."""
 
     total: NDArray[np.float64]
     squares: NDArray[np.float64]
     trees: NDArray[np.float64]
+    split: float
 
 
 class TrialTrees(NamedTuple):
@@ -88,17 +94,23 @@ def try_each(
     store: Store,
     resources: Resources,
     listener: Listener,
+    trees: range | None = None,
+    size: int = TASK_TREES,
 ) -> list[list[T]]:
-    """The results of the task `measure` for the trees of each configuration, some trees at a time and in their
-    order. All have as many trees, a multiple of `_TASK_TREES`."""
+    """The results of the task `measure` for the trees of each configuration, `size` trees at a time and in their
+    order.
+
+    trees  begins and ends at multiples of `size`; None for all, of which each configuration has as many.
+    """
     executor = resources.executor(1 if resources.memory is not None else None)
     for of_family in {config.family: config for config in configs}.values():
         with compiling(kernels_of(store.shape.extras, of_family, passes=False), executor, listener):
             executor.run_on_all_workers(compile_for, store.shape.extras, of_family, False, resources.scratch)
-    parts = [range(first, first + _TASK_TREES) for first in range(0, configs[0].trees, _TASK_TREES)]
+    trees = range(configs[0].trees) if trees is None else trees
+    parts = [range(first, first + size) for first in range(trees.start, trees.stop, size)]
     tasks = [(config, part) for config in configs for part in parts]
-    with stage("choose", len(tasks) * _TASK_TREES, "trees", listener) as progress:
-        results = executor.gather(measure, tasks, lambda _: progress.advance(_TASK_TREES), (store,))
+    with stage("choose", len(tasks) * size, "trees", listener) as progress:
+        results = executor.gather(measure, tasks, lambda _: progress.advance(size), (store,))
     return [results[begin : begin + len(parts)] for begin in range(0, len(tasks), len(parts))]
 
 
@@ -118,8 +130,9 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
     for trial in trials(store, config, trees):
         if errors is None:
             rows = len(trial.truth)
-            errors = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows))
+            errors = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows), 0.0)
         answers = trial.answers
+        errors = errors._replace(split=errors.split + float(trial.trees.weight[trial.splits[0]].sum()))
         for root, out in zip(np.flatnonzero(trial.trees.depth == 0), trial.left_out, strict=True):
             error = (answers[root + out.leaves] - trial.truth[out.rows]) * unit
             errors.total[out.rows] += error
@@ -164,9 +177,21 @@ def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[
     return mean, math.sqrt(float(weights**2 @ (gain - mean) ** 2))
 
 
+def spread_of(errors: Errors, weight: NDArray[Any] | None) -> float:
+    """The mean over the rows of what single trees have beside the loss: of B trees, the B-th part is added to it.
+
+    It is 0 if no row can be evaluated.
+    """
+    judged = errors.trees > 1
+    if not judged.any():
+        return 0.0
+    single = errors.squares[judged] / errors.trees[judged]
+    return float(np.average(single - _losses(errors, judged), weights=None if weight is None else weight[judged]))
+
+
 def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
     """The mean product of the errors of two trees, for each row that is evaluated."""
-    total, squares, trees = (of[judged] for of in errors)
+    total, squares, trees = (of[judged] for of in errors[:3])
     losses: NDArray[np.float64] = ((total**2).sum(axis=1) - squares) / (trees * (trees - 1))
     return losses
 
@@ -178,14 +203,13 @@ def weights_to_judge(store: Store, config: TrainConfig) -> NDArray[Any] | None:
 
 def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
     """The rows that trees are grown and judged on: of `rows_to_judge` those that are not held out."""
-    rows = rows_to_judge(store.rows, len(store.spec.features))
+    rows = rows_to_judge(store.rows, row_count(store.rows, len(store.spec.features), config))
     held_out = held_out_of(store, config, 0, store.rows)
     return rows if held_out is None else rows[~held_out[rows]]
 
 
-def rows_to_judge(rows: int, features: int) -> NDArray[np.int64]:
-    """The rows that trees are grown and judged on, ascending: drawn, a function of the size of the table alone."""
-    wanted = row_count(rows, features)
+def rows_to_judge(rows: int, wanted: int) -> NDArray[np.int64]:
+    """The rows that trees are grown and judged on, ascending: drawn, a function of the two numbers alone."""
     random = np.random.Generator(np.random.Philox(key=rows))
     blocks = block_count(rows)
     if blocks <= _BLOCKS:
@@ -197,16 +221,21 @@ def rows_to_judge(rows: int, features: int) -> NDArray[np.int64]:
     )
 
 
-def row_count(rows: int, features: int) -> int:
-    """How many rows trees are judged on."""
-    share = min(rows // _SHARE, _MOST_CELLS // features)
-    return min(rows, max(share, min(_ROWS, _CELLS // features)))
+def row_count(rows: int, features: int, config: TrainConfig) -> int:
+    """How many rows trees of a configuration, which has a task, are judged on."""
+    most = _MOST_CELLS // features
+    if config.task == "classification" and base_family(config.family) == "axis":
+        share, wide = rows // _SHARE_OF_CLASSES, max(_CELLS // features, _WIDE_ROWS)
+    else:
+        share, wide = rows // _SHARE, _CELLS // features
+    return min(rows, max(min(share, most), min(_ROWS, wide, most)))
 
 
 def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """What choosing needs, see common/memory_estimate.py."""
-    rows = row_count(shape.rows, shape.features)
+    rows = row_count(shape.rows, shape.features, config)
     task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes
-    needed = BASE_BYTES + task * (1 if resources.memory is not None else resources.executor().size)
-    return MemoryEstimate("choose", needed, BASE_BYTES + task)
+    base = BASE_BYTES + _KEPT_BYTES * rows * shape.classes
+    needed = base + task * (1 if resources.memory is not None else resources.executor().size)
+    return MemoryEstimate("choose", needed, base + task)

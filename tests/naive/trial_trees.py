@@ -20,6 +20,19 @@ def loss(trees: Trees, row: int) -> float | None:
     return math.fsum(products) / len(products) if products else None
 
 
+def spread(trees: Trees, weights: Sequence[float]) -> float:
+    """By how much the squared error of a single tree is above the loss, in the weighted mean over the rows that two
+    trees left out; 0 without any."""
+    found = []
+    for row, weight in enumerate(weights):
+        errors = [tree[row] for tree in trees if row in tree]
+        least = loss(trees, row)
+        if least is not None:
+            single = math.fsum(math.fsum(own * own for own in error) for error in errors) / len(errors)
+            found.append((single - least, weight))
+    return math.fsum(own * weight for own, weight in found) / math.fsum(weight for _, weight in found) if found else 0.0
+
+
 def gain(plain: Trees, other: Trees, weights: Sequence[float]) -> tuple[float, float] | None:
     """By how much the loss of `other` is lower, in the weighted mean over rows, and the standard error of that; None
     where fewer than two rows can be judged. The trees of both have the same bags."""

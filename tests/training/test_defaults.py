@@ -36,22 +36,21 @@ def test_drawn_features__by_rule(rule: Any, counts: list[int]) -> None:
     ("family", "task", "mtry", "min_leaf"),
     [
         ("axis", "classification", "sqrt", 1),
-        ("axis", "regression", None, None),
-        ("tree", "regression", "all", None),
+        ("axis", "regression", "half", 2),
+        ("tree", "regression", "all", 2),
         ("rotation", "classification", "all", 1),
         ("sparse-oblique", "classification", "sqrt", 1),
     ],
 )
-def test_settled__the_task_decides_what_was_not_said(
-    family: str, task: Task, mtry: str | None, min_leaf: int | None
-) -> None:
+def test_settled__the_task_decides_what_was_not_said(family: str, task: Task, mtry: str, min_leaf: int) -> None:
     config = TrainConfig.of(family=family).settled(task)
-    assert (config.mtry, config.min_leaf, config.min_level) == (mtry, min_leaf, 5)
+    own = mtry if mtry == "all" else None
+    assert (config.mtry, config.min_leaf, config.min_level) == (own, None, 5)
     whole = config.with_defaults()
-    assert (whole.mtry, whole.min_leaf) == (mtry or "half", min_leaf or 2)
+    assert (whole.mtry, whole.min_leaf) == (mtry, min_leaf)
     said = TrainConfig.of(family=family, min_leaf=7, **({} if family == "sparse-oblique" else {"mtry": 3}))
     assert said.settled(task).min_leaf == 7
-    assert said.settled(task).mtry == (mtry if family == "sparse-oblique" else 3)
+    assert said.settled(task).mtry == (None if family == "sparse-oblique" else 3)
 
 
 def test_from_json__options_of_later_versions_have_their_defaults() -> None:

@@ -136,8 +136,7 @@ def test_is_open__not_of_families_that_draw_all_or_projections(family: str) -> N
     assert not choose.is_open(TrainConfig.of(family=family).settled("regression"), 6, 1000)
 
 
-def test_is_open__not_of_classes_nor_a_single_feature() -> None:
-    assert not choose.is_open(TrainConfig.of().settled("classification"), 6, 1000)
+def test_is_open__not_of_a_single_feature() -> None:
     for features in (0, 1):
         assert not choose.is_open(TrainConfig.of().settled("regression"), features, 1000)
 

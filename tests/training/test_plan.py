@@ -133,21 +133,21 @@ def test_plan__of_a_table_and_of_a_store(tmp_path: Path) -> None:
     frame().write_parquet(tmp_path / "a.parquet")
     found = bigforest.plan_training(tmp_path / "a.parquet", "kind", trees=7, out=tmp_path / "f", threads=1)
     assert (found.rows, found.features, found.classes, found.widths) == (400, 5, 3, {1: 3, 2: 2, 4: 0})
-    assert [stage.stage for stage in found.stages] == ["encode", "grow", "oob"]
+    assert [stage.stage for stage in found.stages] == ["encode", "choose", "grow", "oob"]
     assert found.fits
     assert 0 < found.seconds == found.compiling + sum(stage.seconds for stage in found.stages)
     assert found.store <= found.scratch
     assert not list(tmp_path.glob("f*"))
     bigforest.encode_store(tmp_path / "a.parquet", tmp_path / "s", target="kind")
     kept = bigforest.plan_training(tmp_path / "s", bootstrap=False)
-    assert [stage.stage for stage in kept.stages] == ["grow"]
+    assert [stage.stage for stage in kept.stages] == ["choose", "grow"]
     assert kept.store == 0
 
 
 def test_plan__counts_what_streaming_a_table_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     frame().write_csv(tmp_path / "t.csv")
     plan = bigforest.plan_training(tmp_path / "t.csv", "kind", trees=2)
-    assert [stage.stage for stage in plan.stages] == ["read", "encode", "grow", "oob"]
+    assert [stage.stage for stage in plan.stages] == ["read", "encode", "choose", "grow", "oob"]
     read = plan.stages[0].need
     assert 0 < read.scratch < plan.scratch
     assert plan.stages[0].seconds > 0

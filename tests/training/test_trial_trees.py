@@ -16,9 +16,10 @@ import bigforest as bf
 from bigforest.oob.accumulator import error_unit
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.options import Task
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.training import trial_trees as trial
-from tests.naive.trial_trees import Trees, gain, loss
+from tests.naive.trial_trees import Trees, gain, loss, spread
 from tests.thorough import examples
 from tests.training.test_number_defaults import product
 
@@ -26,7 +27,7 @@ compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows fo
 
 
 def errors_of(trees: Trees, rows: int, outputs: int) -> trial.Errors:
-    found = trial.Errors(np.zeros((rows, outputs)), np.zeros(rows), np.zeros(rows))
+    found = trial.Errors(np.zeros((rows, outputs)), np.zeros(rows), np.zeros(rows), 0.0)
     for tree in trees:
         for row, error in tree.items():
             found.total[row] += error
@@ -49,6 +50,8 @@ def test_gain_of__is_what_the_naive_one_says(data: st.DataObject) -> None:
     if wanted is not None and abs(wanted[0] - wanted[1]) < 1e-9:
         return  # a tie but for rounding
     assert (mean > error) == (wanted is not None and wanted[0] > wanted[1])
+    found = trial.spread_of(errors_of(every, rows, outputs), own)
+    assert found == pytest.approx(spread(every, weights or [1.0] * rows), abs=1e-9)
 
 
 @compiled
@@ -57,7 +60,7 @@ def test_gain_of__is_what_the_naive_one_says(data: st.DataObject) -> None:
     [
         {"mtry": "half", "min_leaf": 3},
         {"mtry": "all", "min_leaf": 1},
-        {"task": "classification"},
+        {"task": "classification", "mtry": "sqrt"},
         {"task": "classification", "family": "rotation", "axes_from": ("x0", "x1")},
     ],
 )
@@ -89,6 +92,8 @@ def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_p
     for row, tree, leaf in forest.oob_votes.collect().select("row", "tree", "leaf").rows():
         trees[tree][row] = (answers[place[tree, leaf]] - truth[row]).tolist()
     wanted = errors_of(trees, frame.height, truth.shape[1])
+    nodes = forest.nodes.select("left", "weight").collect()
+    assert found.split == nodes.drop_nulls("left")["weight"].sum() > 0
     assert np.array_equal(found.trees, wanted.trees)
     assert np.allclose(found.total, wanted.total, atol=1e-9)
     assert np.allclose(found.squares, wanted.squares, atol=1e-9)
@@ -99,17 +104,32 @@ def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_p
 
 @pytest.mark.parametrize("rows", [1000, 4001, 16 * BLOCK_ROWS, 16 * BLOCK_ROWS + 1, 40 * BLOCK_ROWS + 9])
 @pytest.mark.parametrize("features", [2, 100, 3000])
-def test_rows_to_judge__are_drawn_from_few_blocks(rows: int, features: int) -> None:
-    found = trial.rows_to_judge(rows, features)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_rows_to_judge__are_drawn_from_few_blocks(rows: int, features: int, task: Task) -> None:
+    config = TrainConfig.of().settled(task)
+    wanted = trial.row_count(rows, features, config)
+    found = trial.rows_to_judge(rows, wanted)
     assert found.size <= rows
     assert found.size * features <= max(1 << 22, 4000 * 65)
     assert (np.diff(found) > 0).all()
     assert found[0] >= 0
     assert found[-1] < rows
     assert np.unique(found // BLOCK_ROWS).size <= 17
-    assert np.array_equal(found, trial.rows_to_judge(rows, features))
+    assert np.array_equal(found, trial.rows_to_judge(rows, wanted))
     if rows > 4000 and features == 2:
         assert found.size >= min(rows, 4000) - 16
+
+
+def test_row_count__wide_tables_of_classes_have_enough() -> None:
+    classes, numbers, rotated = (
+        TrainConfig.of(family=family).settled(task)
+        for family, task in (("axis", "classification"), ("axis", "regression"), ("rotation", "classification"))
+    )
+    for features, wanted in ((28, 4000), (300, 1000), (2000, 1000), (10_000, 419)):
+        assert trial.row_count(5000, features, classes) == wanted
+        assert trial.row_count(5000, features, numbers) == min(4000, max(156, (1 << 18) // features))
+        assert trial.row_count(5000, features, rotated) == trial.row_count(5000, features, numbers)
+    assert [trial.row_count(640_000, 10, config) for config in (classes, numbers)] == [10_000, 20_000]
 
 
 def test_of_rows__are_the_rows_of_the_table(tmp_path: Path) -> None:

@@ -1,0 +1,182 @@
+"""Features drawn where classes are predicted: the square root, or more of them where trial trees are much better."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest as bf
+from bigforest.common.events import Notice
+from bigforest.execution.resources import Resources
+from bigforest.schema.config import TrainConfig
+from bigforest.training import choose
+from bigforest.training.choose import complete_config
+from bigforest.training.trial_trees import Errors
+from tests.thorough import cases
+
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+CLASSES = TrainConfig.of().settled("classification")
+
+
+def sparse(rows: int, features: int = 40, seed: int = 0) -> pl.DataFrame:
+    """Classes that two of many features tell, only together: few nodes that draw six of them see one."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(rows, features))
+    y = (x[:, 0] > 0) & (x[:, 1] > 0)
+    return pl.DataFrame({f"x{k}": column for k, column in enumerate(x.T)} | {"y": y.astype(int)})
+
+
+def dense(rows: int, features: int = 40) -> pl.DataFrame:
+    """Classes that all features tell alike: the root is best."""
+    draw = np.random.default_rng(1)
+    x = draw.normal(size=(rows, features))
+    return pl.DataFrame(
+        {f"x{k}": column for k, column in enumerate(x.T)} | {"y": (x.sum(axis=1) > draw.normal(size=rows)).astype(int)}
+    )
+
+
+@compiled
+def test_train__more_features_where_that_is_much_better(tmp_path: Path) -> None:
+    told: list[object] = []
+    frame = sparse(600)
+    forest = bf.train(frame, "y", trees=10, out=tmp_path / "forest", listener=told.append)
+    assert forest.config.mtry == 24
+    assert forest.config.min_leaf == 1
+    (notice,) = [event.message for event in told if isinstance(event, Notice) and "mtry" in event.message]
+    assert "nodes draw 24 of 40 features" in notice
+    assert "the 6 of sqrt" in notice
+    said = bf.train(frame, "y", trees=10, mtry=24)
+    assert forest.config == said.config
+    assert forest.nodes.collect().equals(said.nodes.collect())
+    assert forest.oob.error < bf.train(frame, "y", trees=10, mtry="sqrt").oob.error
+    more = bf.train(frame, resume=tmp_path / "forest", trees=15)
+    assert more.config == replace(said.config, trees=15)
+
+
+@compiled
+def test_train__the_root_where_that_is_as_good() -> None:
+    told: list[object] = []
+    config = bf.train(dense(600), "y", trees=3, listener=told.append).config
+    assert (config.mtry, config.min_leaf) == ("sqrt", 1)
+    assert not any(isinstance(event, Notice) and "mtry" in event.message for event in told)
+
+
+@compiled
+def test_train__half_of_a_wide_table_whose_features_mean_nothing_but_two() -> None:
+    assert bf.train(sparse(400, 300), "y", trees=1).config.mtry == "half"
+
+
+@compiled
+@pytest.mark.parametrize(
+    "options",
+    cases(
+        [
+            {"threads": 1},
+            {"memory": "300MB"},
+            {"seed": 7, "trees": 2},
+            {"bootstrap": False},
+            {"min_leaf": 3},
+            {"group": "g"},
+            {"weight": "w"},
+            {"class_weight": "balanced"},
+            {"sampling": "balanced"},
+        ],
+        quick=3,
+    ),
+    ids=lambda options: "-".join(options),
+)
+def test_train__the_same_choice_however_it_is_trained(options: dict[str, Any]) -> None:
+    frame = sparse(600).with_columns(g=pl.int_range(600) // 3, w=pl.lit(2.0))
+    columns = {"exclude": [name for name in ("g", "w") if name not in options.values()]}
+    assert bf.train(frame, "y", **({"trees": 3} | columns | options)).config.mtry == 24
+
+
+@compiled
+def test_train__forests_of_other_seeds_merge(tmp_path: Path) -> None:
+    for seed in (1, 2):
+        bf.train(sparse(600), "y", trees=2 * seed, seed=seed, out=tmp_path / f"{seed}")
+    assert bf.merge([tmp_path / "1", tmp_path / "2"], tmp_path / "both").config.mtry == 24
+
+
+@pytest.mark.parametrize(
+    ("features", "wanted"),
+    [
+        (2, ["sqrt", "all"]),
+        (6, ["sqrt", "all"]),
+        (16, ["sqrt", "all"]),
+        (17, ["sqrt", 16]),
+        (54, ["sqrt", 28]),
+        (64, ["sqrt", 32]),
+        (100, ["sqrt", 40, "half"]),
+        (784, ["sqrt", 112, "half"]),
+    ],
+)
+def test_rules_for__each_draws_more_than_the_one_before(features: int, wanted: list[object]) -> None:
+    rules = choose.rules_for(CLASSES, features)
+    assert [rule.mtry for rule in rules] == wanted
+    drawn = [rule.drawn_features(features) for rule in rules]
+    assert drawn == sorted(set(drawn))
+
+
+@pytest.mark.parametrize(
+    ("options", "features", "rows", "classes"),
+    [
+        ({"mtry": 2}, 40, 1000, 2),
+        ({"feature_fraction": 0.5}, 40, 1000, 2),
+        ({"family": "tree"}, 40, 1000, 2),
+        ({"family": "rotation"}, 40, 1000, 2),
+        ({"family": "sparse-oblique"}, 40, 1000, 2),
+        ({"sampling": "arc-x4"}, 40, 1000, 2),
+        ({}, 1, 1000, 2),
+        ({}, 40, 19, 2),
+        ({}, 16, 249, 2),
+        ({}, 40, 4000, 300),
+    ],
+)
+def test_is_open__not_where_it_was_said_or_cannot_be_judged(
+    options: dict[str, Any], features: int, rows: int, classes: int
+) -> None:
+    assert choose.is_open(CLASSES, 40, 20, 2)
+    assert choose.is_open(CLASSES, 16, 250, 2)
+    assert choose.is_open(CLASSES, 40, 4000, 200)
+    assert not choose.is_open(TrainConfig.of(**options).settled("classification"), features, rows, classes)
+
+
+def errors(per_tree: float, shared: float, split: float) -> Errors:
+    """Of two rows that four trees left out, each with an error: in half of the trees plus, in the others minus."""
+    steps = shared + per_tree * np.array([1.0, 1.0, -1.0, -1.0])
+    return Errors(np.full((2, 1), steps.sum()), np.full(2, (steps**2).sum()), np.full(2, 4.0), split)
+
+
+def test_lead__a_longer_time_takes_trees_away() -> None:
+    usual, larger = choose.rules_for(CLASSES, 40)
+    plain, other = errors(1.0, 0.6, 300.0), errors(1.0, 0.5, 150.0)
+    # 24 features in half as many rows as 6 features take twice the time, so 50 trees are compared with 100.
+    per_tree = 4 / 3  # of deviations of 1 and -1, twice each
+    mean, error = choose._lead(usual, plain, larger, other, 40, None)
+    assert mean == pytest.approx(0.6**2 - 0.5**2 - per_tree / 50 + per_tree / 100)
+    assert error == pytest.approx(0.0)
+    # A rule whose trees are no slower is not better by their number.
+    quick = errors(1.0, 0.5, 10.0)
+    assert choose._lead(usual, plain, larger, quick, 40, None)[0] == pytest.approx(0.6**2 - 0.5**2)
+
+
+@compiled
+def test_plan__counts_what_choosing_takes() -> None:
+    frame = sparse(1000)
+    plan = bf.plan_training(frame, "y")
+    assert [stage.stage for stage in plan.stages] == ["encode", "choose", "grow", "oob"]
+    assert plan.stages[1].seconds > 0
+    assert "choose" not in {stage.stage for stage in bf.plan_training(frame, "y", mtry="sqrt").stages}
+
+
+def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
+    store = bf.encode_store(sparse(19, 6), tmp_path / "store", target="y", task="classification")
+    found = complete_config(store, CLASSES, Resources(threads=1), lambda _: None)
+    assert (found.mtry, found.min_leaf) == ("sqrt", 1)
