@@ -56,7 +56,7 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     for part in part_paths(expected):
         assert (out / "trees" / part.name).read_bytes() == part.read_bytes()
     assert (out / "oob" / "rows.parquet").read_bytes() == (expected / "oob" / "rows.parquet").read_bytes()
-    assert bigforest.read_forest(out).run["threads"].to_list() == [2] * 4
+    assert bigforest.read_forest(out).run["threads"].to_list() == [2] * 5
     used = [event for event in events if isinstance(event, WorkersUsed)]
     assert len(used) == 1
     assert {each.worker for each in used[0].workers} == set(Cluster(client).threads())
