@@ -37,7 +37,7 @@ CONFIG: dict[str, Choice] = {
     "task": option(str, "classification|regression", "Type of task. Default: regression for floats, decimals, and integers with many values.  [default: by the target]", panel="columns"),
     "categories": option(list[str], "COL", "Column of integers or booleans to treat as a category. Repeat for more.  [default: none]", panel="columns"),
     "missing": option(list[str], "WORD", "Text in CSV files that means a missing value, in every column. Repeat for more.  [default: none]", panel="columns"),
-    "min_level": option(int, "N", "Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.  [default: 5]", panel="columns"),
+    "min_level": option(str, "INT|INT,INT", "Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.  [default: 5 or more, by how much the levels of a category differ]", panel="columns", read=number_or_word),
     "keep_targets": option(bool, None, "Keep the training targets of every leaf, for quantiles (regression).  [default: off]", panel="columns"),
     "projections": option(str, "INT|p^E", "sparse-oblique: number of columns of a node's random matrix: a count, or ceil(p^E) for p features.  [default: p^2/3]", panel="single families", read=number_or_word),
     "projection_kind": option(str, "rerf|sporf|gaussian|very-sparse", "sparse-oblique: distribution of the weights in the random matrix.  [default: rerf]", panel="single families"),

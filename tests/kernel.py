@@ -75,14 +75,15 @@ def check_mixed_kernel(
     gaps: Sequence[int] = (1,),
 ) -> list[Node]:
     """`check_kernel` for tables with categories and missing values, whose code is 0."""
-    table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories, lone(config))
+    least = lone(config, data.values.shape[1])
+    table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories, least)
     expected = grow_naively(table, weights, config, 0)
     dictionaries, codes = encoded(data.values, width, gaps)
     kind = np.where(np.isnan(data.values).any(axis=0), MISSING, NUMBER).astype(np.uint8)
     kind[list(data.categories)] = CATEGORY
     most = max((max(dictionaries[feature]) + 1 for feature in data.categories), default=0)
     call = kernel_arguments(data, weights, config, codes)
-    mixed = make_categorical_missing(kind, most, call[2].size, max(data.classes, 1))
+    mixed = make_categorical_missing(kind, np.array(least), most, call[2].size, max(data.classes, 1))
     with np.errstate(over="ignore"):
         found, subsets = grow(*call, mixed, dictionary_of(dictionaries, config))
     assert (mixed.levels.totals == 0).all()
@@ -128,9 +129,10 @@ def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> 
     return found
 
 
-def lone(config: TrainConfig) -> int:
-    """The least rows of a level that random splits, which take every level by itself, and others ask for."""
-    return 1 if config.splitter == "random" else config.min_level
+def lone(config: TrainConfig, features: int) -> tuple[int, ...]:
+    """The least rows of a level of each feature that random splits, which take every level by itself, and others ask
+    for."""
+    return (1,) * features if config.splitter == "random" else config.min_levels(features)
 
 
 def holds(found: CodeTree, number: int) -> list[int]:
@@ -159,7 +161,6 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
         config.min_leaf,
         config.constants == "redraw",
         -1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
-        config.min_level,
     )
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
     by_row = RowMajorCodes(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)

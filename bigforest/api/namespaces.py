@@ -64,7 +64,7 @@ class FrameNamespace:
         task: Literal["classification", "regression"] | None = None,
         categories: str | Sequence[str] = (),
         missing: str | Sequence[str] = (),
-        min_level: int = 5,
+        min_level: str | int | None = None,
         keep_targets: bool = False,
         keep_votes: bool = False,
         projections: str | int = "p^2/3",

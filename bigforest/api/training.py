@@ -61,7 +61,7 @@ def train(
     task: Literal["classification", "regression"] | None = None,
     categories: str | Sequence[str] = (),
     missing: str | Sequence[str] = (),
-    min_level: int = 5,
+    min_level: str | int | None = None,
     keep_targets: bool = False,
     keep_votes: bool = False,
     projections: str | int = "p^2/3",
@@ -250,10 +250,12 @@ def train(
     missing : str or Sequence[str], default=()
         Text in CSV files that means a missing value, in every column. An empty cell is missing anyway, and among
         numbers also NA and the like. The forest reads CSV files to predict for in the same way. Empty means none.
-    min_level : int, default=5
+    min_level : str, int or None, default=None
         Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off. The largest levels
-        of a node are always split separately: as many as the number of its rows has binary digits, 10 for 1,000. Only
-        for the families axis and tree.
+        of a node are always split separately: as many as the number of its rows has binary digits, 10 for 1,000. The
+        default is half the ratio of the variance of the target within the levels of a category to that between them, at
+        least 5 and at most 1,000. A forest keeps it for each feature. None means 5 or more, by how much the levels of a
+        category differ. Only for the families axis and tree.
     keep_targets : bool, default=False
         Keep the training targets of every leaf, for quantiles (regression).
     keep_votes : bool, default=False
@@ -390,7 +392,7 @@ def plan_training(
     task: Literal["classification", "regression"] | None = None,
     categories: str | Sequence[str] = (),
     missing: str | Sequence[str] = (),
-    min_level: int = 5,
+    min_level: str | int | None = None,
     keep_targets: bool = False,
     keep_votes: bool = False,
     projections: str | int = "p^2/3",

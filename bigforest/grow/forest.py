@@ -289,7 +289,7 @@ def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
     family = family_of(config).shared(store, config, copies)
     rules = rules_of(store, config)
     view = code_view(store.codes, copies.by_row)
-    features, levels = Features.of(store), store.levels()
+    features, levels = Features.of(store, config), store.levels()
     return SharedInputs(Sampler.of(store, config), copies.by_row, rules, target, family, features, levels, view)
 
 
@@ -322,7 +322,6 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
         min_leaf=1 + round((config.leaf_rule - 1) * mean),
         redraw=config.constants == "redraw",
         chance=-1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
-        min_level=1 + round((config.min_level - 1) * mean),
     )
 
 

@@ -15,14 +15,16 @@ from bigforest.schema.declaration import check
 from bigforest.schema.options import (
     BOOSTED,
     MAX_PROJECTIONS,
+    MIN_LEVEL,
     ROTATING,
     FeatureRule,
     Impurity,
     Task,
     Ties,
+    as_kept,
+    levels_of,
     names_of,
     sizes_of,
-    subspace_of,
     weights_of,
 )
 from bigforest.schema.registered import base_family
@@ -62,8 +64,8 @@ class TrainConfig(TrainOptions):
         {
             *("axis_count", "rotated_count", "chooses_axes"),
             *("boosts", "criterion", "cuts", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
-            *("in_subspaces", "leaf_rule", "left_out_share", "settled", "subspace_size", "subspace_sizes", "tie_rule"),
-            *("weighs_rows", "weighs_trees", "with_defaults"),
+            *("in_subspaces", "leaf_rule", "left_out_share", "min_levels", "settled", "subspace_size"),
+            *("subspace_sizes", "tie_rule", "weighs_rows", "weighs_trees", "with_defaults"),
         }
     )
 
@@ -77,7 +79,8 @@ class TrainConfig(TrainOptions):
         check(self, OPTIONS, base_family(self.family))
         self.drawn_projections(1)
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))
-        object.__setattr__(self, "subspace", subspace_of(self.subspace))
+        object.__setattr__(self, "subspace", as_kept(self.subspace, sizes_of))
+        object.__setattr__(self, "min_level", as_kept(self.min_level, levels_of))
         check_rules(self)
 
     @classmethod
@@ -174,6 +177,16 @@ class TrainConfig(TrainOptions):
     def tie_rule(self) -> Ties:
         """The prediction for classes with equal votes, unless an option of prediction changes it."""
         return self.ties or ("reject" if self.in_subspaces else "lowest")
+
+    def min_levels(self, features: int) -> tuple[int, ...]:
+        """min_level of each of the features of a table, or its default. Raises ConfigError for another table's."""
+        least = levels_of(MIN_LEVEL if self.min_level is None else self.min_level)
+        if len(least) == 1:
+            return least * features
+        if len(least) != features:
+            chosen = counted(len(least), "feature")
+            raise ConfigError(f"min_level was chosen for {chosen}, and the table has {features}; give a number")
+        return least
 
     def subspace_sizes(self, features: int) -> tuple[int, ...]:
         """Features of the subspaces when the table has `features` of them: the sizes that trees have in turn.

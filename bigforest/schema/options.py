@@ -6,6 +6,7 @@ import datetime
 import json
 import re
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -36,15 +37,19 @@ MAX_PROJECTIONS = 2**31 - 1
 MAX_AXES = 65_536
 MAX_AXIS_FEATURES = 100
 MAX_STEPS = 65_536
+MAX_LEVEL = 2**31 - 1
 MAX_EPOCHS = 1_000_000
 # Sizes of subspaces in one forest.
 MAX_SIZES = 100
+
+# min_level of features whose levels differ clearly.
+MIN_LEVEL = 5
 
 # Bags that are drawn by what the trees before are wrong on, and those that are drawn class by class.
 BOOSTED = ("arc-x4", "adaboost")
 BY_CLASS = ("stratified", "balanced")
 
-_SIZE = re.compile("[1-9][0-9]{0,9}")
+_NUMBER = re.compile("[1-9][0-9]{0,9}")
 
 # What axes_from is where features are to be chosen.
 AUTO = "auto"
@@ -68,15 +73,7 @@ def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[s
 
 def sizes_of(given: int | str) -> tuple[int, ...]:
     """Sizes of subspaces, from one of them or a text such as 50,100,200. Raises ConfigError."""
-    if isinstance(given, int):
-        return (given,)
-    words = [word.strip() for word in given.split(",")]
-    if not all(_SIZE.fullmatch(word) and int(word) <= MAX_PROJECTIONS for word in words):
-        raise ConfigError(
-            f"subspace must be a whole number from 1 to {MAX_PROJECTIONS}, or several of them separated by commas, "
-            f"such as 50,100,200, not {given!r}"
-        )
-    sizes = tuple(map(int, words))
+    sizes = _numbers_of(given, "subspace", MAX_PROJECTIONS)
     if len(sizes) > MAX_SIZES:
         raise ConfigError(f"subspace must be at most {MAX_SIZES} sizes, not {len(sizes)}")
     if len(set(sizes)) < len(sizes):
@@ -86,12 +83,29 @@ def sizes_of(given: int | str) -> tuple[int, ...]:
     return sizes
 
 
-def subspace_of(given: int | str | None) -> int | str | None:
-    """The option subspace as a forest keeps it: one size as a number, several as a text without blanks."""
+def levels_of(given: int | str) -> tuple[int, ...]:
+    """min_level, from one number or a text with one for each feature, such as 5,54,5. Raises ConfigError."""
+    return _numbers_of(given, "min_level", MAX_LEVEL)
+
+
+def _numbers_of(given: int | str, option: str, most: int) -> tuple[int, ...]:
+    if isinstance(given, int):
+        return (given,)
+    words = [word.strip() for word in given.split(",")]
+    if not all(_NUMBER.fullmatch(word) and int(word) <= most for word in words):
+        raise ConfigError(
+            f"{option} must be a whole number from 1 to {most}, or several of them separated by commas, such as "
+            f"50,100,200, not {given!r}"
+        )
+    return tuple(map(int, words))
+
+
+def as_kept(given: int | str | None, numbers_of: Callable[[int | str], tuple[int, ...]]) -> int | str | None:
+    """An option of one or several numbers as a forest keeps it: one as a number, several as a text without blanks."""
     if given is None:
         return None
-    sizes = sizes_of(given)
-    return sizes[0] if len(sizes) == 1 else ",".join(map(str, sizes))
+    numbers = numbers_of(given)
+    return numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
 
 
 def weights_of(given: Any) -> ClassWeight:

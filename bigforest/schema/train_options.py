@@ -19,6 +19,7 @@ from bigforest.schema.options import (
     MAX_AXIS_FEATURES,
     MAX_BINS,
     MAX_EPOCHS,
+    MAX_LEVEL,
     MAX_PROJECTIONS,
     MAX_STEPS,
     MAX_TREES,
@@ -312,17 +313,21 @@ class TrainOptions:
             "predict for in the same way."
         ),
     )
-    min_level: int = option(
-        5,
+    min_level: str | int | None = option(
+        None,
         panel=COLUMNS,
         min=1,
-        max=2**31 - 1,
+        max=MAX_LEVEL,
+        metavar="INT|INT,INT",
+        text="one such number for each feature, separated by commas",
+        unset="5 or more, by how much the levels of a category differ",
         families=("axis", "tree"),
-        elsewhere=(1000,),
+        elsewhere=(5, 1000),
         help="Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.",
         more=(
             "The largest levels of a node are always split separately: as many as the number of its rows has binary "
-            "digits, 10 for 1,000."
+            "digits, 10 for 1,000. The default is half the ratio of the variance of the target within the levels of a "
+            "category to that between them, at least 5 and at most 1,000. A forest keeps it for each feature."
         ),
     )
     keep_targets: bool = option(

@@ -104,7 +104,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         replace: bool = True,
         calibration: float | None = None,
         sampling: Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"] = "uniform",
-        min_level: int = 5,
+        min_level: str | int | None = None,
         keep_votes: bool = False,
         projections: str | int = "p^2/3",
         projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",

@@ -87,7 +87,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         stop_oob: float | None = None,
         replace: bool = True,
         calibration: float | None = None,
-        min_level: int = 5,
+        min_level: str | int | None = None,
         keep_targets: bool = False,
         keep_votes: bool = False,
         # End of the options.

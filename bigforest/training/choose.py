@@ -42,6 +42,7 @@ from bigforest.training.trial_trees import (
     try_each,
     weights_to_judge,
 )
+from bigforest.training.weak_categories import choose_min_level
 
 # Rows of trial trees below which no rule is chosen: for regression, where they are some of the rows of the table; for
 # classification, where all features would be drawn: trees of few rows are then alike, and certain where they are wrong;
@@ -75,7 +76,7 @@ def complete_config(store: Store, config: TrainConfig, resources: Resources, lis
     row is left to learn from."""
     if config.calibration is not None:
         Sampler.of(store, config)
-    shape = store.shape
+    config, shape = choose_min_level(store, config), store.shape
     if is_open(config, shape.features, shape.rows, shape.classes):
         config = choose_rule(store, config, resources, listener)
     config = config.with_defaults()

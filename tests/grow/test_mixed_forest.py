@@ -29,6 +29,7 @@ from bigforest.grow.forest import grow_tree, grow_trees, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared import weighted_bags
+from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.weighted_bags import weighed
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
@@ -86,7 +87,14 @@ def table_of(store: Store, config: TrainConfig) -> Table:
     low = np.column_stack([store.low(feature)[column] for feature, column in enumerate(codes)])
     high = np.column_stack([store.high(feature)[column] for feature, column in enumerate(codes)])
     categories = frozenset(place for place, feature in enumerate(features) if feature.kind == "category")
-    return Table(low, high, store.target.tolist(), len(store.spec.target.classes), categories, lone(config))
+    return Table(
+        low,
+        high,
+        store.target.tolist(),
+        len(store.spec.target.classes),
+        categories,
+        lone(config, len(store.spec.features)),
+    )
 
 
 def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
@@ -128,18 +136,29 @@ def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
     max_bins=st.sampled_from(["exact", "exact", 3]),
     splitter=st.sampled_from(["best", "random"]),
     seed=st.integers(0, 2**32 - 1),
+    least=st.none() | st.lists(st.sampled_from([1, 2, 6, 1000]), min_size=20, max_size=20),
 )
 def test_kernel_grow_tree__of_any_table(
-    data: Data, config: TrainConfig, numbers: bool, weighted: bool, max_bins: str | int, splitter: str, seed: int
+    data: Data,
+    config: TrainConfig,
+    numbers: bool,
+    weighted: bool,
+    max_bins: str | int,
+    splitter: str,
+    seed: int,
+    least: list[int] | None,
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         config = replace(config, max_bins=max_bins, splitter=splitter)
         store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
+        if least is not None:
+            config = replace(config, min_level=",".join(map(str, least[: len(store.spec.features)])))
         found = grow_tree(store, config, 0)
         sampler = Sampler.of(store, config)
         weights = weighed(sampler, 0, 0, sampler.bag(0))
         rules = rules_of(store, config)
-        scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf, min_level=rules.min_level)
+        least = ",".join(map(str, Features.of(store, config).min_level.tolist()))
+        scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf, min_level=least)
         assert_same(found, grow(table_of(store, scaled), weights.tolist(), scaled, 0), store)
 
 
@@ -174,8 +193,10 @@ def test_kernel_grow_trees__several_in_a_call_as_each_alone(
 def test_rules__count_weight_in_rows_of_the_mean(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": range(4), "w": [1, 2, 3, 6], "y": [0, 1, 0, 1]})
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
-    rules = rules_of(store, TrainConfig(min_split=5, min_leaf=3, min_level=6))
-    assert (rules.min_split, rules.min_leaf, rules.min_level) == (2 + 3 * 3, 1 + 2 * 3, 1 + 5 * 3)
+    config = TrainConfig(min_split=5, min_leaf=3, min_level=6)
+    rules = rules_of(store, config)
+    assert (rules.min_split, rules.min_leaf) == (2 + 3 * 3, 1 + 2 * 3)
+    assert Features.of(store, config).min_level.tolist() == [1 + 5 * 3]
     rules = rules_of(store, TrainConfig())
     assert (rules.min_split, rules.min_leaf) == (2, 1)
     numbers = bigforest.encode_store(frame, tmp_path / "n", task="regression")

@@ -78,7 +78,7 @@ def test_train__random_splits_within_a_budget(tmp_path: Path) -> None:
 
 def test_own_codes__have_the_values_of_the_table(tmp_path: Path) -> None:
     store = bigforest.encode_store(table(3_000), tmp_path / "s", **options_of("two", False))
-    features = Features.of(store)
+    features = Features.of(store, TrainConfig())
     rows = np.random.default_rng(1).permutation(3_000)[:50]
     some = store.codes._replace(**{name: getattr(store.codes, name)[:, rows] for name in ("u8", "u16", "u32")})
     own = own_codes(some, store, features)

@@ -70,7 +70,8 @@ def test_grow__mixed_codes_that_change(data: Data, config: TrainConfig, width: i
     most = max((max(dictionaries[feature]) + 1 for feature in data.categories), default=0)
     changing, by_row = restless(codes)
     _, _, *call = kernel_arguments(data, bag, config, codes)
-    mixed = make_categorical_missing(kind, most, call[0].size, max(data.classes, 1))
+    least = np.array(config.min_levels(kind.size))
+    mixed = make_categorical_missing(kind, least, most, call[0].size, max(data.classes, 1))
     with np.errstate(all="ignore"):
         grow(changing, by_row, *call, mixed if draw.draw(st.booleans()) else None)
 

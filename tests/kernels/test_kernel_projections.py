@@ -99,7 +99,7 @@ def test_rows_end_where_they_do_one_at_a_time(
     trees = [random_tree(draw, number, values) for number in splits]
     bags = [(draw.random(rows) >= 0.7).astype(np.uint16) for _ in trees]
     view = code_view(codes, by_rows(codes))._replace(reach=np.uint64(reach))
-    features = Features((VALUES,) * FEATURES, np.zeros(FEATURES, np.uint8))
+    features = Features((VALUES,) * FEATURES, np.zeros(FEATURES, np.uint8), np.ones(FEATURES, np.int64))
     found = leaves_of(view, dictionaries, features, joined(trees), bags, projected=True)
     for tree, bag, own in zip(trees, bags, found, strict=True):
         sent = np.flatnonzero(bag == 0)

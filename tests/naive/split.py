@@ -21,7 +21,7 @@ class Table(NamedTuple):
 
     They are one and the same array unless the codes are capped. NaN is missing. In `categories` numbers are levels.
     classes: 0 for regression. A total, a list of int, is what rows hold: class weights, or of
-    numbers the weight and the sum by weight. min_level: as in TrainConfig.
+    numbers the weight and the sum by weight. min_level: of each feature, as in TrainConfig; 1 where there is none.
     """
 
     low: NDArray[np.float64]
@@ -29,7 +29,7 @@ class Table(NamedTuple):
     target: Sequence[int]
     classes: int
     categories: frozenset[int] = frozenset()
-    min_level: int = 1
+    min_level: Sequence[int] = ()
 
     def total(self, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
         """What the rows hold; `weights[row]` counts the row."""
@@ -46,7 +46,8 @@ class Table(NamedTuple):
         for row in rows:
             value = known(self.low[row, feature])
             weight_of[value] = weight_of.get(value, 0) + weights[row]
-        return level_groups(weight_of, self.min_level if feature in self.categories else 1)
+        least = self.min_level[feature] if self.min_level and feature in self.categories else 1
+        return level_groups(weight_of, least)
 
     def weight(self, total: list[int]) -> int:
         """The weight of what rows hold."""

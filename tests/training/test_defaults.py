@@ -45,7 +45,7 @@ def test_drawn_features__by_rule(rule: Any, counts: list[int]) -> None:
 def test_settled__the_task_decides_what_was_not_said(family: str, task: Task, mtry: str, min_leaf: int) -> None:
     config = TrainConfig.of(family=family).settled(task)
     own = mtry if mtry == "all" else None
-    assert (config.mtry, config.min_leaf, config.min_level) == (own, None, 5)
+    assert (config.mtry, config.min_leaf, config.min_level) == (own, None, None)
     whole = config.with_defaults()
     assert (whole.mtry, whole.min_leaf) == (mtry, min_leaf)
     said = TrainConfig.of(family=family, min_leaf=7, **({} if family == "sparse-oblique" else {"mtry": 3}))

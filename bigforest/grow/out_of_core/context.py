@@ -145,5 +145,5 @@ class GrowContext(NamedTuple):
     @classmethod
     def of(cls, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, kind: ColumnKind) -> GrowContext:
         """What the nodes of a forest on a store share."""
-        stats, features, criterion = NodeStats.of(store.shape), Features.of(store), criterion_of(config)
+        stats, features, criterion = NodeStats.of(store.shape), Features.of(store, config), criterion_of(config)
         return cls(rules, stats, features, criterion, limits, kind, store if config.splitter == "random" else None)

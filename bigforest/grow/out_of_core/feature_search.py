@@ -115,7 +115,7 @@ class FeatureSearch(HistogramSearch):
         self, feature: int, levels: NDArray[np.int64], counts: Counts
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """The place of each level of a node with these `counts`, and the places after which they are cut."""
-        places = self.scorer.places(counts, self.context.rules.min_level)
+        places = self.scorer.places(counts, self.context.features.min_level[feature])
         return places, np.arange(int(places.max()))
 
     def _orders(self, number: int) -> list[tuple[int, Counts | int]]:

@@ -36,7 +36,6 @@ from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
 from bigforest.grow.out_of_core.assemble import remove_subtrees
 from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import TableView
-from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import fitting
 from bigforest.grow.shared.tree_splits import LeafFinder, code_view, split_arrays, splits_of
 from bigforest.kernels.columns.row_major import fill_rows
@@ -256,7 +255,7 @@ def send_blocks(
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
     every, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, store.spec.target.answer_width)
-    features, depth = Features.of(store), max(tree.depth for tree in splits.values())
+    features, depth = table.context.features, max(tree.depth for tree in splits.values())
     loaded = {tree: {name: array.load() for name, array in each.arrays.items()} for tree, each in splits.items()}
     given = (store.dictionaries, features)
     kept = {tree: splits_of(each, *given, projected=projected, decoded=projected) for tree, each in loaded.items()}

@@ -86,11 +86,11 @@ class SplitScorer:
             if self.best is None or split.key > self.best.key:
                 self.best = split
 
-    def places(self, counts: Counts, min_level: int) -> NDArray[np.uint32]:
+    def places(self, counts: Counts, min_level: np.int64) -> NDArray[np.uint32]:
         """The place of each level of a category in the order in which they are split, uint32 [levels].
 
         counts     int64 [levels, parts], statistics of the rows of each; no weight is 0
-        min_level  of Rules: lighter levels may share a place
+        min_level  of Features: lighter levels may share a place
         """
         cells = int(np.count_nonzero(counts[:, : self.stats.classes]))
         levels = make_levels(len(counts), max(len(counts), cells), self.stats.classes or 1)

@@ -14,27 +14,32 @@ from bigforest.kernels.scan.categorical_missing import (
     CategoricalMissing,
     make_categorical_missing,
 )
+from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 
 class Features(NamedTuple):
     """The features of a table.
 
-    codes  number of codes of each
-    kinds  uint8 [features], see kernels/scan/categorical_missing.py
+    codes      number of codes of each
+    kinds      uint8 [features], see kernels/scan/categorical_missing.py
+    min_level  int64 [features], the option, in weights of the bag
     """
 
     codes: tuple[int, ...]
     kinds: NDArray[np.uint8]
+    min_level: NDArray[np.int64]
 
     @classmethod
-    def of(cls, store: Store) -> Features:
-        """The kinds of the features of a store."""
-        features = store.spec.features
+    def of(cls, store: Store, config: TrainConfig) -> Features:
+        """Those of a store. Raises ConfigError where min_level is of another number of features."""
+        features, weight = store.spec.features, store.spec.weight
+        mean = 1.0 if weight is None else weight.searched / store.rows
+        least = [1 + round((level - 1) * mean) for level in config.min_levels(len(features))]
         kinds = [
             CATEGORY if feature.kind == "category" else MISSING if feature.missing else NUMBER for feature in features
         ]
-        return cls(tuple(feature.codes for feature in features), np.array(kinds, np.uint8))
+        return cls(tuple(feature.codes for feature in features), np.array(kinds, np.uint8), np.array(least, np.int64))
 
     @property
     def plain(self) -> bool:
@@ -48,4 +53,6 @@ class Features(NamedTuple):
 
     def mixed(self, rows: int, classes: int) -> CategoricalMissing | None:
         """What kernels need to grow on this many rows besides codes; None where all are plain."""
-        return None if self.plain else make_categorical_missing(self.kinds, self.largest, rows, classes)
+        if self.plain:
+            return None
+        return make_categorical_missing(self.kinds, self.min_level, self.largest, rows, classes)

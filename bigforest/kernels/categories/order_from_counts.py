@@ -33,7 +33,7 @@ def order_counted(counts, total, numbers, least, levels, places):
     counts   int64 [levels, parts], statistics of the rows of each (grow/out_of_core/context.py); no weight is 0
     total    int64 [scored], what all hold together
     numbers  whether the target is a regression
-    least    Rules.min_level
+    least    of CategoricalMissing
     levels   LevelOrder with room for all of these, and for as many cells as there are weights above 0 in counts
     """
     found = np.uint64(counts.shape[0])

@@ -261,8 +261,8 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
     """Put the levels of a node in order. Afterwards levels.order[p] is the group in place p.
 
     codes uint32 [>= rows], the levels of the rows, from `low` to `high`; node Node; sums: kernels/scan/target.py.
-    least: Rules.min_level. dictionary: None for the order by means; else the order is random, by rng.split_state, and
-    each level is a group.
+    least: of CategoricalMissing. dictionary: None for the order by means; else the order is random, by
+    rng.split_state, and each level is a group.
     Returns the number of groups, and of levels.
     """
     slots = take_slots(codes, low, high, node.items, levels, sums)

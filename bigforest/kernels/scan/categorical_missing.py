@@ -27,9 +27,13 @@ UNSEEN, SEEN_LEFT, SEEN_RIGHT = 0, 1, 2
 
 
 class CategoricalMissing(NamedTuple):
-    """kind uint8 [features], see above; levels: scratch of one growing tree."""
+    """kind uint8 [features], see above; levels: scratch of one growing tree.
+
+    least  int64 [features], see kernels/categories/ordering.py lightest_ungrouped
+    """
 
     kind: NDArray[np.uint8]
+    least: NDArray[np.int64]
     levels: LevelOrder
 
 
@@ -49,9 +53,11 @@ class Subsets(NamedTuple):
     used: NDArray[np.uint64]
 
 
-def make_categorical_missing(kind: NDArray[np.uint8], codes: int, rows: int, classes: int) -> CategoricalMissing:
+def make_categorical_missing(
+    kind: NDArray[np.uint8], least: NDArray[np.int64], codes: int, rows: int, classes: int
+) -> CategoricalMissing:
     """CategoricalMissing for features of these kinds and up to `rows` rows; `codes`: levels of the largest category."""
-    return CategoricalMissing(kind, make_levels(codes, rows, classes))
+    return CategoricalMissing(kind, least, make_levels(codes, rows, classes))
 
 
 def make_subsets(nodes: int, most: int) -> Subsets:
@@ -81,14 +87,14 @@ def keep_in_room(feature, low, high, n, mixed, codes):
 
 
 @inlined
-def first_order(feature, low, high, node, least, mixed, work):
+def first_order(feature, low, high, node, mixed, work):
     """Turn work.codes, `low` to `high`, into an order to scan.
 
-    least: Rules.min_level. Returns the smallest and the largest code now, equal if all levels are grouped into one,
+    Returns the smallest and the largest code now, equal if all levels are grouped into one,
     and how many orders there are to scan (uint64): see `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
-        groups, _ = order_levels(work.codes, low, high, node, least, mixed.levels, None, None, ZERO)
+        groups, _ = order_levels(work.codes, low, high, node, mixed.least[feature], mixed.levels, None, None, ZERO)
         return np.uint32(0), np.uint32(groups - ONE), ONE
     if mixed.kind[feature] == MISSING and low == np.uint32(0):
         return low, high, TWO
@@ -146,13 +152,13 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, by_row, node, column, key, least, mixed, scratch, nodes, subsets, number, sums, dictionary):
+def split_mixed(codes, by_row, node, column, key, mixed, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    column: the codes of its feature, CachedColumn; key: of the node; least: Rules.min_level; dictionary: of random
-    splits, None for the best. best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split
-    between those and all values has the values on the left, and a right_code of 0. Returns the number of rows on the
-    left; scratch.total_l gets what they hold (target.py).
+    column: the codes of its feature, CachedColumn; key: of the node; dictionary: of random splits, None for the best.
+    best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between those and all
+    values has the values on the left, and a right_code of 0. Returns the number of rows on the left; scratch.total_l
+    gets what they hold (target.py).
     """
     best, here = scratch.best, column.codes
     feature = np.uint64(best.split[FEATURE]) >> ONE
@@ -165,7 +171,7 @@ def split_mixed(codes, by_row, node, column, key, least, mixed, scratch, nodes, 
     missing = UNSEEN
     if kind == CATEGORY:
         state = split_state(key, feature)
-        _, found = order_levels(here, low, high, node, least, mixed.levels, sums, dictionary, state)
+        _, found = order_levels(here, low, high, node, mixed.least[feature], mixed.levels, sums, dictionary, state)
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
         alone = limit < smallest_value(here, n, high)

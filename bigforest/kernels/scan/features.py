@@ -71,8 +71,9 @@ def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY and by_levels(node, rules, sums):
             number = np.int64(feature + feature)
-            return scan_levels(work.codes, low, high, node, rules, number, best, mixed.levels, sums)
-        low, high, orders = first_order(feature, low, high, node, rules.min_level, mixed, work)
+            least, levels = mixed.least[feature], mixed.levels
+            return scan_levels(work.codes, low, high, node, least, rules.min_leaf, number, best, levels, sums)
+        low, high, orders = first_order(feature, low, high, node, mixed, work)
         if low == high:
             return ZERO
     for order in range(orders):

@@ -25,13 +25,13 @@ def by_levels(node, rules, sums):
 
 
 @helper
-def scan_levels(codes, low, high, node, rules, number, best, levels, sums):
+def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, sums):
     """Offer every split of the levels in their order, under `number` (int64): that after place p has the code p.
 
-    codes uint32 [>= rows], the levels of the rows, from `low` to `high`. Returns whether there is anything to split, as
-    uint64: not if all levels are grouped into one.
+    codes uint32 [>= rows], the levels of the rows, from `low` to `high`; least: of CategoricalMissing. Returns whether
+    there is anything to split, as uint64: not if all levels are grouped into one.
     """
-    groups, _ = order_groups(codes, low, high, node, rules.min_level, levels, sums, None, ZERO)
+    groups, _ = order_groups(codes, low, high, node, least, levels, sums, None, ZERO)
     if groups == ONE:
         return ZERO
     w_l, sum_l = ZERO_I64, ZERO_I64
@@ -41,10 +41,10 @@ def scan_levels(codes, low, high, node, rules, number, best, levels, sums):
         w_l += levels.weight[group]
         sum_l += levels.sum[group]
         if sums is not None:
-            if is_allowed(w_l, node, rules.min_leaf) & np.uint64(sums_reach(sum_l, w_l, node, bar)):
+            if is_allowed(w_l, node, min_leaf) & np.uint64(sums_reach(sum_l, w_l, node, bar)):
                 offer_sums(node.weight, node.sq, number, np.int64(place), w_l, sum_l, limit_of(sum_l, w_l, node), best)
                 bar = best.limit[0]
         elif classes_reach(sum_l, w_l, node.total[ONE], node.weight, bar):
-            offer_two(node.total[ONE], node.weight, rules.min_leaf, number, np.int64(place), sum_l, w_l, best)
+            offer_two(node.total[ONE], node.weight, min_leaf, number, np.int64(place), sum_l, w_l, best)
             bar = best.limit[0]
     return ONE

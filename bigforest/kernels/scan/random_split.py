@@ -123,7 +123,7 @@ def offer_random(feature, low, high, node, key, rules, table, best, work, mixed,
     alone = False
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
-            there = (work.codes, low, high, node, rules.min_level)
+            there = (work.codes, low, high, node, mixed.least[feature])
             groups, _ = order_levels(*there, mixed.levels, sums, dictionary, state)
             code = np.int64(below(mix(state), groups - ONE))
             offer_cut(code, node, rules, table, number, best, work, sums)

@@ -33,7 +33,6 @@ class Rules(NamedTuple):
     min_leaf: int
     redraw: bool
     chance: int = -1
-    min_level: int = 1
 
 
 class Roots(NamedTuple):

@@ -60,5 +60,5 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
             oblique = needs.family is Oblique
             kind = smallest(codes, items.size) if oblique else smallest_subspace(codes.place.shape[0], items.size)
         elif needs.mixed:
-            kind = make_categorical_missing(np.array([CATEGORY], np.uint8), 1, items.size, 2)
+            kind = make_categorical_missing(np.array([CATEGORY], np.uint8), np.ones(1, np.int64), 1, items.size, 2)
         return grow(codes, by_rows(codes), items, target, roots, rules, kind, random)

@@ -197,7 +197,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
                 feature = np.uint64(best.split[FEATURE]) >> ONE
                 size_l = split_by_feature(node_codes, node_by_row, node, feature, column, scratch, nodes, number, sums)
             else:
-                context = (node_codes, node_by_row, node, column, key, rules.min_level)
+                context = (node_codes, node_by_row, node, column, key)
                 size_l = split_mixed(*context, mixed, scratch, nodes, pool, number, sums, dictionary)
         else:
             node = Node(items[begin:end], total, weight, sq)

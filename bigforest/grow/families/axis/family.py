@@ -86,7 +86,7 @@ class AxisFamily(Family):
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> FeatureInputs:
         """See Family."""
-        return FeatureInputs(Features.of(store), dictionary_of(store) if config.splitter == "random" else None)
+        return FeatureInputs(Features.of(store, config), dictionary_of(store) if config.splitter == "random" else None)
 
     def grow(self, call: TreeCall, shared: FeatureInputs) -> TreeArrays:
         """See Family."""

@@ -113,7 +113,9 @@ class RotationFamily(ProjectionFamily):
         """See ProjectionFamily."""
         scale = feature_scale(store, "zscore", context.limits.values)
         rotated, axes = rotated_features(store.spec, sampler.config), sampler.config.axis_count(scale.size)
-        context = context._replace(features=Features((0,) * axes, np.full(axes, NUMBER, np.uint8)))
+        context = context._replace(
+            features=Features((0,) * axes, np.full(axes, NUMBER, np.uint8), np.ones(axes, np.int64))
+        )
         return RotationTable(store, sampler, context, decoded, scale, rotated, self.axes)
 
 
