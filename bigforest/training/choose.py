@@ -86,9 +86,10 @@ def complete_config(store: Store, config: TrainConfig, resources: Resources, lis
 def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
     """How often trial trees look at a feature of a row, about; for classification if no rule is given up."""
     rows = row_count(shape.rows, shape.features, config)
+    looks = 0
     if config.chooses_axes:
         looks = TREES * (1 + len(subset_sizes(shape.features))) * shape.features
-    else:
+    elif is_open(config, shape.features, shape.rows, shape.classes):
         drawn = [rule.drawn_features(shape.features) for rule in rules_for(config, shape.features)]
         looks = _effort(config, rows).trees * sum(drawn)
     return looks * rows * math.log2(max(rows, 2))

@@ -288,36 +288,48 @@ def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clo
 
 
 def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock) -> Store:
-    """The store of the run, made if missing; afterwards the state has its fingerprint.
+    """The store of the run, made if missing; afterwards the state has its fingerprint and the complete configuration.
+
+    Options are chosen once the store is in its place, where workers see it.
 
     Raises DataError when the table is not that of the run, FormatError when the store is damaged.
     """
     state = run.state
     job = TrainingJob(state.data if data is None else data, state.target, state.exclude, asdict(state.config))
-    complete = run.store.exists()
+    complete = run.store.exists() and state.fingerprint is not None
     if job.data is None and not complete:
         raise ConfigError(f"{run.out} was started with a table in memory; give the table again")
     moved = data is not None and (job.location is None or job.location != state.data)
+    config: TrainConfig | None = None
+    fingerprint = state.fingerprint
     if not complete or moved:
         with local_workdir(run.temporary) as workdir:
             made = workdir / "table.store"
             store, config = make_store(job, made, run.temporary, resources, clock)
-            config = complete_config(store, config, resources, clock)
-            if state.fingerprint not in (None, store.fingerprint):
+            if fingerprint not in (None, store.fingerprint):
                 raise DataError(
                     f"the table is not the one that {run.out} was started with: columns or values differ; give the "
                     "same table, or train again"
                 )
-            run.save(data=job.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
             if complete or store.path != made:
-                return store
+                return _settled(run, job, store, config, resources, clock)
+            fingerprint = store.fingerprint
             install(made, run.store, workdir / "replaced")
     try:
         store = Store.open(run.store, verify=complete)
-        if store.fingerprint != run.state.fingerprint:
+        if store.fingerprint != fingerprint:
             raise FormatError(f"{run.store} is not the store that the run made; it is damaged")
     except FormatError as error:
         raise FormatError(f"{error}: remove the folder {run.store} and resume, which makes it again") from error
+    return store if config is None else _settled(run, job, store, config, resources, clock)
+
+
+def _settled(
+    run: ResumableRun, job: TrainingJob, store: Store, config: TrainConfig, resources: Resources, clock: Clock
+) -> Store:
+    """The store, after the state of the run has its fingerprint and the complete configuration."""
+    config = complete_config(store, config, resources, clock)
+    run.save(data=job.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
     return store
 
 
