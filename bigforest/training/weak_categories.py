@@ -80,13 +80,13 @@ class _Rows:
     def codes(self, feature: int) -> NDArray[np.int64]:
         """The levels of a category in these rows."""
         found: NDArray[np.int64] = np.empty(self.weight.size, np.int64)
-        end = 0
+        most, end = self._store.spec.features[feature].codes - 1, 0
         for span, kept in self._kept:
             block = span.start // BLOCK_ROWS
             column = self._store.feature_codes(feature, range(block, block + 1))[span.start : span.stop]
             begin, end = end, end + kept.size
             found[begin:end] = column[kept]
-        return found
+        return np.minimum(found, most)  # higher only if another process writes to the store meanwhile
 
 
 def variance_ratio(

@@ -129,3 +129,9 @@ def test_variance_ratio__of_no_variance() -> None:
     codes, weight = np.array([0, 0, 1, 1]), np.ones(4)
     assert variance_ratio(codes, [(np.arange(4), np.array([0.0, 0.0, 1.0, 1.0]))], weight) == 0.0
     assert variance_ratio(codes, [(np.arange(4), np.zeros(4))], weight) == inf
+
+
+def test_min_level__of_codes_that_change_needs_no_more_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = bf.encode_store(table(100, 1.0), tmp_path / "s", target="y", task="classification")
+    monkeypatch.setattr(type(store), "feature_codes", lambda *_: np.full(100, 2**32 - 1, np.uint32))
+    assert choose_min_level(store, TrainConfig().settled("classification")).min_levels(3) == (1000, 5, 1000)
