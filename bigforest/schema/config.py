@@ -184,8 +184,8 @@ class TrainConfig(TrainOptions):
         if len(least) == 1:
             return least * features
         if len(least) != features:
-            chosen = counted(len(least), "feature")
-            raise ConfigError(f"min_level was chosen for {chosen}, and the table has {features}; give a number")
+            given = counted(len(least), "feature")
+            raise ConfigError(f"min_level is given for {given}, and the table has {features}; give one number for all")
         return least
 
     def subspace_sizes(self, features: int) -> tuple[int, ...]:
