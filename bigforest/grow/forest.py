@@ -312,8 +312,7 @@ def forget_shared(store: Store, config: TrainConfig) -> None:
 def rules_of(store: Store, config: TrainConfig) -> Rules:
     """The stopping rules and options of the trees of a forest."""
     config = config.settled(store.spec.target.task)
-    weight = store.spec.weight
-    mean = 1.0 if weight is None else weight.searched / store.rows
+    mean = store.spec.searched_weight
     return Rules(
         mtry=config.drawn_features(family_of(config).drawn_from(len(store.spec.features), config)),
         impurity=criterion_of(config).number,

@@ -170,6 +170,11 @@ class DataSpec:
         return self.rows / self.total_weight
 
     @property
+    def searched_weight(self) -> float:
+        """The mean weight of a row in the search for splits."""
+        return 1.0 if self.weight is None else self.weight.searched / self.rows
+
+    @property
     def feature_names(self) -> list[str]:
         """The names of the features, in their order."""
         return [feature.name for feature in self.features]

@@ -33,8 +33,7 @@ class Features(NamedTuple):
     @classmethod
     def of(cls, store: Store, config: TrainConfig) -> Features:
         """Those of a store. Raises ConfigError where min_level is of another number of features."""
-        features, weight = store.spec.features, store.spec.weight
-        mean = 1.0 if weight is None else weight.searched / store.rows
+        features, mean = store.spec.features, store.spec.searched_weight
         least = [1 + round((level - 1) * mean) for level in config.min_levels(len(features))]
         kinds = [
             CATEGORY if feature.kind == "category" else MISSING if feature.missing else NUMBER for feature in features
