@@ -312,7 +312,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
                     "same table, or train again"
                 )
             if complete or store.path != made:
-                return _settled(run, job, store, config, resources, clock)
+                return _completed(run, job, store, config, resources, clock)
             fingerprint = store.fingerprint
             install(made, run.store, workdir / "replaced")
     try:
@@ -321,10 +321,10 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
             raise FormatError(f"{run.store} is not the store that the run made; it is damaged")
     except FormatError as error:
         raise FormatError(f"{error}: remove the folder {run.store} and resume, which makes it again") from error
-    return store if config is None else _settled(run, job, store, config, resources, clock)
+    return store if config is None else _completed(run, job, store, config, resources, clock)
 
 
-def _settled(
+def _completed(
     run: ResumableRun, job: TrainingJob, store: Store, config: TrainConfig, resources: Resources, clock: Clock
 ) -> Store:
     """The store, after the state of the run has its fingerprint and the complete configuration."""
