@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from bigforest.training import choose
 from bigforest.training.choose import complete_config
 from bigforest.training.trial_trees import Errors
 from tests.thorough import cases
+from tests.training.choices import check_choice
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 CLASSES = TrainConfig.of().settled("classification")
@@ -51,12 +51,7 @@ def test_train__more_features_where_that_is_much_better(tmp_path: Path) -> None:
     (notice,) = [event.message for event in told if isinstance(event, Notice) and "mtry" in event.message]
     assert "nodes draw 24 of 40 features" in notice
     assert "the 6 of sqrt" in notice
-    said = bf.train(frame, "y", trees=10, mtry=24)
-    assert forest.config == said.config
-    assert forest.nodes.collect().equals(said.nodes.collect())
-    assert forest.oob.error < bf.train(frame, "y", trees=10, mtry="sqrt").oob.error
-    more = bf.train(frame, resume=tmp_path / "forest", trees=15)
-    assert more.config == replace(said.config, trees=15)
+    check_choice(frame, tmp_path / "forest", {"mtry": "sqrt"}, {"mtry": 24})
 
 
 @compiled

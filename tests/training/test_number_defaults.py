@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.training import choose
 from bigforest.training.choose import complete_config
 from tests.thorough import cases
+from tests.training.choices import check_choice
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 
@@ -53,12 +53,7 @@ def test_train__all_features_where_that_is_better(tmp_path: Path) -> None:
     assert forest.config.mtry == "all"
     assert any("mtry is all and min_leaf 1" in text for text in told)
     assert "choose" in stages
-    said = bf.train(frame, "y", trees=10, mtry="all", min_leaf=1)
-    assert forest.config == said.config
-    assert forest.nodes.collect().equals(said.nodes.collect())
-    assert forest.oob.error < bf.train(frame, "y", trees=10, mtry="half").oob.error
-    more = bf.train(frame, resume=tmp_path / "forest", trees=15)
-    assert more.config == replace(said.config, trees=15)
+    check_choice(frame, tmp_path / "forest", {"mtry": "half"}, {"mtry": "all", "min_leaf": 1})
 
 
 @compiled
