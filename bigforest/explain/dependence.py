@@ -327,8 +327,7 @@ def _centred(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np
     if effect.shape[0] < 2 or not rows.sum():
         return np.zeros(effect.shape)
     middle = (effect[1:] + effect[:-1]) / 2
-    centred: NDArray[np.float64] = effect - (rows[1:, None] * middle).sum(axis=0) / rows.sum()
-    return centred
+    return effect - (rows[1:, None] * middle).sum(axis=0) / rows.sum()
 
 
 def _without_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -347,5 +346,4 @@ def _without_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArr
 
     found = effect - main(0)[:, None] - main(1)[None]
     middle = (found[1:, 1:] + found[1:, :-1] + found[:-1, 1:] + found[:-1, :-1]) / 4
-    without: NDArray[np.float64] = found - (inner * middle).sum(axis=(0, 1)) / inner.sum()
-    return without
+    return found - (inner * middle).sum(axis=(0, 1)) / inner.sum()

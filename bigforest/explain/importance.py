@@ -71,8 +71,7 @@ def tree_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     own = np.maximum(decrease, 0.0)
     total = own.sum(axis=1, keepdims=True)
-    shares: NDArray[np.float64] = np.divide(own, total, out=np.zeros_like(own), where=total > 0.0)
-    return shares
+    return np.divide(own, total, out=np.zeros_like(own), where=total > 0.0)
 
 
 def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -82,8 +81,7 @@ def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.full(values.shape[1:], np.nan)
     # Of numbers from 0 to 1, whose squares are finite.
     _, exponent = np.frexp(np.abs(values).max(axis=0))
-    spread: NDArray[np.float64] = np.ldexp(np.ldexp(values, -exponent).std(axis=0, ddof=1), exponent) / np.sqrt(trees)
-    return spread
+    return np.ldexp(np.ldexp(values, -exponent).std(axis=0, ddof=1), exponent) / np.sqrt(trees)
 
 
 def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:

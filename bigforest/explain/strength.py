@@ -223,8 +223,7 @@ def _number_table(total: Sums, steps: list[int]) -> pl.DataFrame:
 def _mean_of_trees(values: NDArray[np.float64], voted: NDArray[np.float64]) -> NDArray[np.float64]:
     """The mean over the trees that have out-of-bag rows, values [steps, trees]."""
     counted = voted > 0
-    mean: NDArray[np.float64] = np.where(counted, values, 0.0).sum(axis=1) / counted.sum(axis=1)
-    return mean
+    return np.where(counted, values, 0.0).sum(axis=1) / counted.sum(axis=1)
 
 
 def _against_trees(steps: list[int], rows: NDArray[np.int64], columns: dict[str, NDArray[np.float64]]) -> pl.DataFrame:

@@ -70,8 +70,7 @@ class TreeStock(NamedTuple):
 
     def depths(self) -> NDArray[np.float64]:
         """Estimated length of the path of a row in each tree."""
-        found: NDArray[np.float64] = 1.5 * np.log2(self.trees.nodes + 1.0)
-        return found
+        return 1.5 * np.log2(self.trees.nodes + 1.0)
 
     def load_nanoseconds(self) -> float:
         """Estimated time of loading all trees on one thread."""

@@ -192,8 +192,7 @@ def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
 def category_codes(column: pl.Series, levels: Sequence[str]) -> NDArray[np.int64]:
     """The place of each cell among the levels: len(levels) for another, one more where it is missing."""
     codes = level_codes(column, pl.Series(levels, dtype=pl.String), 0)
-    found: NDArray[np.int64] = np.where(np.isnan(codes), len(levels) + 1, codes).astype(np.int64)
-    return found
+    return np.where(np.isnan(codes), len(levels) + 1, codes).astype(np.int64)
 
 
 def _key(seed: int) -> np.uint64:
@@ -269,5 +268,4 @@ def _lowest(draw: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
     """Which draws are among the lowest `count`."""
     if draw.size <= count:
         return np.ones(draw.size, np.bool_)
-    lowest: NDArray[np.bool_] = draw <= np.partition(draw, count - 1)[count - 1]
-    return lowest
+    return draw <= np.partition(draw, count - 1)[count - 1]

@@ -48,8 +48,7 @@ def shrink_image(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.
     strips = [_area_sums(image[row : row + _STRIP], new[1]) for row in range(0, rows, _STRIP)]
     total = _area_sums(np.concatenate(strips).T, new[0]).T
     area = rows * columns
-    mean: NDArray[np.uint8] = ((2 * total + area) // (2 * area)).astype(np.uint8)
-    return mean
+    return ((2 * total + area) // (2 * area)).astype(np.uint8)
 
 
 def _area_sums(lines: NDArray[np.integer[Any]], new: int) -> NDArray[np.int64]:
@@ -62,8 +61,7 @@ def _area_sums(lines: NDArray[np.integer[Any]], new: int) -> NDArray[np.int64]:
     before = np.zeros((len(lines), old + 1), dtype=np.int64)
     np.cumsum(lines, axis=1, out=before[:, 1:])
     until = new * before[:, whole] + part * lines[:, whole.clip(max=old - 1)].astype(np.int64)
-    sums: NDArray[np.int64] = np.diff(until, axis=1)
-    return sums
+    return np.diff(until, axis=1)
 
 
 def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:

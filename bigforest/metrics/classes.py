@@ -266,8 +266,7 @@ class Scores:
 
 def _first_of_each(ascending: NDArray[Any]) -> NDArray[np.int64]:
     """Where each of the different numbers begins."""
-    first: NDArray[np.int64] = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: ascending.size])
-    return first
+    return np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: ascending.size])
 
 
 class Area:
@@ -305,8 +304,7 @@ class Area:
 
 def log_losses(proba: NDArray[np.float64]) -> NDArray[np.float64]:
     """The log loss of rows whose own class has these probabilities, clipped to [eps, 1 - eps] of float64."""
-    losses: NDArray[np.float64] = -np.log(proba.clip(_EPSILON, 1 - _EPSILON))
-    return losses
+    return -np.log(proba.clip(_EPSILON, 1 - _EPSILON))
 
 
 def _mean(total: int, weight: float) -> float:

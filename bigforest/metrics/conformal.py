@@ -62,8 +62,7 @@ class Intervals:
 def difficulty(spread: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
     """The difficulty of rows, from the standard deviation of the predictions of the trees (Bostrom, Linusson, Lofstrom
     and Johansson 2017); scale: its mean."""
-    found: NDArray[np.float64] = spread / scale + _SENSITIVITY
-    return found
+    return spread / scale + _SENSITIVITY
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,8 +179,7 @@ def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
     """Bytes of each entry while rows are routed through it, or while its ballots are converted."""
     mixed = trees.nodes if trees.header.spec.target.is_regression else trees.mixed
     ballots = loaded_bytes(trees.nodes, mixed, trees.header.spec.target.answer_width, lambdas)
-    sizes: NDArray[np.int64] = np.maximum(trees.sizes(), ballots)
-    return sizes
+    return np.maximum(trees.sizes(), ballots)
 
 
 def cut_groups(

@@ -109,8 +109,7 @@ def _sizes(nodes: NDArray[np.int64], mixed: Any, terms: float, shape: Shape, lam
     """Bytes of trees while rows are sent down them, or while their ballots are made numbers; terms: of a node."""
     loaded = loaded_tree_bytes(nodes, mixed, _some_terms(nodes, terms), shape.classes)
     held = nodes if shape.extras.regression else mixed
-    sizes: NDArray[np.int64] = np.maximum(loaded, loaded_bytes(nodes, held, shape.classes, lambdas))
-    return sizes
+    return np.maximum(loaded, loaded_bytes(nodes, held, shape.classes, lambdas))
 
 
 def _ballot_files(nodes: NDArray[np.int64], mixed: Any, shape: Shape) -> NDArray[np.int64]:
@@ -121,8 +120,7 @@ def _ballot_files(nodes: NDArray[np.int64], mixed: Any, shape: Shape) -> NDArray
 
 def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
     """Terms of trees of this many nodes whose inner nodes have `terms` each."""
-    found: NDArray[np.int64] = np.ceil(nodes // 2 * terms).astype(np.int64)
-    return found
+    return np.ceil(nodes // 2 * terms).astype(np.int64)
 
 
 def choose_oob(

@@ -111,8 +111,7 @@ def _losses(
 
 def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
     """Which half of the table rows are in, by their numbers."""
-    second: NDArray[np.bool_] = (rows * _GOLDEN) >> np.uint64(63) == 1
-    return second
+    return (rows * _GOLDEN) >> np.uint64(63) == 1
 
 
 def choose_shrinkage(tried: tuple[float, ...], found: LambdaLosses, store: Store, unit: float) -> Shrinkage:

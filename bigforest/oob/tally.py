@@ -144,8 +144,7 @@ class _LambdaPiece(NamedTuple):
         from bigforest.kernels.predict.tally import LambdaVotes, add_by_lambda
 
         votes = LambdaVotes(cast.mixed, self.truth[rows], *self.votes.part(rows.start, rows.stop))
-        sound: bool = add_by_lambda(_leaves(cast, found, trees), votes)
-        return sound
+        return add_by_lambda(_leaves(cast, found, trees), votes)
 
 
 class _TallyPiece(NamedTuple):
@@ -182,8 +181,7 @@ class _TallyPiece(NamedTuple):
         weight, leaves = row_weights(store, first, last), _leaves(cast, found, trees)
         votes = OobVotes(Votes(cast.mixed, tally.votes), tally.voters, reached, weighed, weight)
         if cast.grown is None:
-            sound: bool = add_classes(leaves, ClassVotes(votes, self.truth[rows], tally.prediction, change))
-            return sound
+            return add_classes(leaves, ClassVotes(votes, self.truth[rows], tally.prediction, change))
         numbers = NumberVotes(votes, self.truth[rows], self.unit, store.spec.weight_unit, change)
         as_grown = leaves._replace(ballot=cast.grown.ballot)
         sound = add_numbers(leaves, numbers)
@@ -264,8 +262,7 @@ def _tally(
         for (start, stop), own in zip(pairwise(cuts), changes, strict=True)
     ]
     _add_up(store, config, work, cuts, pieces, advance)
-    found: NDArray[np.int64] = changes.sum(axis=0)
-    return found
+    return changes.sum(axis=0)
 
 
 def _cut(store: Store, work: TallyInputs, begin: int, end: int) -> list[int]:

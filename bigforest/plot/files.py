@@ -34,8 +34,7 @@ def converter() -> Any:
 
 def svg_of(chart: Any) -> str:
     """The chart as SVG; text from data is escaped by the converter."""
-    svg: str = converter().vegalite_to_svg(chart.to_dict(), allowed_base_urls=[])
-    return svg
+    return converter().vegalite_to_svg(chart.to_dict(), allowed_base_urls=[])
 
 
 def html_of_chart(chart: Any) -> str:

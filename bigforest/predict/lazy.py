@@ -94,8 +94,7 @@ def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
     """The numbers of rows, uint64 [rows]. Raises DataError where they are not row numbers."""
     try:
         if not given.null_count():
-            found: NDArray[np.uint64] = given.cast(pl.UInt64).to_numpy()
-            return found
+            return given.cast(pl.UInt64).to_numpy()
     except pl.exceptions.PolarsError as error:
         raise DataError(f"column {given.name!r} holds row numbers, which must be whole numbers, 0 or more") from error
     raise DataError(f"column {given.name!r} holds row numbers and has nulls; see with_row_index")

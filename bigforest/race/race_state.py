@@ -77,7 +77,7 @@ class RaceState:
     def settings(self) -> dict[str, Any]:
         """What two comparisons must have in common for the one to continue the other."""
         names = ("target", "exclude", "metric", "trees", "options", "candidates")
-        return json.loads(json.dumps({name: asdict(self)[name] for name in names}, default=str))  # type: ignore[no-any-return]
+        return json.loads(json.dumps({name: asdict(self)[name] for name in names}, default=str))
 
     @property
     def retired(self) -> dict[str, str]:

@@ -310,5 +310,4 @@ def _within(name: str, leaf: Leaf) -> Iterable[tuple[str, Leaf]]:
 
 
 def _instance(dtype: Any) -> pl.DataType:
-    made: pl.DataType = dtype() if isinstance(dtype, type) else dtype
-    return made
+    return dtype() if isinstance(dtype, type) else dtype

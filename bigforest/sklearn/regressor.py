@@ -139,7 +139,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         found = self.forest_.predict(self._read(X), threads=threads, trees=trees, quantiles=quantiles)
         if isinstance(found, np.ndarray):
             return found
-        return found.drop("prediction").to_numpy() if len(quantiles) else found["prediction"].to_numpy()  # type: ignore[no-any-return]
+        return found.drop("prediction").to_numpy() if len(quantiles) else found["prediction"].to_numpy()
 
     def _set_oob_score_and_attributes(self, numbers: NDArray[np.float64]) -> None:
         self.oob_prediction_ = self._out_of_bag(len(numbers), ["prediction"])[:, 0]

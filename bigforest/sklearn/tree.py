@@ -102,7 +102,7 @@ class FittedTree:
         own = np.zeros((1, self._estimator.n_features_in_))
         place = self._estimator._places
         np.add.at(own[0], [place[name] for name in found["used"]], found["decrease"].to_numpy())
-        return tree_shares(own)[0]  # type: ignore[no-any-return]
+        return tree_shares(own)[0]
 
     def get_depth(self) -> int:
         """Level of the deepest leaf, the root having 0."""
@@ -114,12 +114,12 @@ class FittedTree:
 
     def apply(self, X: Any) -> NDArray[np.int64]:
         """Number of the leaf in which each row ends."""
-        return self._tree.apply(self._estimator._read(X)).astype(np.int64)  # type: ignore[no-any-return]
+        return self._tree.apply(self._estimator._read(X)).astype(np.int64)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """What the tree predicts for each row."""
-        return self._estimator._predict(X, trees=[self._tree.number])  # type: ignore[no-any-return]
+        return self._estimator._predict(X, trees=[self._tree.number])
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """The shares of the classes in the leaf of each row, in the order of the estimator's `classes_`."""
-        return self._estimator._shares(X, trees=[self._tree.number])  # type: ignore[no-any-return]
+        return self._estimator._shares(X, trees=[self._tree.number])

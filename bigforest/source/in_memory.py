@@ -143,8 +143,7 @@ class SparseRows:
         return np.broadcast_to(np.zeros((), self._rows.dtype), self.shape)
 
     def __getitem__(self, rows: slice) -> NDArray[Any]:
-        cells: NDArray[Any] = self._rows[rows].toarray()
-        return cells
+        return self._rows[rows].toarray()
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,8 +76,7 @@ class ArrayFile(NamedTuple):
 
     def rows(self, name: str) -> NDArray[np.uint64]:
         """Rows of an array in each block."""
-        own: NDArray[np.uint64] = self.table[:, 2 + list(self.arrays).index(name)]
-        return own
+        return self.table[:, 2 + list(self.arrays).index(name)]
 
     @contextmanager
     def reading(self) -> Iterator[FileIO]:

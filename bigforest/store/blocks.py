@@ -66,8 +66,7 @@ class MatrixReader(ABC):
         file.read(slot, (block - self._first) * BLOCK_ROWS, rows)
         if following is not None:
             file.announce(slot, (following - self._first) * BLOCK_ROWS, self.size(following))
-        found: NDArray[Any] = file.matrix[slot, :rows]
-        return found
+        return file.matrix[slot, :rows]
 
     def read(self, block: int, features: Collection[int], following: int | None = None) -> Any:
         """The cells of `features` in a block, valid until the next call; other features, and rows after the block's

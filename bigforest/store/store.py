@@ -200,8 +200,7 @@ class Store:
     @property
     def place(self) -> NDArray[np.uint32]:
         """Where the codes of each feature are, see kernels/common/layout.py Codes."""
-        place: NDArray[np.uint32] = self._codes.place
-        return place
+        return self._codes.place
 
     @property
     def codes(self) -> Codes:
@@ -354,8 +353,7 @@ class Store:
         self.fetch([feature], blocks)
         spec = self.spec.features[feature]
         matrices: dict[int, NDArray[Any]] = {1: self._codes.u8, 2: self._codes.u16, 4: self._codes.u32}
-        column: NDArray[Any] = matrices[spec.width][spec.slot]
-        return column
+        return matrices[spec.width][spec.slot]
 
     def low(self, feature: int) -> NDArray[np.float64]:
         """Smallest value of each code of a feature.
@@ -420,8 +418,7 @@ class Store:
         -------
         int64 [codes]
         """
-        found: NDArray[np.int64] = np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
-        return found
+        return np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
 
     def levels(self) -> Levels:
         """The levels of all categories, read again each time. Raises FormatError when their file is damaged."""

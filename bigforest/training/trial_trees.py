@@ -192,8 +192,7 @@ def spread_of(errors: Errors, weight: NDArray[Any] | None) -> float:
 def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
     """The mean product of the errors of two trees, for each row that is evaluated."""
     total, squares, trees = (of[judged] for of in errors[:3])
-    losses: NDArray[np.float64] = ((total**2).sum(axis=1) - squares) / (trees * (trees - 1))
-    return losses
+    return ((total**2).sum(axis=1) - squares) / (trees * (trees - 1))
 
 
 def weights_to_judge(store: Store, config: TrainConfig) -> NDArray[Any] | None:

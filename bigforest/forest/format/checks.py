@@ -145,8 +145,7 @@ def _kinds(kind: Any, require: Any) -> NDArray[np.int8]:
         all(names[i] in KINDS for i in np.unique(index)),
         f"a node is of a kind other than {' or '.join(KINDS)}",
     )
-    places: NDArray[np.int8] = np.array([KINDS.index(name) if name in KINDS else 0 for name in names], np.int8)[index]
-    return places
+    return np.array([KINDS.index(name) if name in KINDS else 0 for name in names], np.int8)[index]
 
 
 def _features(
@@ -166,7 +165,7 @@ def _features(
     of_category = np.array([own.kind == "category" for own in spec.features] + [False])  # the last is that of LEAF
     require(np.array_equal(of_category[feature], category), "a node is of another kind than the feature it splits on")
     feature[oblique] = OBLIQUE
-    return feature  # type: ignore[no-any-return]
+    return feature
 
 
 def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDArray[Any], NDArray[np.float64] | None]:

@@ -82,8 +82,7 @@ def lists_of_some(lists: Lists, nodes: NDArray[np.int64], keeping: NDArray[np.bo
 
 def _made(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) -> Lists:
     kind: Any = type(like)
-    made: Lists = kind(start, *entries)
-    return made
+    return kind(start, *entries)
 
 
 def levels_column(

@@ -81,8 +81,7 @@ def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) ->
     if value is not None:
         return value[:, None]
     weights = counts.astype(np.float64)
-    shares: NDArray[np.float64] = weights / weights.sum(axis=1, keepdims=True)
-    return shares
+    return weights / weights.sum(axis=1, keepdims=True)
 
 
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:

@@ -63,8 +63,7 @@ class FlatTrees(NamedTuple):
     def weighted_ballots(self, vote: str, votes: NDArray[np.float64]) -> NDArray[np.float64]:
         """`ballots`, each multiplied by the vote of its tree, float64 [trees]; every leaf has values (`counts`)."""
         leaves = [own.size for own in self.leaf_nodes()]
-        weighted: NDArray[np.float64] = self.ballots(vote) * np.repeat(votes, leaves)[:, None]
-        return weighted
+        return self.ballots(vote) * np.repeat(votes, leaves)[:, None]
 
     def by(self, place: int, lambdas: int) -> FlatTrees:
         """The trees, packed with values by this many lambdas, with those by the lambda at `place` alone.
@@ -121,8 +120,7 @@ def cast_by(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
         return unit
     if counts.dtype == np.float64:
         return np.require(counts, requirements="W")  # a file's content may not be written to; kernels take one kind
-    fractions: NDArray[np.float64] = counts / counts.sum(axis=1, dtype=np.uint64)[:, None]
-    return fractions
+    return counts / counts.sum(axis=1, dtype=np.uint64)[:, None]
 
 
 def _narrow(wide: NodeLayout, features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout | None:

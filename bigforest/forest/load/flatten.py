@@ -258,8 +258,7 @@ def _blocks(terms: Terms) -> NDArray[np.int64]:
     """Blocks of the directions of nodes."""
     from bigforest.kernels.predict.flat_tree import TERMS
 
-    blocks: NDArray[np.int64] = -(-np.diff(terms.start) // TERMS)
-    return blocks
+    return -(-np.diff(terms.start) // TERMS)
 
 
 def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:

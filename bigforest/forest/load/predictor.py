@@ -63,8 +63,7 @@ def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[n
     total, squares = sums.T
     number = np.maximum(count, 1).astype(np.float64) if isinstance(count, np.ndarray) else float(max(count, 1))
     variance = (squares - total * total / number) / np.maximum(number - 1.0, 1.0)
-    found: NDArray[np.float64] = np.sqrt(np.maximum(variance, 0.0))
-    return found
+    return np.sqrt(np.maximum(variance, 0.0))
 
 
 class BetweenGroups(NamedTuple):

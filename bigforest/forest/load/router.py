@@ -65,10 +65,9 @@ class RowRouter:
         together = len(tiles)
         if by_level and _SMALL_TREE * layout.links.nbytes < packed.roots.size * _OWN_CACHE_BYTES:
             together = max(1, _OWN_CACHE_BYTES // tiles[0].nbytes)
-        inputs: RouteInputs = prediction_kernels()[1].RouteInputs(
+        return prediction_kernels()[1].RouteInputs(
             tiles, rows.rows, together, by_level, layout, packed.directions, packed.sets, missing
         )
-        return inputs
 
     def _are_few(self, rows: RowBatch, narrow: bool) -> bool:
         """Whether these are so few rows that they are sent down trees faster level by level than node by node."""

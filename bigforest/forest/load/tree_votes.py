@@ -56,5 +56,4 @@ def read_tree_votes(directory: Path, header: Header) -> NDArray[np.float64] | No
     """
     if not header.config.weighs_trees:
         return None
-    found: NDArray[np.float64] = as_numpy(read_judgements(directory, header)["vote"])
-    return found
+    return as_numpy(read_judgements(directory, header)["vote"])

@@ -130,8 +130,7 @@ class VoteRule:
 
 def _first(true: NDArray[np.bool_]) -> NDArray[np.int32]:
     """Column of the first True of each row."""
-    first: NDArray[np.int32] = true.argmax(axis=1).astype(np.int32)
-    return first
+    return true.argmax(axis=1).astype(np.int32)
 
 
 def labels(codes: NDArray[np.int32], spec: DataSpec) -> pl.Series:

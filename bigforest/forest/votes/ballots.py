@@ -49,8 +49,7 @@ def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: in
 def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, wide: bool) -> NDArray[np.int64]:
     """Bytes of the file of such ballots; wide: whether weights, and all of `mixed`, have 64 bits."""
     size = 8 if wide else 4
-    found: NDArray[np.int64] = 4 * nodes + size * (nodes // 2 + 1) + size * classes * mixed
-    return found
+    return 4 * nodes + size * (nodes // 2 + 1) + size * classes * mixed
 
 
 def ballots_of_trees(trees: TreeArrays | Nodes, wide: bool) -> Ballots:
