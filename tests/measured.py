@@ -64,7 +64,7 @@ def predict_estimate(
     several = (given + 1) // 2 if mixed is None else np.asarray(mixed, np.int64)
     listed = np.zeros(given.size, np.int64) if entries is None else np.asarray(entries, np.int64)
     sizes = loaded_tree_bytes(given, several, listed, shape.classes)
-    return plan_passes(shape, resources, sizes, np.arange(given.size + 1), held, 0, False)[1]
+    return plan_passes(shape, resources, sizes, np.arange(given.size + 1), held, 0, False)[-1]
 
 
 def main() -> None:

@@ -148,7 +148,7 @@ class Contents:
     def run(self) -> pl.DataFrame:
         """One row per stage of the run that grew the forest; columns as in forest/format/schema.py RUN."""
         path = self.directory / "run.parquet"
-        return to_frame(with_rows(read_table(path, "run", RUN, self.identity)[1], path))
+        return to_frame(with_rows(read_table(path, "run", RUN, self.identity), path))
 
     @cached_property
     def origin(self) -> Origin | None:
@@ -227,7 +227,7 @@ class Contents:
                 "the forest was trained without a validation set; evaluate it on one with validate_forest"
             )
         path = self.directory / VALIDATION_FILE
-        return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self.identity)[1], path))
+        return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self.identity), path))
 
     @property
     def is_tuned(self) -> bool:
@@ -243,7 +243,7 @@ class Contents:
         if not self.is_tuned:
             raise ConfigError("the forest was not chosen among candidates; train it with tune")
         path = self.directory / TUNING_FILE
-        found = to_frame(read_table(path, TUNING_KIND, TUNING, self.identity)[1])
+        found = to_frame(read_table(path, TUNING_KIND, TUNING, self.identity))
         if found["winner"].sum() != 1 or found["candidate"].n_unique() < found.height:
             raise damaged_forest(f"{path} does not have one winner and different names of candidates")
         return found

@@ -29,7 +29,7 @@ from bigforest.forest.load.groups import Trees, survey
 from bigforest.forest.load.leaf_shrinking import leaf_lambdas
 from bigforest.forest.load.predictor import GroupLeafTargets, LeafValues, Predictor
 from bigforest.forest.load.reader import Reader
-from bigforest.forest.load.row_passes import ALL_ROWS, AnswerPasses, choose_passes, default_batch, whole_estimate
+from bigforest.forest.load.row_passes import ALL_ROWS, AnswerPasses, default_batch, plan_passes, whole_estimate
 from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.load.vote_rule import VOTES, VoteRule
 from bigforest.metrics.jackknife import JackknifeIntervals, whole_values
@@ -175,7 +175,7 @@ class GrownForest(Contents):
     ) -> AnswerPasses:
         """How to answer a table.
 
-        shape    gives the Shape of the table as it is read for features in use (see passes.plan_passes).
+        shape    gives the Shape of the table as it is read for features in use (see plan_passes).
         held     bytes of it that are in memory already.
         narrow   whether all its values are float32.
 
@@ -218,8 +218,11 @@ class GrownForest(Contents):
             return kept[entries]
 
         assert trees.used is not None
+        sizes = trees.sizes() + (8 * trees.nodes if rule.by_spread else 0)  # what leaves predict as grown
         wanted = len(rule.quantiles), rule.by_spread
-        return choose_passes(shape(trees.used), resources, trees, held, load_group, *wanted)
+        groups, rows, batch, need = plan_passes(shape(trees.used), resources, sizes, trees.first, held, *wanted)
+        need.check(resources.memory)
+        return AnswerPasses(trees.used, groups, rows, batch, load_group)
 
     def _predictor(
         self,

@@ -58,7 +58,7 @@ class OobReport:
         columns = oob_rows(label, proba_names(spec.target))
         if numbers and has_spread(paths[0]):
             columns = oob_rows(label, [SPREAD])
-        files = [check_file(path, "oob-rows", columns, identity)[1] for path in paths]
+        files = [check_file(path, "oob-rows", columns, identity) for path in paths]
         rows = sum(file.metadata.num_rows for file in files)
         if rows != spec.rows:  # files may be missing at the end, or be those of another run
             raise damaged_forest(f"{directory} has {counted(rows, 'row')}, and the table has {spec.rows:,}")
@@ -67,7 +67,7 @@ class OobReport:
 
         def read(name: str, columns: pa.Schema) -> pl.DataFrame:
             file = directory / f"{name}.parquet"
-            table = read_table(file, f"oob-{name}", columns, identity)[1]
+            table = read_table(file, f"oob-{name}", columns, identity)
             if name != "confusion":  # which has no rows where no row is out of bag
                 table = with_rows(table, file)
             try:

@@ -181,13 +181,12 @@ def route_span(store: Store, group: CodeTrees, span: range, use: Callable[[Any, 
     """
     from bigforest.kernels.predict.route import new_scratch
 
-    router = RowRouter(group.packed)
+    router = RowRouter(group.packed, store.spec)
     start, stop = span.start, span.stop
     step = min(routed_rows(_columns(store, group, start, start)), len(span))
     for first in range(start, stop, step):
         last = min(first + step, stop)
         way = router.way(_columns(store, group, first, last), 0, last - first)
-        assert way is not None  # oblique nodes are grown on tables without missing values
         use(way, new_scratch(way), slice(first - start, last - start))
 
 

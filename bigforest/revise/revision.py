@@ -30,7 +30,6 @@ from bigforest.forest.load.feature_map import FeatureMap, check_schema, open_row
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import pack
 from bigforest.forest.load.router import RowRouter, chunk_rows
-from bigforest.forest.load.row_batch import missing_error
 from bigforest.forest.load.row_passes import default_batch
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.schema.columns import cells
@@ -135,7 +134,7 @@ def _write(whole: Whole, directory: Path, revision: Revision, counts: NDArray[np
     for path, part in zip(whole.paths, whole.parts, strict=True):
         own = counts[first : first + part.feature.size]
         first += part.feature.size
-        table = read_table(path, "trees", nodes_schema(spec), whole.header.identity)[1]
+        table = read_table(path, "trees", nodes_schema(spec), whole.header.identity)
         write_nodes([revision.table(part, table, own)], directory / "trees" / path.name, spec, config)
     write_features(directory, spec, config, importance(directory, spec))
     write_levels(directory, whole.forest.levels, spec, config)
@@ -184,12 +183,10 @@ def _count_batch(
     known = whole.forest.ranks
     if known is not None:
         rows = rows.ranked(known, packed.used)
-    router, step = RowRouter(packed), chunk_rows(rows)
+    router, step = RowRouter(packed, whole.header.spec), chunk_rows(rows)
     pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * workers))
     for first in range(0, rows.rows, step):
         way = router.way(rows, first, min(first + step, rows.rows))
-        if way is None:
-            raise missing_error(rows, [whole.header.spec.features[int(place)].name for place in packed.used])
         tasks = [(way, roots, truth[first : first + way.rows], counts) for roots in pieces]
         map_on_threads(_count_leaves, tasks, workers)
 

@@ -16,6 +16,7 @@ from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import Shape
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
+from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.contents import VALIDATION_FILE
 from bigforest.forest.format.files import file_kind, write_table
@@ -23,8 +24,11 @@ from bigforest.forest.format.frames import to_frame
 from bigforest.forest.format.schema import VALIDATION, VALIDATION_KIND
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.feature_map import FeatureMap, check_schema, open_rows
-from bigforest.forest.load.prefix_error import count_prefix_errors
+from bigforest.forest.load.predictor import Predictor
+from bigforest.forest.load.router import RowRouter, chunk_rows
+from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.load.row_passes import naming_rows
+from bigforest.forest.load.vote_rule import REJECTED
 from bigforest.predict.columns import answer_shape
 from bigforest.predict.forest import Forest, grown_forest, opened_forest
 from bigforest.schema.columns import cells
@@ -35,6 +39,8 @@ from bigforest.storage.atomic import TemporaryFolder, staged
 
 # Rows whose labels are checked together.
 _BATCH_ROWS = 1 << 17
+# Pieces of the rows per thread, so that slow threads leave work to the others.
+_PIECES = 4
 _WHERE = "the validation set"
 
 
@@ -133,7 +139,7 @@ def measure(
                     here = votes[start - begin : start - begin + batch.height]
                     with naming_rows(start, batch.height):
                         rows = reader.frame(batch, found, passes.used)
-                        counts[:, own] += count_prefix_errors(predictor, rows, start, truth, here, resources.workers)
+                        counts[:, own] += _count_errors(predictor, rows, start, truth, here, resources.workers)
                     start += batch.height
                     progress.advance(batch.height * predictor.packed.roots.size)
                 tree = own.stop
@@ -145,6 +151,54 @@ def measure(
         "rows": np.full(forest.trees, known, np.uint64),
     }
     return arrow_table(curve, VALIDATION)
+
+
+def _count_errors(
+    predictor: Predictor, rows: RowBatch, first: int, truth: NDArray[np.int32], votes: NDArray[np.float64], workers: int
+) -> NDArray[np.int64]:
+    """How many rows are answered wrongly, and how many not at all, after each of these trees: int64 [2, trees].
+
+    first  number of the first row, for random draws.
+    truth  int32 [rows], class of each row; -1 where it is not known, and the row not counted.
+    votes  of the trees before these, float64 [rows, classes]; added to.
+
+    A row that is not answered counts as wrong too. Raises DataError where a value is missing that is needed.
+    """
+    from bigforest.kernels.predict.flat_tree import TILE
+
+    rows = predictor.as_split(rows)
+    step = max(1, min(chunk_rows(rows), -(-rows.rows // (_PIECES * workers * TILE)) * TILE))
+    tasks = [
+        (predictor, rows, range(start, min(start + step, rows.rows)), first, truth, votes)
+        for start in range(0, rows.rows, step)
+    ]
+    return sum(map_on_threads(_count_in_piece, tasks, workers), np.zeros((2, predictor.packed.roots.size), np.int64))
+
+
+def _count_in_piece(
+    predictor: Predictor,
+    rows: RowBatch,
+    piece: range,
+    first: int,
+    truth: NDArray[np.int32],
+    votes: NDArray[np.float64],
+) -> NDArray[np.int64]:
+    """`_count_errors` of some of the rows."""
+    from bigforest.kernels.predict.accumulate import Votes, vote
+    from bigforest.kernels.predict.route import new_scratch
+
+    packed = predictor.packed
+    router = RowRouter(packed, predictor.spec)
+    way = router.way(rows, piece.start, piece.stop)
+    own, known = votes[piece.start : piece.stop], truth[piece.start : piece.stop]
+    numbers = np.arange(first + piece.start, first + piece.stop, dtype=np.uint64)
+    counts, scratch = np.zeros((2, packed.roots.size), np.int64), new_scratch(way)
+    for tree in range(packed.roots.size):
+        vote(way, packed.roots[tree : tree + 1], Votes(predictor.mixed, own), scratch)
+        codes = predictor.rule.decide(own, numbers)
+        counts[0, tree] = np.count_nonzero((codes != known) & (known >= 0))
+        counts[1, tree] = np.count_nonzero((codes == REJECTED) & (known >= 0))
+    return counts
 
 
 def check_validation(source: Source, spec: DataSpec) -> FeatureMap:

@@ -295,16 +295,16 @@ def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
         return version, kind, str(error)
 
 
-def read_table(path: Path, kind: str, columns: pa.Schema, identity: str) -> tuple[Header, pa.Table]:
+def read_table(path: Path, kind: str, columns: pa.Schema, identity: str) -> pa.Table:
     """One whole file, with one chunk per column, in the order of `columns`.
 
     Raises FormatError unless it is a sound file of `kind` with exactly the columns `columns`, of the forest `identity`.
     """
-    header, file = open_checked(path, kind, columns, identity)
+    file = open_checked(path, kind, columns, identity)
     with decoding(path):
         table = declared(file.read(use_threads=False), columns).unify_dictionaries().combine_chunks()
         table.validate(full=True)
-    return header, table
+    return table
 
 
 def with_rows(table: pa.Table, path: Path) -> pa.Table:
@@ -319,13 +319,14 @@ def declared(read: Any, columns: pa.Schema) -> Any:
     return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
 
 
-def check_file(path: Path, kind: str, columns: pa.Schema, identity: str) -> tuple[Header, pq.ParquetFile]:
+def check_file(path: Path, kind: str, columns: pa.Schema, identity: str) -> pq.ParquetFile:
     """The checks of `read_table` that need no rows: metadata, columns, and the forest it belongs to.
 
-    Returns the header and the file, of which the footer has been read.
+    Returns the file, of which the footer has been read.
     """
     file = _footer(path)
-    return _checked(file, path, kind, columns, identity), file
+    _check_columns(file, path, kind, columns, identity)
+    return file
 
 
 def open_checked(
@@ -336,17 +337,17 @@ def open_checked(
     words: Sequence[str] = (),
     *,
     whole: bool = True,
-) -> tuple[Header, pq.ParquetFile]:
+) -> pq.ParquetFile:
     """As `check_file`, to read the rows; with `whole`, all bytes are checked too. words: see `open_parquet`."""
     file = open_parquet(path, words)
-    header = _checked(file, path, kind, columns, identity)
+    _check_columns(file, path, kind, columns, identity)
     if whole:
         check_bytes(path)
-    return header, file
+    return file
 
 
-def _checked(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, identity: str) -> Header:
-    """The header of the opened file, see `check_file`."""
+def _check_columns(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, identity: str) -> None:
+    """The checks of `check_file`, of the opened file."""
     header, schema = _header_in(file, path, kind)
     if header.identity != identity:
         raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
@@ -359,7 +360,6 @@ def _checked(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, id
             raise damaged_forest(f"{path}: column {field.name!r} is {found.type}, not {field.type}")
     if len(schema) != len(columns):
         raise damaged_forest(f"{path} has columns that do not belong there")
-    return header
 
 
 def write_features(directory: Path, spec: DataSpec, config: TrainConfig, importance: NDArray[np.float64]) -> None:
@@ -372,7 +372,7 @@ def write_features(directory: Path, spec: DataSpec, config: TrainConfig, importa
 
 def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
     """The table of features.parquet. Raises FormatError where it is not of the features of `spec`."""
-    table = read_table(path, "features", FEATURES, identity)[1]
+    table = read_table(path, "features", FEATURES, identity)
     known = {
         "feature": list(range(len(spec.features))),
         **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
@@ -426,7 +426,7 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
     if not has_levels(header.spec):
         return Levels.none(header.spec)
     path = directory / LEVELS_FILE
-    table = read_table(path, LEVELS_KIND, LEVELS, header.identity)[1]
+    table = read_table(path, LEVELS_KIND, LEVELS, header.identity)
     return checked_levels(table.replace_schema_metadata(None), header.spec, path, damaged_forest)
 
 

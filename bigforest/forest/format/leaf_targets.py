@@ -202,7 +202,7 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
 
 def _read_values(directory: Path, header: Header) -> NDArray[np.float64]:
     path = values_path(directory)
-    table = read_table(path, VALUES_KIND, TARGET_VALUES, header.identity)[1]
+    table = read_table(path, VALUES_KIND, TARGET_VALUES, header.identity)
     column = table["value"]
     value = np.array(as_numpy(column), np.float64)
     if column.null_count or not value.size or not np.isfinite(value).all() or (np.diff(value) < 0.0).any():
@@ -229,7 +229,7 @@ def _room(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uin
 
 def _batches(path: Path, header: Header) -> Iterator[Any]:
     """The rows of a file of leaves, some at a time, validated by Arrow. Raises FormatError."""
-    _, file = open_checked(path, LEAVES_KIND, LEAF_TARGETS, header.identity)
+    file = open_checked(path, LEAVES_KIND, LEAF_TARGETS, header.identity)
     with decoding(path):
         for group in range(file.num_row_groups):
             for batch in file.iter_batches(_GROUP_ENTRIES, row_groups=[group], use_threads=False):

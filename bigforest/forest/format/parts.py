@@ -109,7 +109,7 @@ def check_parts(paths: Sequence[Path]) -> tuple[Header, list[Span]]:
 
 def check_part(path: Path, header: Header) -> Span:
     """Check metadata and columns of a part of the forest of a header; everything that it says it holds."""
-    _, file = check_file(path, "trees", nodes_schema(header.spec), header.identity)
+    file = check_file(path, "trees", nodes_schema(header.spec), header.identity)
     return Span(path, 0, file.metadata.num_rows)
 
 
@@ -131,7 +131,7 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
     from bigforest.kernels.predict import flatten
 
     columns, whole = nodes_schema(header.spec), span.start == 0
-    _, file = open_checked(span.path, "trees", columns, header.identity, _WORDS, whole=whole)
+    file = open_checked(span.path, "trees", columns, header.identity, _WORDS, whole=whole)
     state = np.zeros(6, np.int64)
     state[flatten.WHOLE] = 1
     waiting = np.empty((0, 2), np.uint32)

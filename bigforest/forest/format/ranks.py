@@ -91,7 +91,7 @@ def write_ranks(directory: Path, knots: Iterable[Knots], spec: DataSpec, config:
 def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
     """The checked ranks of the forest in `directory`. Raises FormatError."""
     path = directory / FILE
-    table = read_table(path, KIND, RANKS, identity)[1]
+    table = read_table(path, KIND, RANKS, identity)
     feature, value, rank = (as_numpy(column.chunk(0)) for column in table.itercolumns())
     count = np.bincount(feature, minlength=len(spec.features)) if feature.size else np.zeros(1, np.int64)
     within = np.diff(feature) == 0

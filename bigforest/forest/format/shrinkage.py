@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 from bigforest.schema.options import is_lambda
 
-_NAMES = {"lambda", "tried", "losses", "cross_fitted"}
+# The entries of the fields, in their order.
+_NAMES = ("lambda", "tried", "losses", "cross_fitted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +32,12 @@ class Shrinkage:
         """The entry of run.parquet's metadata; none where leaves are as grown and nothing else was tried."""
         if not self.amount and not self.tried:
             return {}
-        found = {
-            "lambda": self.amount,
-            "tried": self.tried,
-            "losses": self.losses,
-            "cross_fitted": self.cross_fitted,
-        }
-        return {"shrinkage": found}
+        return {"shrinkage": dict(zip(_NAMES, astuple(self), strict=True))}
 
     @classmethod
     def parse(cls, raw: Any) -> Shrinkage:
         """Inverse of `entries`, of what may be damaged. Raises ValueError or TypeError."""
-        if not isinstance(raw, dict) or set(raw) != _NAMES:
+        if not isinstance(raw, dict) or set(raw) != set(_NAMES):
             raise ValueError("it has missing or unknown entries")
         tried, losses = raw["tried"], raw["losses"]
         if not isinstance(tried, list) or not isinstance(losses, list) or len(losses) not in (0, len(tried)):

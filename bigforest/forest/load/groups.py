@@ -121,30 +121,31 @@ def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) 
     rough = outline(directory, parts)
     spans = (Span(path, 0, nodes) for path, nodes in zip(rough.paths, rough.nodes.tolist(), strict=True))
     read = map_on_threads(_survey_part, [(span, rough.header) for span in spans], workers)
-    sizes = [part.nodes.size for part in read]
+    nodes, mixed, entries = np.concatenate([part.sizes for part in read], axis=1)
+    trees = [part.sizes.shape[1] for part in read]
     begin = int(rough.first[0])
-    check_order(rough.paths, [part.first for part in read], sizes, begin)
+    check_order(rough.paths, [part.first for part in read], trees, begin)
     if parts is None:
-        check_count(directory, sum(sizes), rough.header)
+        check_count(directory, nodes.size, rough.header)
     present = np.logical_or.reduce([part.used for part in read])
     present[0] |= not present.any()
     return rough._replace(
-        first=np.arange(begin, begin + sum(sizes) + 1),
-        part=np.repeat(np.arange(len(read)), sizes),
-        start=np.concatenate([np.cumsum(part.nodes) - part.nodes for part in read]),
-        nodes=np.concatenate([part.nodes for part in read]),
-        mixed=np.concatenate([part.mixed for part in read]),
-        entries=np.concatenate([part.entries for part in read]),
+        first=np.arange(begin, begin + nodes.size + 1),
+        part=np.repeat(np.arange(len(read)), trees),
+        start=np.concatenate([np.cumsum(part.sizes[0]) - part.sizes[0] for part in read]),
+        nodes=nodes,
+        mixed=mixed,
+        entries=entries,
         used=np.flatnonzero(present),
         projects=any(part.projects for part in read),
     )
 
 
 class _SurveyedPart(NamedTuple):
+    """The first tree, int64 [3, trees], the `nodes`, `mixed` and `entries` of each, bool [features], and `projects`."""
+
     first: int
-    nodes: NDArray[np.int64]
-    mixed: NDArray[np.int64]
-    entries: NDArray[np.int64]
+    sizes: NDArray[np.int64]
     used: NDArray[np.bool_]
     projects: bool
 
@@ -163,8 +164,7 @@ def _survey_part(span: Span, header: Header) -> _SurveyedPart:
             if piece.node[begin] == 0:
                 sizes.append(np.zeros(3, np.int64))
             sizes[-1] += _stretch(piece, begin, end)
-    nodes, mixed, entries = np.array(sizes).T
-    return _SurveyedPart(first, nodes, mixed, entries, used, projects)
+    return _SurveyedPart(first, np.array(sizes).T, used, projects)
 
 
 def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError, damaged_forest
+from bigforest.common.errors import damaged_forest
 from bigforest.forest.format.leaf_targets import FOLDER, LeafTargets
 from bigforest.forest.format.ranks import Ranks
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.router import RowRouter, chunk_rows, prediction_kernels
-from bigforest.forest.load.row_batch import RowBatch, missing_error
+from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.load.vote_rule import REJECTED, VoteRule
 from bigforest.metrics.jackknife import JackknifeIntervals
 from bigforest.schema.dataspec import DataSpec
@@ -207,11 +207,10 @@ class Predictor(NamedTuple):
         answers: Answers | None,
         workers: int,
     ) -> None:
-        rows = self._as_split(rows)
+        rows = self.as_split(rows)
         count = rows.rows
         if count <= FEW and not self._notes_leaves:
-            if not self._vote_chunks(rows, numbers, before, answers, FEW, iter((0,) if count else ())):
-                raise self._missing(rows)
+            self._vote_chunks(rows, numbers, before, answers, FEW, iter((0,) if count else ()))
             return
         from bigforest.execution.executor import on_each_thread
         from bigforest.kernels.predict.flat_tree import TILE
@@ -224,8 +223,7 @@ class Predictor(NamedTuple):
         if workers > 1:
             chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
         starts = iter(range(0, count, chunk))
-        if not all(on_each_thread(lambda: self._vote_chunks(rows, numbers, before, answers, chunk, starts), workers)):
-            raise self._missing(rows)
+        on_each_thread(lambda: self._vote_chunks(rows, numbers, before, answers, chunk, starts), workers)
 
     def leaves(self, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
         """Number of the leaf, within its tree, in which each row ends in each tree, uint32 [rows, trees].
@@ -236,31 +234,24 @@ class Predictor(NamedTuple):
         from bigforest.kernels.predict.accumulate import Places, place_leaves
         from bigforest.kernels.predict.route import new_scratch
 
-        rows = self._as_split(rows)
+        rows = self.as_split(rows)
         roots = self.packed.roots
         found = np.empty((rows.rows, roots.size), np.uint32)
         chunk = chunk_rows(rows)
         starts = iter(range(0, rows.rows, chunk))
 
-        def place() -> bool:
-            router = RowRouter(self.packed)
+        def place() -> None:
+            router = RowRouter(self.packed, self.spec)
             for first in starts:
                 way = router.way(rows, first, min(first + chunk, rows.rows))
-                if way is None:
-                    return False
                 place_leaves(way, Places(roots, found[first : first + way.rows]), new_scratch(way))
-            return True
 
-        if not all(on_each_thread(place, workers if rows.rows > chunk else 1)):
-            raise self._missing(rows)
+        on_each_thread(place, workers if rows.rows > chunk else 1)
         return found
 
-    def _as_split(self, rows: RowBatch) -> RowBatch:
+    def as_split(self, rows: RowBatch) -> RowBatch:
         """The rows as the trees split them: by values, or by their ranks."""
         return rows if self.ranks is None else rows.ranked(self.ranks, self.packed.used)
-
-    def _missing(self, rows: RowBatch) -> DataError:
-        return missing_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
 
     def _pieces(self, rows: int) -> int:
         """Into how many chunks the `rows` of a thread are cut. Every chunk has to fetch the nodes of all trees.
@@ -279,17 +270,15 @@ class Predictor(NamedTuple):
         answers: Answers | None,
         chunk: int,
         starts: Iterator[int],
-    ) -> bool:
-        """Predict the `chunk` rows from each of `starts` on; False, at once, if a value is missing that is needed."""
+    ) -> None:
+        """Predict the `chunk` rows from each of `starts` on."""
         accumulate, _, route = prediction_kernels()
         trees = self.forest_trees
         total = trees if self.votes is None else self.votes
-        router = RowRouter(self.packed)
+        router = RowRouter(self.packed, self.spec)
         for first in starts:
             last = min(first + chunk, rows.rows)
             way = router.way(rows, first, last)
-            if way is None:
-                return False
             here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
             roots, cast = self.packed.roots, accumulate.Votes(self.mixed, here)
             if known is not None:
@@ -325,7 +314,6 @@ class Predictor(NamedTuple):
                 answers.codes[first:last][(here / total).max(axis=1) < self.rule.least_share] = REJECTED
             if answers.proba is not None:
                 answers.proba[first:last] = here / total
-        return True
 
     @property
     def _notes_leaves(self) -> bool:

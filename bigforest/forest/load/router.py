@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.row_batch import RowBatch
+from bigforest.forest.load.row_batch import RowBatch, missing_error
+from bigforest.schema.dataspec import DataSpec
 
 if TYPE_CHECKING:
     from bigforest.kernels.predict.flat_tree import RouteInputs
@@ -45,23 +46,24 @@ def prediction_kernels() -> tuple[ModuleType, ModuleType, ModuleType]:
 class RowRouter:
     """Puts rows into tiles, some at a time. For one thread: what it gave before is written over."""
 
-    def __init__(self, packed: FlatTrees) -> None:
+    def __init__(self, packed: FlatTrees, spec: DataSpec) -> None:
         self.packed = packed
+        self._spec = spec
         self._tiles: dict[tuple[np.dtype[Any], bool], NDArray[Any]] = {}
 
-    def way(self, rows: RowBatch, start: int, stop: int) -> RouteInputs | None:
+    def way(self, rows: RowBatch, start: int, stop: int) -> RouteInputs:
         """What kernels route the rows with, from `start` to before `stop`, which have the used features.
 
-        None if a value is missing, and some splits are on projections.
+        Raises DataError where a value is missing, and some splits are on projections.
         """
-        packed, rows = self.packed, rows.cut(start, stop)
+        packed, every, rows = self.packed, rows, rows.cut(start, stop)
         narrow = packed.wide is None or rows.narrow
         layout = packed.layout(narrow)
         by_level = packed.directions is None and self._are_few(rows, narrow)
         tiles = self._empty(rows, narrow, by_level)
         missing = None if rows.fill(tiles, by_rows=packed.directions is not None) else True
         if missing and packed.directions is not None:
-            return None
+            raise missing_error(every, [self._spec.features[int(place)].name for place in packed.used])
         together = len(tiles)
         if by_level and _SMALL_TREE * layout.links.nbytes < packed.roots.size * _OWN_CACHE_BYTES:
             together = max(1, _OWN_CACHE_BYTES // tiles[0].nbytes)

@@ -165,14 +165,12 @@ class RowBatch:
         columns = zip(used, self.columns(), strict=True)
         return RowBatch.of([ranks.of(int(feature), column.astype(np.float64)) for feature, column in columns])
 
-    def nan_counts(self) -> list[int]:
-        """Number of NaN in each column."""
-        return [int(np.isnan(column).sum()) if column.dtype.kind == "f" else 0 for column in self.columns()]
-
 
 def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
     """The error for rows that must have all values; their columns are called `names`."""
-    counts = [(name, count) for name, count in zip(names, rows.nan_counts(), strict=True) if count]
+    columns = zip(names, rows.columns(), strict=True)
+    counts = [(name, int(np.isnan(column).sum())) for name, column in columns if column.dtype.kind == "f"]
+    counts = [(name, count) for name, count in counts if count]
     found = ", ".join(f"{name!r} ({count} of {rows.rows} rows)" for name, count in counts[:5])
     return DataError(
         f"missing values in the features {found}: this forest splits on projections, which need every value; "

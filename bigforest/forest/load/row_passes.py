@@ -105,28 +105,6 @@ def default_batch(columns: int, limits: Limits) -> int:
     return max(1, min(limits.batch_rows, BATCH_CELLS // max(1, columns)))
 
 
-def choose_passes(
-    shape: Shape,
-    resources: Resources,
-    trees: Trees,
-    held: int,
-    load: Callable[[range], Predictor],
-    quantiles: int,
-    spread: bool,
-) -> AnswerPasses:
-    """The passes over a table within the memory of `resources`: see `plan_passes`.
-
-    load  gives the trees of a group.
-
-    Raises ConfigError naming the smallest budget that would do.
-    """
-    sizes = trees.sizes() + (8 * trees.nodes if spread else 0)  # what leaves predict as grown
-    passes, need = plan_passes(shape, resources, sizes, trees.first, held, quantiles, spread)
-    need.check(resources.memory)
-    assert trees.used is not None
-    return passes._replace(used=trees.used, load=load)
-
-
 def whole_estimate(trees: Trees, workers: int, held: int) -> MemoryEstimate:
     """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query.
 
@@ -145,8 +123,8 @@ def plan_passes(
     held: int,
     quantiles: int,
     spread: bool,
-) -> tuple[AnswerPasses, MemoryEstimate]:
-    """The passes over a table, without trees yet, and what they need.
+) -> tuple[list[range], int, int, MemoryEstimate]:
+    """The `groups`, `rows` and `batch` of the passes over a table (AnswerPasses), and what they need.
 
     shape         rows and classes, and for every column that is read the bytes of a value.
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
@@ -177,9 +155,4 @@ def plan_passes(
         sizes, left, rows=table_rows, classes=shape.classes, row_bytes=row_votes, step=fewest, row_ns=row_ns
     )
     memory = fixed + batch * row_batch + group_bytes(sizes, groups) + (rows * row_votes if len(groups) > 1 else 0)
-    need = MemoryEstimate("predict", memory, min(smallest, memory), passes=len(groups))
-    return AnswerPasses(np.empty(0, np.int64), groups, rows, batch, _not_loaded), need
-
-
-def _not_loaded(entries: range) -> Predictor:
-    raise AssertionError(f"a plan has no trees {entries}")
+    return groups, rows, batch, MemoryEstimate("predict", memory, min(smallest, memory), passes=len(groups))

@@ -36,7 +36,7 @@ def write_judgements(directory: Path, judged: Sequence[Judgement], spec: DataSpe
 def read_judgements(directory: Path, header: Header) -> pa.Table:
     """The checked table of boosting.parquet. Raises FormatError."""
     path = directory / FILE
-    table = read_table(path, KIND, BOOSTING, header_of(header.spec, header.config).identity)[1]
+    table = read_table(path, KIND, BOOSTING, header_of(header.spec, header.config).identity)
     tree, error, vote = (as_numpy(table[name]) for name in BOOSTING.names)
     sound = (
         np.array_equal(tree, np.arange(header.config.trees))
