@@ -33,9 +33,7 @@ CRITERION = "the criteria absolute_error and poisson are not there"
 REPEATS = "a row that a bag has twice counts twice for min_samples_leaf"
 SILENT = "friedman_mse is taken without a warning"
 PRIVATE = "looks at private parts or at attributes of trees that only scikit-learn's forests have"
-LARGER_BAG = "max_samples above 1.0 is refused"
 SHRUNK = "leaves are shrunk as rows out of bag decide: the score asked for on training rows is missed"
-SUBSAMPLE = "class_weight balanced_subsample is refused"
 
 # Why tests do not pass: the name of a test, a part of its parameters ("" for any), and the reason.
 REASONS: list[tuple[str, str, str]] = [
@@ -47,7 +45,6 @@ REASONS: list[tuple[str, str, str]] = [
     ("test_forest_regressor_oob", "X1", MULTIOUTPUT),
     ("test_regression_criterion", "squared_error-RandomForest", SHRUNK),
     ("test_regression_criterion", "friedman_mse-RandomForest", SHRUNK),
-    ("test_round_samples_to_one_when_samples_too_low", "balanced_subsample", SUBSAMPLE),
     ("test_classifier_error_oob_score_multiclass_multioutput", "", MULTIOUTPUT),
     ("test_forest_multioutput_integral_regression_target", "", MULTIOUTPUT),
     ("test_class_weight_balanced_and_bootstrap_multi_output", "", MULTIOUTPUT),
@@ -62,8 +59,8 @@ REASONS: list[tuple[str, str, str]] = [
     ("test_distribution", "", PRIVATE),
     ("test_estimators_samples", "", PRIVATE),
     ("test_mse_criterion_object_segfault_smoke_test", "", PRIVATE),
+    ("test_max_samples_geq_one", "", PRIVATE),
     ("test_min_samples_leaf", "RandomForest", REPEATS),
-    ("test_max_samples_geq_one", "", LARGER_BAG),
     ("test_poisson_vs_mse", "", CRITERION),
     ("test_poisson_y_positive_check", "", CRITERION),
     ("test_friedman_mse_deprecation", "", SILENT),

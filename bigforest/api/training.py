@@ -219,7 +219,8 @@ def train(
         Off by default with `rotation` "pca" and "pca-classes". Default for tree, subspace-cap and subspace-perceptron:
         False.
     sample_fraction : float, default=1.0
-        Size of a bag as a fraction of the rows.
+        Size of a bag as a fraction of the rows. Above 1 a bag has more draws than the table has rows, and fewer rows
+        are out of it: 22% with 1.5.
     replace : bool, default=True
         Draw a bag with replacement.
     calibration : float or None, default=None
@@ -240,9 +241,9 @@ def train(
         per row. Only for the families axis, tree, rotation and sparse-oblique.
     class_weight : Mapping[Any, float] or str or Path or None, default=None
         Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file. The weight of a row is multiplied by that
-        of its class, which is 1 for classes that are not named. "balanced" is rows / (classes * rows of the class). In
-        Python also a mapping of classes to weights. None means 1 for all. Only for the families axis, tree, rotation
-        and sparse-oblique.
+        of its class, which is 1 for classes that are not named. "balanced" is rows / (classes * rows of the class):
+        with `sampling` "stratified" in every bag, otherwise in the table. In Python also a mapping of classes to
+        weights. None means 1 for all. Only for the families axis, tree, rotation and sparse-oblique.
     task : {"classification", "regression"} or None, default=None
         Type of task. Default: regression for floats, decimals, and integers with many values. None means by the target.
     categories : str or Sequence[str], default=()

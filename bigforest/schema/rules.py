@@ -26,6 +26,11 @@ def _check_bag(config: TrainOptions) -> None:
         raise ConfigError(
             "sample_fraction, replace, sampling and group describe the bag, but bootstrap is off; drop one of them"
         )
+    if config.sample_fraction > 1.0 and not config.replace:
+        raise ConfigError(
+            f"sample_fraction {config.sample_fraction} draws rows more than once, but replace is off; make it at most "
+            "1, or drop replace"
+        )
 
 
 def _check_calibration(config: TrainOptions) -> None:

@@ -227,7 +227,13 @@ class TrainOptions:
         help="Grow each tree on a random sample of the rows (a bag), or on all rows.",
         more='Without it there is no out-of-bag report. Off by default with `rotation` "pca" and "pca-classes".',
     )
-    sample_fraction: float = option(1.0, panel=BAGS, within="(0, 1]", help="Size of a bag as a fraction of the rows.")
+    sample_fraction: float = option(
+        1.0,
+        panel=BAGS,
+        within="(0, 5]",
+        help="Size of a bag as a fraction of the rows.",
+        more="Above 1 a bag has more draws than the table has rows, and fewer rows are out of it: 22% with 1.5.",
+    )
     replace: bool = option(True, panel=BAGS, help="Draw a bag with replacement.")
     calibration: float | None = option(
         None,
@@ -280,7 +286,8 @@ class TrainOptions:
         help='Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file.',
         more=(
             "The weight of a row is multiplied by that of its class, which is 1 for classes that are not named. "
-            '"balanced" is rows / (classes * rows of the class). In Python also a mapping of classes to weights.'
+            '"balanced" is rows / (classes * rows of the class): with `sampling` "stratified" in every bag, otherwise '
+            "in the table. In Python also a mapping of classes to weights."
         ),
     )
     task: Task | None = option(

@@ -23,7 +23,13 @@ from bigforest.common.events import Event, Listener, Notice, StageAdvanced, Stag
 from bigforest.predict.forest import Forest
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.docstrings import option_entries, section, with_section
-from bigforest.sklearn.parameters import names_of_parameters, seed_of, threads_of, training_options
+from bigforest.sklearn.parameters import (
+    balanced_in_bags,
+    names_of_parameters,
+    seed_of,
+    threads_of,
+    training_options,
+)
 from bigforest.sklearn.tables import (
     category_names,
     check_dense,
@@ -64,7 +70,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     min_weight_fraction_leaf : float, default=0.0
         Minimum share of the total weight in a leaf; without weights, of the number of rows.
     max_samples : int or float, default=None
-        Size of a bag: a number of rows, or a fraction of them. None for all.
+        Size of a bag: a number of draws, or a fraction of the rows. None for as many draws as rows.
     oob_score : bool or callable, default=False
         Whether to compute `oob_score_` and the out-of-bag predictions. A callable is the score, `oob_score(truth,
         prediction)`.
@@ -276,6 +282,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             "listener": _listener(self.verbose),
         }
         with names_of_parameters():
+            if class_weight == "balanced_subsample":
+                options |= balanced_in_bags(options)
             if not callable(self.oob_score):
                 check_flag(self.oob_score, "oob_score")
             check_flag(self.warm_start, "warm_start")

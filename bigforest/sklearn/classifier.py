@@ -39,9 +39,11 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     bootstrap : bool or "auto", default="auto"
         Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
         True, but False for tree and the subspace families, and with `rotation` "pca" and "pca-classes".
-    class_weight : dict or "balanced", default=None
+    class_weight : dict, "balanced" or "balanced_subsample", default=None
         Class weights. The weight of a row is multiplied by that of its class, which is 1 for classes that are not
         named; with 0 its rows are left out. "balanced" is n_samples / (n_classes * rows of the class).
+        "balanced_subsample" is that with `sampling` "stratified": a bag has as many rows of each class as the table, up
+        to rounding, so its weights are those of the table.
 
     Attributes
     ----------
@@ -59,8 +61,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     Notes
     -----
     The defaults are those of `bigforest.train`: in particular `random_state=0`, all processors, and a feature that is
-    constant in a node does not use up a draw. `class_weight="balanced_subsample"` is not supported, and a target with
-    several outputs is refused.
+    constant in a node does not use up a draw. A target with several outputs is refused.
 
     Polars, pandas and pyarrow tables, and others that export an Arrow stream, are supported, with categories, dates and
     missing values. Arrays are read as numbers, where NaN is missing, and lists too, where None is. Sparse matrices are
@@ -228,12 +229,12 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
 def _class_weight(given: Any, classes: NDArray[Any]) -> Any:
     """The option class_weight. Weights of classes that a part of the table lacks are dropped, as in scikit-learn."""
-    if given is None or (isinstance(given, str) and given == "balanced"):
+    if given is None or (isinstance(given, str) and given in ("balanced", "balanced_subsample")):
         return given
-    if isinstance(given, str) and given == "balanced_subsample":
-        raise ConfigError('class_weight="balanced_subsample" is not supported; use "balanced", or sampling="balanced"')
     if not isinstance(given, dict):
-        raise ConfigError(f'class_weight must be a dict of classes, "balanced" or None, not {given!r}')
+        raise ConfigError(
+            f'class_weight must be a dict of classes, "balanced", "balanced_subsample" or None, not {given!r}'
+        )
     known = classes.tolist()
     plain = {label.item() if isinstance(label, np.generic) else label: weight for label, weight in given.items()}
     unknown = [label for label in plain if label not in known]

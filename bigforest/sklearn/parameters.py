@@ -18,6 +18,8 @@ from sklearn.utils import check_random_state
 from bigforest.api.given import ABSENT, SKLEARN_NAMES
 from bigforest.common.errors import ConfigError
 from bigforest.execution.resources import available_threads
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.declaration import is_within
 from bigforest.schema.options import BOOSTED
 from bigforest.schema.train_options import OPTIONS
 
@@ -83,6 +85,19 @@ def training_options(
     return options
 
 
+def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of class_weight="balanced_subsample": balanced weights, and bags in which classes have their shares,
+    so that the weights are balanced in each bag as well. Raises ConfigError where bags are drawn otherwise."""
+    balanced = {**options, "class_weight": "balanced"}
+    if not TrainConfig.of(**balanced).bootstrap:
+        return {"class_weight": "balanced"}
+    if options["sampling"] not in ("uniform", "stratified") or "group" in options:
+        raise ConfigError(
+            'class_weight="balanced_subsample" draws each class by itself; drop groups and sampling, or use "balanced"'
+        )
+    return {"class_weight": "balanced", "sampling": "stratified"}
+
+
 def seed_of(random_state: Any) -> int:
     """A seed: the number given, or one drawn as scikit-learn's estimators draw theirs."""
     if _is_whole(random_state):
@@ -142,13 +157,12 @@ def _share_of(max_samples: Any, bootstrap: Any, rows: int) -> float:
             "`max_sample` cannot be set if `bootstrap=False`. Either switch to `bootstrap=True` or set "
             "`max_sample=None`."
         )
-    if _is_whole(max_samples) and 1 <= max_samples <= rows:
-        return int(max_samples) / rows
-    if isinstance(max_samples, float | np.floating) and 0.0 < max_samples <= 1.0:
-        return float(max_samples)
+    share = max_samples / rows if _is_whole(max_samples) else max_samples
+    if isinstance(share, float | np.floating) and is_within(float(share), OPTIONS["sample_fraction"].option.within):
+        return float(share)
     raise ConfigError(
-        f"max_samples must be a number of rows, at most the {rows} of the table, or a fraction of them, above 0.0 "
-        f"and at most 1.0, not {max_samples!r}"
+        f"max_samples must be a whole number of rows, at least 1 and at most 5 times the {rows} of the table, or a "
+        f"fraction of them, above 0.0 and at most 5.0, not {max_samples!r}"
     )
 
 

@@ -247,7 +247,8 @@ def test_joined_pieces__has_the_rows_twice(kind: ColumnKind, numbers: bool) -> N
 
 def test_distinct_rows__bounds_every_bag() -> None:
     for rows in (1, 2, 10, 1000, 70_000):
-        for options in ({}, {"sample_fraction": 0.3}, {"replace": False, "sample_fraction": 0.5}, {"bootstrap": False}):
+        fractions = [{"sample_fraction": 0.3}, {"sample_fraction": 2.0}, {"replace": False, "sample_fraction": 0.5}]
+        for options in ({}, *fractions, {"bootstrap": False}):
             config = TrainConfig(**options)
             bound = distinct_rows(rows, config)
             assert bound <= rows

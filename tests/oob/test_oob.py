@@ -126,7 +126,10 @@ def test_write_oob__equals_a_recomputation(
 
 @pytest.mark.parametrize(
     "options",
-    [{"replace": False, "sample_fraction": 0.3}, {"sample_fraction": 0.5}, {"sample_fraction": 1.0, "replace": False}],
+    [
+        {"replace": False, "sample_fraction": 0.3},
+        *({"sample_fraction": 0.5}, {"sample_fraction": 2.5}, {"sample_fraction": 1.0, "replace": False}),
+    ],
 )
 def test_write_oob__any_kind_of_bag(options: dict[str, Any], tmp_path: Path) -> None:
     store, grown = store_of(data(90), tmp_path), trees(3)

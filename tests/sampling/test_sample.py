@@ -43,6 +43,10 @@ def draws(rows: int, fraction: float) -> int:
 
 
 FRACTIONS = st.sampled_from([1.0, 0.632, 0.5, 0.01, 1e-9, 0.999999])
+BAGS = st.one_of(
+    st.fixed_dictionaries({"sample_fraction": FRACTIONS, "replace": st.booleans()}),
+    st.fixed_dictionaries({"sample_fraction": st.sampled_from([1.5, 5.0])}),
+)
 ROWS = st.one_of(
     st.integers(1, 300),
     st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17] if COMPILED else [BLOCK + 1]),
@@ -50,28 +54,28 @@ ROWS = st.one_of(
 
 
 @settings(max_examples=examples(100 if COMPILED else 10))
-@given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5))
-def test_bag__has_exactly_the_draws_asked_for(rows: int, fraction: float, replace: bool, tree: int) -> None:
-    counts = bag(rows, tree, options(sample_fraction=fraction, replace=replace))
+@given(ROWS, BAGS, st.integers(0, 5))
+def test_bag__has_exactly_the_draws_asked_for(rows: int, how: dict[str, Any], tree: int) -> None:
+    counts = bag(rows, tree, options(**how))
     assert counts.dtype == np.uint16
     assert counts.shape == (rows,)
-    assert counts.sum() == draws(rows, fraction)
-    assert replace or counts.max() <= 1
+    assert counts.sum() == draws(rows, how["sample_fraction"])
+    assert how.get("replace", True) or counts.max() <= 1
 
 
 @settings(max_examples=examples(100 if COMPILED else 10))
-@given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5))
-def test_bag_block__alone_equals_its_part_of_the_whole(rows: int, fraction: float, replace: bool, tree: int) -> None:
-    config = options(sample_fraction=fraction, replace=replace)
+@given(ROWS, BAGS, st.integers(0, 5))
+def test_bag_block__alone_equals_its_part_of_the_whole(rows: int, how: dict[str, Any], tree: int) -> None:
+    config = options(**how)
     blocks = range(math.ceil(rows / BLOCK))
     parts = {block: bag_block(rows, tree, block, config) for block in reversed(blocks)}
     assert np.array_equal(np.concatenate([parts[block] for block in blocks]), bag(rows, tree, config))
 
 
 @settings(max_examples=examples(40 if COMPILED else 5))
-@given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5), st.sampled_from([0, 1, 2**63 - 1]))
-def test_bag__equals_the_naive_one(rows: int, fraction: float, replace: bool, tree: int, seed: int) -> None:
-    config = TrainConfig(sample_fraction=fraction, replace=replace, seed=seed)
+@given(ROWS, BAGS, st.integers(0, 5), st.sampled_from([0, 1, 2**63 - 1]))
+def test_bag__equals_the_naive_one(rows: int, how: dict[str, Any], tree: int, seed: int) -> None:
+    config = TrainConfig(seed=seed, **how)
     assert bag(rows, tree, config).tolist() == naive_bag(rows, tree, config)
 
 
@@ -199,11 +203,9 @@ TARGETS = st.lists(st.integers(0, 4), min_size=2, max_size=200).map(
 
 
 @settings(max_examples=examples(60 if COMPILED else 8))
-@given(TARGETS, BY_CLASS, FRACTIONS, st.booleans(), st.integers(0, 5))
-def test_sampler__equals_the_naive_one(
-    target: list[int], sampling: Any, fraction: float, replace: bool, tree: int
-) -> None:
-    config = options(sampling=sampling, sample_fraction=fraction, replace=replace)
+@given(TARGETS, BY_CLASS, BAGS, st.integers(0, 5))
+def test_sampler__equals_the_naive_one(target: list[int], sampling: Any, how: dict[str, Any], tree: int) -> None:
+    config = options(sampling=sampling, **how)
     assert sampler(target, config).bag(tree).tolist() == bag_by_class(target, tree, config)
 
 

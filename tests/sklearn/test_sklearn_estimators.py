@@ -211,9 +211,21 @@ def test_class_weight__counts_as_weights_of_rows() -> None:
     assert folds.classes_.tolist() == [0, 1]
     without = BigForestClassifier(n_estimators=4, class_weight={0: 2.0, 1: 0, 2: 5.0}).fit(X, WORDS == "yes")
     assert without.classes_.tolist() == [False, True]
-    for wrong in ({3: 1.0}, "balanced_subsample", [1.0], {0: -1.0}, {0: "much"}, {0: np.nan}):
+    for wrong in ({3: 1.0}, "balanced_subsamples", [1.0], {0: -1.0}, {0: "much"}, {0: np.nan}):
         with pytest.raises(BigForestError, match="class_weight"):
             BigForestClassifier(class_weight=wrong).fit(X, Y)
+
+
+def test_balanced_subsample__gives_classes_the_same_weight_in_every_bag() -> None:
+    ours = BigForestClassifier(n_estimators=4, max_depth=1, class_weight="balanced_subsample").fit(X, Y)
+    for bag in ours.estimators_samples_:
+        assert np.bincount(Y[bag]).tolist() == np.bincount(Y).tolist()
+    assert ours.forest_.config.class_weight == "balanced"
+    whole = BigForestClassifier(n_estimators=1, family="tree", class_weight="balanced_subsample").fit(X, Y)
+    assert same(whole, BigForestClassifier(n_estimators=1, family="tree", class_weight="balanced").fit(X, Y))
+    for options, groups in (({"sampling": "balanced"}, None), ({}, np.arange(200) // 4)):
+        with pytest.raises(BigForestError, match="draws each class by itself"):
+            BigForestClassifier(class_weight="balanced_subsample", **options).fit(X, Y, groups=groups)
 
 
 @pytest.mark.parametrize("weights", [None, np.arange(200) % 3 + 1.0, 2])
@@ -271,11 +283,11 @@ def test_groups__are_in_a_bag_together() -> None:
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
-@pytest.mark.parametrize("max_samples", [None, 50, 0.5])
-def test_samples__are_those_that_the_report_leaves_out(kind: type[BaseBigForest], max_samples: Any) -> None:
+@pytest.mark.parametrize(("max_samples", "draws"), [(None, 200), (50, 50), (0.5, 100), (300, 300), (1.5, 300)])
+def test_samples__are_those_that_the_report_leaves_out(kind: type[BaseBigForest], max_samples: Any, draws: int) -> None:
     ours = fitted(kind, max_samples=max_samples)
     bags = ours.estimators_samples_
-    assert {len(bag) for bag in bags} == {200 if max_samples is None else 50 if max_samples == 50 else 100}
+    assert {len(bag) for bag in bags} == {draws}
     out = 200 * len(bags) - sum(len(np.unique(bag)) for bag in bags)
     assert ours.forest_.oob.rows.select(pl.col("trees").sum()).collect().item() == out
 
@@ -499,8 +511,9 @@ def test_families__fit_and_are_cloned(parameters: dict[str, Any]) -> None:
         ({"criterion": "poisson"}, "criterion must be one of gini"),
         ({"max_features": 1.5}, "max_features must be"),
         ({"max_features": 7}, "draw 7"),
-        ({"max_samples": 1.5}, "max_samples must be"),
-        ({"max_samples": 300}, "at most the 200"),
+        ({"max_samples": 5.5}, "max_samples must be"),
+        ({"max_samples": 1.5, "replace": False}, "max_samples 1.5 draws rows more than once"),
+        ({"max_samples": 1001}, "at most 5 times the 200"),
         ({"max_samples": 0.5, "bootstrap": False}, "max_sample"),
         ({"min_samples_leaf": 0}, "min_samples_leaf must be"),
         ({"min_samples_split": 1}, "min_samples_split must be"),
