@@ -14,9 +14,10 @@ from tests.fuzz import cases, server
 from tests.fuzz.cases import KINDS
 from tests.fuzz.corpus import CASES
 from tests.fuzz.server import Server
+from tests.thorough import examples
 
 # Of each kind.
-SOME = 100
+SOME = examples(250)
 # Cases that once ended the process: views of missing text, and footers at which Arrow throws where nobody catches.
 FOUND = [("table", 6_001_073, None), ("table", 6_004_373, None), ("table", 6_004_845, None)]
 

@@ -24,8 +24,11 @@ from tests.grow.test_invariance import frame
 def client() -> Iterator[Client]:
     """Two processes with a thread each, started by spawn."""
     with (
-        # Otherwise a killed worker is given up after 15 seconds, and a busy machine takes longer to start another.
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}),
+        # Otherwise a killed worker is given up after 15 seconds, and a busy machine takes longer to start another; and
+        # the others try for 30 seconds to reach it.
+        dask.config.set(
+            {"distributed.deploy.lost-worker-timeout": "10 minutes", "distributed.comm.timeouts.connect": "10s"}
+        ),
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, **QUIET) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
