@@ -23,10 +23,10 @@ from bigforest.forest.load.load_plan import loaded_tree_bytes
 from bigforest.forest.load.row_passes import plan_passes
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
-from bigforest.predict.files import write_predictions
 from bigforest.predict.forest import read_forest
 from bigforest.source import open_source
 from bigforest.store.store import Store
+from tests.predictions import write_predictions
 
 
 def anonymous() -> int:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
@@ -119,14 +118,14 @@ def write_filled_rows(
 
 def _tables(
     job: ExplainJob, judged: JudgedRows, what: Filled, pieces: list[tuple[NDArray[np.uint32], Path]]
-) -> Iterator[pa.Table]:
+) -> Iterator[pl.DataFrame]:
     """The table piece by piece; the first has no rows."""
     table, spec, levels = judged.table, job.forest.spec, job.forest.levels
     kept, values = table.labelled_rows(), table.values()
     places = [table.used[column] for column in what.columns.tolist()]
     names = pl.Series([spec.features[place].name for place in places], dtype=pl.String)
     schema = {"row": pl.UInt64, "feature": pl.String, "number": pl.Float64, "level": pl.String, "known": pl.Float64}
-    yield pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest())
+    yield pl.DataFrame(schema=schema)
     for rows, path in pieces:
         filled, mass = read_arrays(path, _PIECE_TYPES)
         path.unlink()
@@ -136,7 +135,7 @@ def _tables(
             levels.of(places[at])[int(code) - 1] if is_level and code == code else None
             for at, code, is_level in zip(column.tolist(), own.tolist(), category.tolist(), strict=True)
         ]
-        found = pl.DataFrame(
+        yield pl.DataFrame(
             {
                 "row": kept[rows[row]].astype(np.uint64),
                 "feature": names.gather(column),
@@ -146,4 +145,3 @@ def _tables(
             },
             schema=schema,
         )
-        yield found.to_arrow(compat_level=pl.CompatLevel.oldest())

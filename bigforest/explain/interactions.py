@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError, counted
@@ -148,7 +147,7 @@ def _scratch(levels: int, points: int, classes: int) -> PairScratch:
 
 def _tables(
     job: ExplainJob, how: Contributed, pieces: list[tuple[NDArray[np.uint32], Path]], total: NDArray[np.float64]
-) -> Iterator[pa.Table]:
+) -> Iterator[pl.DataFrame]:
     """The table piece by piece; sizes of interactions are added to `total`."""
     for rows, path in pieces:
         base, votes, found = read_arrays(path, _PIECE_TYPES)
@@ -161,7 +160,7 @@ def _tables(
         columns |= _names(job, how, first, second, label)
         columns["interaction"] = found[row, first, second, label]
         columns["base"], columns["prediction"] = base[label], votes[row, label]
-        yield pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest())
+        yield pl.DataFrame(columns)
 
 
 def _names(

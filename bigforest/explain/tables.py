@@ -5,20 +5,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bigforest.common.checks import check_flag
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError, shown
 from bigforest.common.forks import check_polars_threads
 from bigforest.common.html import facts_table, rows_table
-from bigforest.forest.format.files import METADATA_KEY, file_kind
-from bigforest.storage.arrow import FAULTS
+from bigforest.forest.format.files import file_kind, file_mark
+from bigforest.forest.format.table_file import write_pieces
 from bigforest.storage.atomic import check_apart, write_durably
 from bigforest.storage.paths import (
     as_path,
@@ -26,7 +23,6 @@ from bigforest.storage.paths import (
     is_folder,
     is_remote,
     known_folder,
-    readable,
     remove_half_made_as,
 )
 
@@ -80,7 +76,7 @@ class ExplanationFolder:
         path = self.file(name)
         if not path.exists():
             return False
-        if _mark_of(path) == self._mark(name, options):
+        if file_mark(path) == self._mark(name, options):
             return True
         if self._overwrite:
             return False
@@ -94,24 +90,17 @@ class ExplanationFolder:
         there = [self.has(name, options) for name in names]
         return all(there)
 
-    def write(self, name: str, table: pl.DataFrame | pa.Table, options: str = "") -> None:
+    def write(self, name: str, table: pl.DataFrame, options: str = "") -> None:
         """Write a table; `options` are those that decide what is in it."""
-        found = table.to_arrow(compat_level=pl.CompatLevel.oldest()) if isinstance(table, pl.DataFrame) else table
-        self.write_pieces(name, [found], options)
+        self.write_pieces(name, [table], options)
 
-    def write_pieces(self, name: str, pieces: Iterable[pa.Table], options: str) -> None:
+    def write_pieces(self, name: str, pieces: Iterable[pl.DataFrame], options: str) -> None:
         """Write a table that comes in pieces, one at least."""
-        mark = {METADATA_KEY: json.dumps(self._mark(name, options), sort_keys=True)}
         self.file(name).parent.mkdir(parents=True, exist_ok=True)
         remove_half_made_as(self.file(name))
-        with write_durably(self.file(name)) as temporary, ExitStack() as opened:
-            writer = None
-            for piece in pieces:
-                schema = piece.schema.with_metadata(mark)
-                if writer is None:
-                    made = pq.ParquetWriter(temporary, schema, compression="zstd", compression_level=1)
-                    writer = opened.enter_context(made)
-                writer.write_table(piece.replace_schema_metadata(mark))
+        tables = (piece.to_arrow(compat_level=pl.CompatLevel.oldest()) for piece in pieces)
+        with write_durably(self.file(name)) as temporary:
+            write_pieces(temporary, tables, self._mark(name, options), compression="zstd", compression_level=1)
 
     def file(self, name: str) -> Path:
         """The file of a table."""
@@ -120,14 +109,6 @@ class ExplanationFolder:
     def _mark(self, name: str, options: str) -> dict[str, Any]:
         made_of = digest(self._forest, "" if name in _OF_FOREST else self._rows, options)
         return {"version": VERSION, "kind": KIND, "table": name, "made_of": made_of}
-
-
-def _mark_of(path: Path) -> Any:
-    """The digest in a file; None if it is not a table of an explanation."""
-    try:
-        return json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])
-    except FAULTS:
-        return None
 
 
 class Explanation:

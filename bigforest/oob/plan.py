@@ -83,7 +83,11 @@ def oob_estimate(
         given = np.asarray(nodes, np.int64)
         trees = [(given, _most_mixed(given, distinct, shape.classes))]
     sizes = np.maximum.reduce([_sizes(*each, terms, shape, tried) for each in trees])
-    files = max(int(_ballot_files(*each, shape).sum()) for each in trees)
+    numbers, weighted = shape.extras.regression, shape.extras.weighted
+    files = max(
+        int(file_bytes(size, size if numbers else mixed, shape.classes, numbers or weighted).sum())
+        for size, mixed in trees
+    )
     return _with_votes(choose_oob(shape, config, sizes, resources, tried), shape, config, files)
 
 
@@ -107,20 +111,10 @@ def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
 
 def _sizes(nodes: NDArray[np.int64], mixed: Any, terms: float, shape: Shape, lambdas: int) -> NDArray[np.int64]:
     """Bytes of trees while rows are sent down them, or while their ballots are made numbers; terms: of a node."""
-    loaded = loaded_tree_bytes(nodes, mixed, _some_terms(nodes, terms), shape.classes)
+    entries = np.ceil(nodes // 2 * terms).astype(np.int64)
+    loaded = loaded_tree_bytes(nodes, mixed, entries, shape.classes)
     held = nodes if shape.extras.regression else mixed
     return np.maximum(loaded, loaded_bytes(nodes, held, shape.classes, lambdas))
-
-
-def _ballot_files(nodes: NDArray[np.int64], mixed: Any, shape: Shape) -> NDArray[np.int64]:
-    """Bytes of the ballots of trees in files."""
-    held = nodes if shape.extras.regression else mixed
-    return file_bytes(nodes, held, shape.classes, shape.extras.regression or shape.extras.weighted)
-
-
-def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
-    """Terms of trees of this many nodes whose inner nodes have `terms` each."""
-    return np.ceil(nodes // 2 * terms).astype(np.int64)
 
 
 def choose_oob(

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -63,29 +63,6 @@ class ReportPlan(NamedTuple):
     scores: int
 
 
-class RowSums(Protocol):
-    """Sums over rows, from which the other files of the report follow.
-
-    curve   columns of the curve
-    shares  names of the columns of a row after the number of its trees
-    """
-
-    curve: pa.Schema
-    shares: Sequence[str]
-
-    def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """Truth, prediction and shares, or spread, of the rows of a tally that begins with row `first`; adds them."""
-
-    def writing(self, number: int) -> AbstractContextManager[None]:
-        """Entered while the rows of file `number` are added."""
-
-    def join(self, other: Any) -> None:
-        """Add the rows of the other."""
-
-    def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
-        """The other files, by name."""
-
-
 def write_report(
     store: Store,
     config: TrainConfig,
@@ -129,10 +106,10 @@ def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
 
 def write_report_rows(
     store: Store, config: TrainConfig, plan: ReportPlan, number: int, tallies: Sequence[RangeTally]
-) -> RowSums:
+) -> _Numbers | _Classes:
     """Task: write a file of rows; returns the sums over them."""
     spec = store.spec
-    judged: RowSums = _Numbers(store) if spec.target.is_regression else _Classes(store, config, plan)
+    judged = _Numbers(store) if spec.target.is_regression else _Classes(store, config, plan)
     schema = oob_rows(stored_labels(spec.target).type, judged.shares)
 
     def tables() -> Iterator[pa.Table]:
@@ -145,7 +122,7 @@ def write_report_rows(
     return judged
 
 
-def join_sums(one: RowSums, two: RowSums) -> RowSums:
+def join_sums(one: Any, two: Any) -> Any:
     """The sums over the rows of both."""
     found = deepcopy(one)
     found.join(two)
@@ -183,7 +160,11 @@ def _numbered(
 
 
 class _Numbers:
-    """The report for regression."""
+    """The report for regression: sums over rows, from which all but the rows follow.
+
+    curve   columns of the curve
+    shares  names of the columns of a row after the number of its trees
+    """
 
     curve = NUMBER_CURVE
     shares: Sequence[str] = (SPREAD,)
@@ -193,7 +174,7 @@ class _Numbers:
         self._sums = NumberSums(store.spec.target.offset, total)
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """See RowSums."""
+        """Truth, prediction and shares, or spread, of the rows of a tally that begins with row `first`; adds them."""
         truth = store.numbers(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         mean = accumulator.votes[:, 0] / np.maximum(accumulator.voters, 1)
@@ -203,15 +184,15 @@ class _Numbers:
         return arrow_array(truth), arrow_array(mean, mask=~used), [arrow_array(spread, mask=accumulator.voters < 2)]
 
     def writing(self, number: int) -> AbstractContextManager[None]:
-        """See RowSums."""
+        """Entered while the rows of file `number` are added."""
         return nullcontext()
 
     def join(self, other: _Numbers) -> None:
-        """See RowSums."""
+        """Add the rows of the other."""
         self._sums.join(other._sums)
 
     def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
-        """See RowSums."""
+        """The other files, by name."""
         rows = self._sums.rows
         found = asdict(self._sums.result()) if rows else dict.fromkeys(("r2", "mse", "mae"))
         columns = {"rows": [rows]} | {name: [value] for name, value in found.items()}
@@ -219,7 +200,7 @@ class _Numbers:
 
 
 class _Classes:
-    """The report for classes; where two have more rows than scores may be held, these go into files."""
+    """The report for classes, as `_Numbers`; where two have more rows than scores may be held, these go into files."""
 
     curve = CURVE
 
@@ -236,7 +217,6 @@ class _Classes:
             self._metrics.scores = None
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
-        """See RowSums."""
         known = stored_labels(store.spec.target)
         truth = store.labels(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
@@ -257,7 +237,6 @@ class _Classes:
 
     @contextmanager
     def writing(self, number: int) -> Iterator[None]:
-        """See RowSums."""
         if len(self.shares) != 2 or self._metrics.scores is not None:
             yield
             return
@@ -266,7 +245,6 @@ class _Classes:
         self._add_scores = None
 
     def join(self, other: _Classes) -> None:
-        """See RowSums."""
         self._cells += other._cells
         self._pairs.join(other._pairs)
         self._metrics.join(other._metrics)
@@ -278,7 +256,6 @@ class _Classes:
         return np.divide(votes.T, np.where(used, total, 1.0), order="C")
 
     def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
-        """See RowSums."""
         found, known = self._metrics, stored_labels(store.spec.target)
         area = None if found.scores is None else Area().add(found.scores).value
         if self._cells.any():

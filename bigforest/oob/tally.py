@@ -13,7 +13,7 @@ from io import FileIO
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,18 @@ from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.oob_report import ROWS_OF_FILE
 from bigforest.forest.votes.ballots import NodeValues, grown_values, leaf_values
 from bigforest.forest.votes.leaf_files import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
+from bigforest.kernels.predict.accumulate import Votes
+from bigforest.kernels.predict.tally import (
+    ClassVotes,
+    FoundLeaves,
+    LambdaVotes,
+    NumberVotes,
+    OobVotes,
+    add_by_lambda,
+    add_classes,
+    add_numbers,
+    add_spread,
+)
 from bigforest.oob.accumulator import (
     LambdaAccumulator,
     OobAccumulator,
@@ -38,9 +50,6 @@ from bigforest.oob.shrinkage import LambdaLosses, losses_of
 from bigforest.sampling.bags import held_out_of
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-
-if TYPE_CHECKING:
-    from bigforest.kernels.predict.tally import FoundLeaves
 
 
 class KeptLeaves:
@@ -116,14 +125,6 @@ class _Cast(NamedTuple):
     grown: _Grown | None
 
 
-class _Piece(Protocol):
-    """Some rows of a range, whose votes one thread adds up."""
-
-    def add(self, cast: _Cast, found: LeafChunk, rows: slice, trees: int) -> bool:
-        """Add the votes of the first `trees` trees of a file on the rows of a chunk, which are those `rows` of the
-        piece. False where leaves and ballots do not match."""
-
-
 class _LambdaPiece(NamedTuple):
     """Votes for what rows are by each lambda; truth: uint16 [rows], 0 for regression."""
 
@@ -140,9 +141,10 @@ class _LambdaPiece(NamedTuple):
         return cls(votes, truth)
 
     def add(self, cast: _Cast, found: LeafChunk, rows: slice, trees: int) -> bool:
-        """See _Piece."""
-        from bigforest.kernels.predict.tally import LambdaVotes, add_by_lambda
+        """Add the votes of the first `trees` trees of a file on the rows of a chunk, `rows` of the piece.
 
+        False where leaves and ballots do not match.
+        """
         votes = LambdaVotes(cast.mixed, self.truth[rows], *self.votes.part(rows.start, rows.stop))
         return add_by_lambda(_leaves(cast, found, trees), votes)
 
@@ -164,17 +166,7 @@ class _TallyPiece(NamedTuple):
     changes: NDArray[np.int64]
 
     def add(self, cast: _Cast, found: LeafChunk, rows: slice, trees: int) -> bool:
-        """See _Piece."""
-        from bigforest.kernels.predict.accumulate import Votes
-        from bigforest.kernels.predict.tally import (
-            ClassVotes,
-            NumberVotes,
-            OobVotes,
-            add_classes,
-            add_numbers,
-            add_spread,
-        )
-
+        """As `_LambdaPiece.add`."""
         store, tally = self.store, self.tally.part(rows.start, rows.stop)
         first, last = self.first + rows.start, self.first + rows.stop
         change, reached, weighed = self.changes[:, cast.file.trees.start : cast.file.trees.start + trees]
@@ -277,12 +269,12 @@ def _add_up(
     config: TrainConfig,
     work: TallyInputs,
     cuts: Sequence[int],
-    pieces: Sequence[_Piece],
+    pieces: Sequence[_LambdaPiece | _TallyPiece],
     advance: Callable[[int], None] | None,
 ) -> None:
     """Add the votes of the trees, in their order, on the rows of these pieces."""
     for group in work.groups:
-        casts = _casts(group, work, store, config)
+        casts = map_on_threads(_cast, [(file, work, store, config) for file in group], work.workers)
         tasks = [(store, config, work.kept, casts, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
         map_on_threads(_add_piece, tasks, work.workers)
         if advance is not None:
@@ -296,7 +288,7 @@ def _add_piece(
     kept: KeptLeaves | None,
     casts: Sequence[_Cast],
     rows: tuple[int, int],
-    piece: _Piece,
+    piece: _LambdaPiece | _TallyPiece,
 ) -> None:
     """Add the votes of some files on the rows of a piece."""
     step = leaf_chunk_rows(store.rows, store.spec.target.answer_width)
@@ -324,18 +316,12 @@ def _chunk(file: LeafFile, opened: FileIO, number: int, kept: KeptLeaves | None)
 
 def _leaves(cast: _Cast, found: LeafChunk, trees: int) -> FoundLeaves:
     """The leaves of the first `trees` trees of a file in a chunk."""
-    from bigforest.kernels.predict.tally import FoundLeaves
-
     ends = np.cumsum(found.counts, dtype=np.int64)[:trees]
     return FoundLeaves(found.rows, found.leaves, ends, cast.first, cast.ballot)
 
 
-def _casts(files: Sequence[LeafFile], work: TallyInputs, store: Store, config: TrainConfig) -> list[_Cast]:
-    """The ballots of the leaves of a group, by file."""
-    return map_on_threads(_cast, [(file, work, store, config) for file in files], work.workers)
-
-
 def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) -> _Cast:
+    """The ballots of the leaves of a file."""
     target, grown = store.spec.target, None
     nodes = None if work.kept is None else work.kept.nodes.get(file.trees.start)
     ballots = file.ballots(store.spec) if nodes is None else nodes.ballots

@@ -23,8 +23,7 @@ from bigforest.execution.executor import run_on_threads
 from bigforest.forest.format.parts import first_tree, part_paths, read_span
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.groups import Trees
-from bigforest.forest.load.router import RowRouter
-from bigforest.forest.load.router import chunk_rows as routed_rows
+from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.votes.ballots import ballots_of_pieces
 from bigforest.forest.votes.leaf_files import (
@@ -37,6 +36,8 @@ from bigforest.forest.votes.leaf_files import (
     write_leaves,
 )
 from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
+from bigforest.kernels.predict.accumulate import LeafNumbers, Places, Votes, note_leaves, place_leaves
+from bigforest.kernels.predict.route import new_scratch
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
@@ -136,8 +137,6 @@ def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[LeafCh
 
 def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafChunk]:
     """The chunks of a block."""
-    from bigforest.kernels.predict.accumulate import Places, place_leaves
-
     store, roots = sampler.store, group.packed.roots
     span = block_span(store.rows, block)
     bags = np.array([sampler.block(tree, block) for tree in group.trees])
@@ -162,8 +161,6 @@ def leaves_in(sampler: Sampler, group: CodeTrees, own: int, span: range) -> NDAr
 
     Leaves are numbered within the group, in the order of the nodes. For trees that predict numbers.
     """
-    from bigforest.kernels.predict.accumulate import LeafNumbers, Votes, note_leaves
-
     found, votes = np.empty((len(span), 1), np.uint32), np.zeros((len(span), 1))
 
     def note(way: Any, scratch: Any, here: slice) -> None:
@@ -179,11 +176,9 @@ def route_span(store: Store, group: CodeTrees, span: range, use: Callable[[Any, 
 
     use  calls a kernel of kernels/predict/accumulate.py; takes way, scratch, and which of these rows they are.
     """
-    from bigforest.kernels.predict.route import new_scratch
-
     router = RowRouter(group.packed, store.spec)
     start, stop = span.start, span.stop
-    step = min(routed_rows(_columns(store, group, start, start)), len(span))
+    step = min(chunk_rows(_columns(store, group, start, start)), len(span))
     for first in range(start, stop, step):
         last = min(first + step, stop)
         way = router.way(_columns(store, group, first, last), 0, last - first)

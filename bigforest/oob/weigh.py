@@ -29,6 +29,8 @@ from bigforest.forest.votes.leaf_files import found_leaves, leaves_path, write_b
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
+from bigforest.kernels.predict.accumulate import Weighed, add_up, weigh_classes, weigh_numbers
+from bigforest.kernels.tree.finalize import describe_classes, describe_numbers
 from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
 from bigforest.oob.vote import CodeTrees, load_group, route_span
 from bigforest.sampling.bags import Sampler
@@ -126,8 +128,6 @@ def _move_leaves(
 def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.int64]) -> None:
     """Add the statistics of the leaves of the tree in place `own` of a group to `held`, see
     kernels/predict/accumulate.py Weighed."""
-    from bigforest.kernels.predict.accumulate import Weighed, weigh_classes, weigh_numbers
-
     store, tree = sampler.store, group.trees[own]
     kernel: Any = weigh_numbers if store.spec.target.is_regression else weigh_classes
     root = group.packed.roots[own : own + 1]
@@ -169,9 +169,6 @@ class _Described(NamedTuple):
 def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, held: NDArray[np.int64]) -> _Described:
     """Add the statistics of the leaves of the part at `path` to their ancestors in `held`; returns the columns that
     follow."""
-    from bigforest.kernels.predict.accumulate import add_up
-    from bigforest.kernels.tree.finalize import describe_classes, describe_numbers
-
     nodes, spec = len(held), store.spec
     leaf, right = np.empty(nodes, np.bool_), np.empty(nodes, np.uint32)
     done = 0

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +14,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, silent, stage
+from bigforest.common.events import Listener, Stage, stage
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import METADATA_KEY, file_kind
+from bigforest.forest.format.files import file_kind
+from bigforest.forest.format.table_file import write_pieces
 from bigforest.forest.load.feature_map import check_schema
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.load.row_passes import naming_rows
@@ -53,33 +53,28 @@ def write_predictions(
     forest: GrownForest,
     source: Source,
     out: str | Path,
-    rule: VoteRule | None = None,
+    rule: VoteRule,
     *,
-    proba: bool = False,
-    keep: Sequence[str] = (),
-    resources: Resources | None = None,
-    listener: Listener = silent,
-    overwrite: bool = False,
+    proba: bool,
+    keep: Sequence[str],
+    resources: Resources,
+    listener: Listener,
+    overwrite: bool,
 ) -> FilePrediction:
     """Stream the rows of `source` into predictions by a rule in the file `out`, in order, in bounded memory.
 
     A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
 
-    Columns of the file: those of `keep`, then prediction, quantiles, with coverage low and high
-    or set, and with `proba` p_<class>. Its metadata has,
-    under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}.
-    Rows are scored as score.py says. Draws are keyed by the number of the row in the source. The file appears when it
-    is complete. With a memory limit, trees that do not fit are loaded a group at a time (see
-    forest/load/row_passes.py).
+    Columns of the file: those of `keep`, then prediction, quantiles, with coverage low and high or set, and with
+    `proba` p_<class>. The metadata of Parquet has, under the key "bigforest", its kind and version. Rows are scored as
+    score.py says. Draws are keyed by the number of the row in the source. The file appears when it is complete. With a
+    memory limit, trees that do not fit are loaded a group at a time (forest/load/row_passes.py).
 
-    Raises ConfigError, DataError, FormatError, and OutputExistsError when `out` exists and `overwrite` is
-    off.
+    Raises ConfigError, DataError, FormatError, and OutputExistsError when `out` exists and `overwrite` is off.
     """
-    resources = resources or Resources()
     spec = forest.spec
     check_proba(spec, proba)
     check_schema(source.schema, spec)
-    rule = rule or forest.rule()
     check_columns(keep, source.schema, rule, answer_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
     score = score_of(spec, source)
@@ -88,26 +83,20 @@ def write_predictions(
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as answers,
         stage("predict", source.rows, "rows", listener) as progress,
     ):
-        write = write_text if as_path(out).suffix.lower() in TEXT else _write_parquet
-        write(_everywhere(job, score, resources), answers, progress.advance)
+        tables = _told(_everywhere(job, score, resources), progress)
+        if as_path(out).suffix.lower() in TEXT:
+            write_text(tables, answers)
+        else:
+            mark = {"version": VERSION, "kind": KIND}
+            write_pieces(answers, tables, mark, compression="zstd", compression_level=1)
     return score.result(source.rows)
 
 
-def _write_parquet(tables: Iterator[pa.Table], path: Path, advance: Callable[[int], None]) -> None:
-    import pyarrow.parquet as pq
-
-    mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
-    writer = None
-    try:
-        for answered in tables:
-            writer = writer or pq.ParquetWriter(
-                path, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
-            )
-            writer.write_table(answered)
-            advance(answered.num_rows)
-    finally:
-        if writer is not None:
-            writer.close()
+def _told(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.Table]:
+    """The tables, of whose rows `progress` is told when they are written."""
+    for table in tables:
+        yield table
+        progress.advance(table.num_rows)
 
 
 def _check_apart(out: Path, source: Source) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 TEXT = (".csv", ".tsv", ".ndjson", ".jsonl")
 
 
-def write_text(tables: Iterator[pa.Table], path: Path, advance: Callable[[int], None]) -> None:
-    """Write tables one after the other into a file of the kind that its name says; `advance` is told of their rows."""
+def write_text(tables: Iterator[pa.Table], path: Path) -> None:
+    """Write tables one after the other into a file of the kind that its name says."""
     suffix = path.suffix.lower()
     with path.open("wb") as file:
         for number, table in enumerate(tables):
@@ -36,7 +36,6 @@ def write_text(tables: Iterator[pa.Table], path: Path, advance: Callable[[int], 
             else:
                 text = frame.write_csv(include_header=number == 0, separator="\t" if suffix == ".tsv" else ",")
             file.write(text.encode())
-            advance(table.num_rows)
 
 
 def is_text_prediction(path: Path) -> bool:

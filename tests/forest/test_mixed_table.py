@@ -31,7 +31,6 @@ from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.predict import flat_tree
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
 from bigforest.kernels.predict.flatten import fill_sets, measure_sets
-from bigforest.predict.files import write_predictions
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.source import open_source
 from tests.forests import nodes_of, random_tree
@@ -48,6 +47,7 @@ from tests.mixed import (
     write_mixed,
 )
 from tests.naive.predict import decide, sum_of_votes
+from tests.predictions import write_predictions
 from tests.thorough import examples
 
 

@@ -32,13 +32,13 @@ from bigforest.forest.load.row_batch import FeatureBlock, RowBatch
 from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.predict.flat_tree import TILE
-from bigforest.predict.files import write_predictions
 from bigforest.predict.forest import Forest
 from bigforest.source import open_source
 from tests.forests import forest_of, nodes_of, random_tree, spec_of
 from tests.measured import predict_estimate
 from tests.metrics.test_metrics import check_metrics
 from tests.naive.predict import decide, sum_of_votes
+from tests.predictions import write_predictions
 from tests.strategies import EXTREMES
 
 FEATURES = 3

@@ -232,14 +232,20 @@ def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
             yield batch
 
 
-def file_kind(path: Path) -> str | None:
-    """The kind that a file of bigforest, of whatever version, says it is; None for any other file."""
+def file_mark(path: Path) -> Any:
+    """What a file of bigforest, of whatever version, says under METADATA_KEY; None for any other file."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return None
-        kind = json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])["kind"]
+        return json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])
     except FAULTS:
         return None
+
+
+def file_kind(path: Path) -> str | None:
+    """The kind that a file of bigforest, of whatever version, says it is; None for any other file."""
+    mark = file_mark(path)
+    kind = mark.get("kind") if isinstance(mark, dict) else None
     return kind if isinstance(kind, str) else None
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,24 +35,33 @@ def write_table_file(
 
     Raises OutputExistsError or ConfigError when `out` cannot be used, before the first piece is requested.
     """
+    with staged(out, **_ours(kind), overwrite=overwrite) as made:
+        write_pieces(
+            made,
+            pieces,
+            {"version": VERSION, "kind": kind, **about},
+            compression="lz4",
+            use_dictionary=dictionary if isinstance(dictionary, bool) else list(dictionary),
+            write_statistics=False,  # nobody filters by them, and a thousand columns have a thousand
+        )
+
+
+def write_pieces(path: Path, pieces: Iterable[pa.Table], mark: Mapping[str, Any], **options: Any) -> None:
+    """Write `pieces`, at least one and all of one schema, each as a row group of the Parquet file `path`.
+
+    mark     the JSON object under the key "bigforest" of its schema metadata.
+    options  of pyarrow's ParquetWriter.
+    """
     import pyarrow.parquet as pq
 
-    mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": kind, **about})}
-    with staged(out, **_ours(kind), overwrite=overwrite) as made:
+    metadata = {METADATA_KEY: json.dumps(mark)}
+    with ExitStack() as opened:
         writer = None
-        try:
-            for piece in pieces:
-                writer = writer or pq.ParquetWriter(
-                    made,
-                    piece.schema.with_metadata(mark),
-                    compression="lz4",
-                    use_dictionary=dictionary if isinstance(dictionary, bool) else list(dictionary),
-                    write_statistics=False,  # nobody filters by them, and a thousand columns have a thousand
-                )
-                writer.write_table(piece, row_group_size=max(1, piece.num_rows))
-        finally:
-            if writer is not None:
-                writer.close()
+        for piece in pieces:
+            writer = writer or opened.enter_context(
+                pq.ParquetWriter(path, piece.schema.with_metadata(metadata), **options)
+            )
+            writer.write_table(piece, row_group_size=max(1, piece.num_rows))
 
 
 def check_table_file(out: str | Path, kind: str, *, overwrite: bool) -> None:
