@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bigforest.api.files import named_table
+from bigforest.api.files import named_job
 from bigforest.api.given import with_training_options_apart
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Listener
 from bigforest.common.progress import watching
-from bigforest.execution.arguments import column_names, resources_of
+from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
 from bigforest.race.comparison import Comparison
 from bigforest.race.run import Race, parse_duration
 from bigforest.schema.train_options import OPTIONS
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
-from bigforest.training.run import TrainingJob
 
 
 @with_training_options_apart
@@ -88,8 +87,7 @@ def compare(
     for name in given:
         if name not in OPTIONS:
             raise ConfigError(f"there is no option {name!r} of training; see bigforest.train")
-    data, target, given = named_table(data, target, given)
-    job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), given)
+    job = named_job(data, target, exclude, given)
     seconds = parse_duration(budget)
     resources = resources_of(threads, scratch, memory)
     holding = TemporaryFolder(resources.scratch) if out is None else None

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from bigforest.api.given import given, with_options
 from bigforest.common.events import Listener, Notice
 from bigforest.common.progress import watching
+from bigforest.encode.class_target import USUAL_NAMES
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import crew_of
 from bigforest.forest.load.feature_map import open_rows
@@ -22,7 +23,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.schema.docstrings import with_entries
 from bigforest.source import check_csv, open_source, opens_quickly
 from bigforest.source.files import find_files
-from bigforest.source.in_memory import with_columns_beside
+from bigforest.source.in_memory import numeric_categories, with_columns_beside
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
 from bigforest.storage.paths import absolute, as_path
 from bigforest.store.format import is_meant_as_store, is_store
@@ -76,10 +77,9 @@ def encode_store(
     from bigforest.encode.pipeline import encode  # which predicting has no need of
 
     resources = resources_of(threads, scratch, memory)
-    data, target, options = named_table(data, target, given(locals()))
-    config = TrainConfig(**options)
-    check_csv(data, config.missing)
-    job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options)
+    job = named_job(data, target, exclude, given(locals()))
+    config = TrainConfig(**job.options)
+    check_csv(job.data, config.missing)
     with (
         watching(listener) as listener,
         columns_first(job, resources),
@@ -88,8 +88,8 @@ def encode_store(
         TemporaryFolder(resources.scratch) as work,
     ):
         encode(
-            open_source(data, scratch=work, memory=resources.memory, missing=config.missing),
-            target,
+            open_source(job.data, scratch=work, memory=resources.memory, missing=config.missing),
+            job.target,
             folder,
             config=config,
             exclude=job.exclude,
@@ -209,12 +209,22 @@ def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
     return Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {way}")
 
 
-def named_table(data: Any, target: Any, options: dict[str, Any]) -> tuple[Any, str | None, dict[str, Any]]:
-    """The table with the columns that were given as arrays, the name of the target, and the options."""
+def named_job(
+    data: Any, target: Any, exclude: Any, options: dict[str, Any], validate: Any = None, *, resumes: bool = False
+) -> TrainingJob:
+    """The job of training on a table, with the columns that were given as arrays. Categories of a pandas frame are
+    categories, also those of numbers; a forest that is resumed has its own."""
     beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
+    coded = [] if resumes else numeric_categories(data[0] if isinstance(data, tuple) and data else data)
     data, names = with_columns_beside(data, beside)
-    found = {name: names[name] for name in ("weight", "group") if name in options}
-    return data, target_of(names["target"]), options_of(options | found)
+    options = options_of(options | {name: names[name] for name in ("weight", "group") if name in options})
+    target, left_out = target_of(names["target"]), tuple(column_names(exclude, "exclude"))
+    if coded:
+        usual = next((name for name in USUAL_NAMES if name in data.columns), None)
+        no_features = {target or usual, *names.values(), *left_out}
+        given = column_names(options.get("categories", ()), "categories")
+        options["categories"] = tuple(dict.fromkeys([*given, *(name for name in coded if name not in no_features)]))
+    return TrainingJob(data, target, left_out, options, validate)
 
 
 def default_output(data: str | Path, suffix: str) -> Path:

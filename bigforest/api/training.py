@@ -9,19 +9,19 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 import bigforest  # whose Plan is loaded when it is named
-from bigforest.api.files import named_table
+from bigforest.api.files import named_job
 from bigforest.api.given import given, with_options
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener
 from bigforest.common.progress import watching
-from bigforest.execution.arguments import column_names, resources_of
+from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
 from bigforest.predict.forest import Forest
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path, is_folder
 from bigforest.store.store import Store
 from bigforest.training.resumable_run import named_output
-from bigforest.training.run import Clock, TrainingJob, agreed, open_table, train_new, train_temporary
+from bigforest.training.run import Clock, agreed, open_table, train_new, train_temporary
 from bigforest.training.run import resume as resume_run
 
 
@@ -332,8 +332,7 @@ def train(
     ClusterError
         For a cluster that cannot be used or was lost.
     """
-    data, target, options = named_table(data, target, given(locals()))
-    job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options, validate)
+    job = named_job(data, target, exclude, given(locals()), validate, resumes=resume is not None)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; drop them")
     if data is None and resume is None:
@@ -451,8 +450,7 @@ def plan_training(
     from bigforest.training.plan import make_plan
     from bigforest.training.projection import machines_of
 
-    data, target, options = named_table(data, target, given(locals()))
-    job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options)
+    job = named_job(data, target, exclude, given(locals()))
     resources = resources_of(threads, scratch, memory)
     machines = machines_of(workers, link, resources)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
@@ -461,4 +459,4 @@ def plan_training(
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(job, work, verify=False)
         settled = agreed(table, job) if isinstance(table, Store) else job.config
-        return make_plan(table, data, job.target, job.exclude, settled, resources, home, machines)
+        return make_plan(table, job.data, job.target, job.exclude, settled, resources, home, machines)

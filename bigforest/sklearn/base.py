@@ -39,7 +39,7 @@ from bigforest.sklearn.tables import (
     with_categories,
 )
 from bigforest.sklearn.tree import FittedTree
-from bigforest.source.in_memory import SparseTable, free_name, is_sparse
+from bigforest.source.in_memory import SparseTable, free_name, is_sparse, numeric_categories
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 
@@ -260,7 +260,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         check_consistent_length(frame, target)
         weighted = sample_weight is not None or class_weight is not None
         options = training_options(self._parameters(), self._criteria, frame.shape[0], weighted=weighted)
-        categories = category_names(self.categories, names)
+        categories = list(dict.fromkeys([*category_names(self.categories, names), *numeric_categories(X)]))
         options |= {"categories": categories, "class_weight": class_weight}
         if not isinstance(frame, SparseTable):
             frame = with_categories(frame, categories)

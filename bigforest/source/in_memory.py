@@ -116,6 +116,18 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
     return found.with_columns(found.get_column(name).cast(dtype) for name, dtype in enums.items())
 
 
+def numeric_categories(table: Any) -> list[str]:
+    """The columns of a pandas frame that are categories of whole numbers or booleans without an order, which Polars
+    has as numbers; of any other table none."""
+    if package_of(table) != "pandas" or not hasattr(table, "columns"):
+        return []
+    return [
+        str(name)
+        for name, dtype in zip(table.columns, table.dtypes, strict=True)
+        if type(dtype).__name__ == "CategoricalDtype" and not dtype.ordered and dtype.categories.dtype.kind in "biu"
+    ]
+
+
 class SparseRows:
     """A sparse matrix of scipy whose rows are made dense when they are requested.
 

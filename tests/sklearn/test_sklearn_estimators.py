@@ -185,6 +185,8 @@ def test_categories__by_name_and_by_place() -> None:
     frame = pd.DataFrame({"x0": X[:, 0], "x1": codes})
     named = BigForestClassifier(n_estimators=4, max_features=None, categories=["x1"], min_level=1).fit(frame, target)
     assert same(named, named, frame) and np.array_equal(named.predict_proba(frame), of_array.predict_proba(table))
+    of_pandas = BigForestClassifier(n_estimators=4, max_features=None, min_level=1)
+    assert same(of_pandas.fit(frame.astype({"x1": "category"}), target), named, frame)
     with pytest.raises(BigForestError, match="not whole"):
         BigForestClassifier(categories=[0]).fit(table, target)
     with pytest.raises(BigForestError, match="names or places of columns"):

@@ -224,3 +224,21 @@ def test_train__refuses_arrays_beside_files(tmp_path: Path) -> None:
             bf.train(data, "target", weight=Y)
     with pytest.raises(ConfigError, match="the second of the pair"):
         bf.train((X, Y), Y)
+
+
+def test_train__categories_of_pandas_that_are_numbers(tmp_path: Path) -> None:
+    draw = np.random.default_rng(2)
+    code, flag, size, out = draw.integers(0, 6, (4, 90))
+    plain = pl.DataFrame({"code": code, "flag": flag > 2, "size": size})
+    frame = pd.DataFrame({"code": code, "flag": flag > 2}).astype("category")
+    frame["size"] = pd.Categorical(size, ordered=True)
+    target = pd.Series(pd.Categorical((code % 2 + flag) % 3), name="target")
+    beside = bf.train(frame, target, trees=2)
+    assert [one.kind for one in beside.spec.features] == ["category", "category", "numeric"]
+    assert beside.classes == [0, 1, 2]
+    expected = bf.train(plain, target, trees=2, categories=["code", "flag"]).predict_proba(plain)
+    assert_frame_equal(pl.from_pandas(beside.predict_proba(frame)), expected)
+    whole = frame.assign(out=pd.Categorical(out), target=target)
+    path = tmp_path / "f.forest"
+    bf.train(whole, trees=2, exclude="out", categories="code", out=path)
+    assert bf.train(whole, resume=path, trees=3).config.categories == ("code", "flag")
