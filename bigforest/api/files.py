@@ -15,10 +15,9 @@ from bigforest.encode.class_target import USUAL_NAMES
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import crew_of
 from bigforest.forest.load.feature_map import open_rows
-from bigforest.predict.files import is_prediction, write_predictions
+from bigforest.predict.files import TEXT, is_prediction, write_predictions
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.score import FilePrediction
-from bigforest.predict.text_files import TEXT
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.docstrings import with_entries
 from bigforest.source import check_csv, open_source, opens_quickly

@@ -193,17 +193,11 @@ def new_bins(rows: int, max_bins: str | int) -> Bins:
     return Bins(np.uint64(rows), np.zeros(2, np.uint64), np.empty(most, np.uint64))
 
 
-def presort(
-    keys: Keys,
-    scale: Scale,
-    bins: Bins,
-    bucket_rows: int = BUCKET_ROWS,
-) -> NDArray[np.uint64]:
+def presort(keys: Keys, scale: Scale, bins: Bins) -> NDArray[np.uint64]:
     """Replace the keys by their ranks, from 0, and return the distinct offsets, ascending: offset[rank].
 
-    keys          [rows], at least one and fewer than 2**32, contiguous; changed.
-    bins          told of every distinct value (`note_run` in kernels/presort/ranking.py).
-    bucket_rows   rows that are sorted at a time.
+    keys  [rows], at least one and fewer than 2**32, contiguous; changed.
+    bins  told of every distinct value (`note_run` in kernels/presort/ranking.py).
 
     Anonymous memory besides the keys: `sort_bytes` (memory.py). About 15 ns per row. Oracle: numpy.unique.
     """
@@ -223,13 +217,12 @@ def presort(
         np.empty(len(counts), np.uint32),
         *(np.empty(len(counts) + 1, np.uint64) for _ in range(4)),
     )
-    buckets = group_cells(counts, cell_shift, np.uint64(bucket_rows), cells)
+    buckets = group_cells(counts, cell_shift, np.uint64(BUCKET_ROWS), cells)
     items = np.empty(len(keys), np.uint64)
     spread_rows(keys, low, shift, cell_shift, cells, items)
     before = np.zeros(2, np.uint64)  # rows and ranks of smaller keys: these are all of the column
-    ranks = rank_items(
-        keys, low, shift, np.uint64(buckets), cells, items, before, bins, sort_scratch(min(bucket_rows, len(keys)))
-    )
+    scratch = sort_scratch(min(BUCKET_ROWS, len(keys)))
+    ranks = rank_items(keys, low, shift, np.uint64(buckets), cells, items, before, bins, scratch)
     return items[:ranks]
 
 

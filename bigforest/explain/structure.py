@@ -127,20 +127,14 @@ def _rules(leaves: list[RuleLeaf], job: ExplainJob) -> pl.DataFrame:
     """The most informative of some leaves; among ties the first tree and node."""
     leaves = sorted(leaves, key=lambda leaf: (-leaf.interest, leaf.tree, leaf.node))[: job.options.rules]
     step = 1.0 if job.forest.spec.weight is None else job.forest.spec.weight.step
-    columns: dict[str, Any] = {
-        "tree": pl.Series([leaf.tree for leaf in leaves], dtype=pl.UInt32),
-        "node": pl.Series([leaf.node for leaf in leaves], dtype=pl.UInt32),
-        "rule": pl.Series([leaf.rule for leaf in leaves], dtype=pl.String),
-        "weight": pl.Series([leaf.weight * step for leaf in leaves], dtype=pl.Float64),
-    }
+    kinds = {"tree": pl.UInt32, "node": pl.UInt32, "rule": pl.String, "weight": pl.Float64}
+    rows = [(leaf.tree, leaf.node, leaf.rule, leaf.weight * step) for leaf in leaves]
+    table, answers = pl.DataFrame(rows, schema=kinds, orient="row"), [leaf.answer for leaf in leaves]
     if job.forest.is_regression:
-        columns["answer"] = pl.Series([leaf.answer for leaf in leaves], dtype=pl.Float64)
-    else:
-        shares = [leaf.answer for leaf in leaves]
-        labels = label_series(job.forest.spec.target).alias("answer")
-        columns["answer"] = labels.gather([int(np.argmax(own)) for own in shares])
-        columns["share"] = pl.Series([float(np.max(own)) for own in shares], dtype=pl.Float64)
-    return pl.DataFrame(columns)
+        return table.with_columns(pl.Series("answer", answers, pl.Float64))
+    labels = label_series(job.forest.spec.target).alias("answer")
+    shares = pl.Series("share", [float(np.max(own)) for own in answers], pl.Float64)
+    return table.with_columns(labels.gather([int(np.argmax(own)) for own in answers]), shares)
 
 
 def describe_group(trees: Trees, levels: Levels, rules: int, most: int, group: range) -> TreeShapes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,9 +100,6 @@ def read_tally(path: Path, rows: int, spec: DataSpec) -> OobAccumulator:
     """Inverse of `write_tally`. Raises FormatError when the file is damaged."""
     with downloads([path]) as [here]:
         arrays = read_arrays(here, _TALLY_TYPES)
-    class_rows = rows if spec.target.classes else 0
-    like: list[NDArray[Any]] = list(no_votes(0, spec))
-    sizes = zip((rows, rows, class_rows, rows - class_rows), like, strict=True)
-    if [array.shape for array in arrays] != [(size, *array.shape[1:]) for size, array in sizes]:
+    if [array.shape for array in arrays] != [array.shape for array in no_votes(rows, spec)]:
         raise damaged(path)
     return OobAccumulator(*arrays)

@@ -96,7 +96,7 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
     path = leaf_targets_path(directory, group.trees.start)
     codes = np.searchsorted(_values(store), store.numbers(0, store.rows)).astype(np.uint32)
-    nodes = leaf_nodes(group)
+    nodes = group.packed.leaf_nodes(group.narrow)
     first = np.cumsum([0, *map(len, nodes)])
     tables = (
         table
@@ -160,8 +160,3 @@ def _in_proportion(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDA
         divisor = np.where(large, total / (2.0**32 - 1 - 2.0 * size), 1.0)
         weights = np.maximum(np.rint(weights / np.repeat(divisor, size)), 1.0).astype(np.uint64)
     return weights.astype(np.uint32)
-
-
-def leaf_nodes(group: CodeTrees) -> list[NDArray[np.uint32]]:
-    """The numbers of the leaves of each tree of a group, within the tree."""
-    return group.packed.leaf_nodes(group.narrow)

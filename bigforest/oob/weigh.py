@@ -20,9 +20,9 @@ from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import part_path
+from bigforest.forest.format.nodes import counts_column, part_path
 from bigforest.forest.format.parts import Span, batches
-from bigforest.forest.format.rewrite import as_written, write_nodes
+from bigforest.forest.format.rewrite import as_written, with_columns, write_nodes
 from bigforest.forest.load.groups import outline
 from bigforest.forest.votes.ballots import ballots_of
 from bigforest.forest.votes.leaf_files import found_leaves, leaves_path, write_ballots
@@ -51,11 +51,6 @@ def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     """Bytes of all tasks together, and of each task."""
     shared, own = task_bytes(shape, config)
     return shared, own + _PIECES + part_nodes(shape, config) * (_NODE + _CLASS * max(PARTS, shape.classes))
-
-
-def check_weighing(store: Store, config: TrainConfig, resources: Resources) -> None:
-    """Raise ConfigError when the memory of `resources` is too little for `weigh_parts`."""
-    weigh_estimate(store.shape, config, resources).check(resources.memory)
 
 
 def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
@@ -207,14 +202,8 @@ def _pieces(path: Path, store: Store, found: _Described, held: NDArray[np.int64]
         if store.spec.target.is_regression:
             columns["value"] = arrow_array(found.value[here])
         else:
-            kind = table.schema.field("counts").type
-            ends = arrow_array(np.arange(table.num_rows + 1, dtype=np.int64) * held.shape[1], pa.int32())
-            counts = arrow_array(held[here].ravel(), kind.value_type)
-            columns["counts"] = pa.ListArray.from_arrays(ends, counts, type=kind)
-        for name, column in columns.items():
-            place = table.schema.get_field_index(name)
-            table = table.set_column(place, table.schema.field(place), column)
-        yield table
+            columns["counts"] = counts_column(held[here], table.schema.field("counts").type)
+        yield with_columns(table, columns)
 
 
 def _larger_left(table: pa.Table, store: Store, found: _Described, rows: slice) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import json
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
@@ -23,12 +25,11 @@ from bigforest.forest.load.feature_map import check_schema
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.load.row_passes import naming_rows
 from bigforest.forest.load.vote_rule import VoteRule
-from bigforest.predict.columns import answer_names, answer_shape, answer_table, check_columns, check_proba
+from bigforest.predict.columns import PREDICTION, answer_names, answer_shape, answer_table, check_columns, check_proba
 from bigforest.predict.score import FilePrediction, Score, score_of
-from bigforest.predict.text_files import TEXT, is_text_prediction, write_text
 from bigforest.schema.columns import columns_named
 from bigforest.storage.atomic import TemporaryFolder, staged
-from bigforest.storage.paths import as_path, downloads, write_atomically
+from bigforest.storage.paths import as_path, downloads, text_lines, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 KIND = "predictions"
 VERSION = 1
+# How the names of files of text end.
+TEXT = (".csv", ".tsv", ".ndjson", ".jsonl")
 
 # Ranges of rows for each process of a cluster, and the fewest rows of one.
 _RANGES = 4
@@ -46,7 +49,7 @@ _FEWEST_ROWS = 4_096
 
 def is_prediction(path: Path) -> bool:
     """Whether `path` is a file that `write_predictions` wrote."""
-    return is_text_prediction(path) if path.suffix.lower() in TEXT else file_kind(path) == KIND
+    return _is_text_prediction(path) if path.suffix.lower() in TEXT else file_kind(path) == KIND
 
 
 def write_predictions(
@@ -85,11 +88,36 @@ def write_predictions(
     ):
         tables = _told(_everywhere(job, score, resources), progress)
         if as_path(out).suffix.lower() in TEXT:
-            write_text(tables, answers)
+            _write_text(tables, answers)
         else:
             mark = {"version": VERSION, "kind": KIND}
             write_pieces(answers, tables, mark, compression="zstd", compression_level=1)
     return score.result(source.rows)
+
+
+def _write_text(tables: Iterator[pa.Table], path: Path) -> None:
+    """Write tables one after the other into a file of the kind that its name says."""
+    suffix = path.suffix.lower()
+    with path.open("wb") as file:
+        for number, table in enumerate(tables):
+            frame = pl.DataFrame(pl.from_arrow(table))
+            nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
+            if suffix in (".ndjson", ".jsonl"):
+                text = frame.write_ndjson()
+            elif nested:
+                raise DataError(f"column {nested[0]!r} is nested, which CSV cannot hold; write Parquet or .ndjson")
+            else:
+                text = frame.write_csv(include_header=number == 0, separator="\t" if suffix == ".tsv" else ",")
+            file.write(text.encode())
+
+
+def _is_text_prediction(path: Path) -> bool:
+    """Whether the first line of a text has the column of predictions."""
+    with contextlib.suppress(OSError, UnicodeDecodeError, csv.Error, ValueError), text_lines(path, "utf-8") as lines:
+        first = next(lines, "")
+        found = json.loads(first) if first.startswith("{") else next(csv.reader([first.replace("\t", ",")]), [])
+        return PREDICTION in found
+    return False
 
 
 def _told(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.Table]:

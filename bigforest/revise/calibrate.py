@@ -14,6 +14,8 @@ from bigforest.common.arrow_arrays import arrow_array
 from bigforest.common.errors import DataError
 from bigforest.common.events import Listener
 from bigforest.forest.format.checks import Nodes
+from bigforest.forest.format.nodes import counts_column
+from bigforest.forest.format.rewrite import with_columns
 from bigforest.forest.format.schema import CALIBRATED
 from bigforest.kernels.common.layout import LEAF
 from bigforest.predict.forest import Forest, opened_forest
@@ -80,12 +82,5 @@ def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, unit
         add_up(part.starts, part.feature, part.right, counts)
         if int(counts.max()) > most:
             raise DataError(f"more than about {most // unit} rows of the secondary set are of one class; take fewer")
-    offsets = arrow_array(np.arange(0, counts.size + 1, counts.shape[1]), pa.int32())
-    columns = {
-        "counts": pa.ListArray.from_arrays(offsets, arrow_array(counts.ravel(), kind.value_type), type=kind),
-        "weight": arrow_array(counts.sum(axis=1).astype(np.uint64)),
-    }
-    for name, column in columns.items():
-        place = table.schema.get_field_index(name)
-        table = table.set_column(place, table.schema.field(place), column)
-    return table
+    weight = arrow_array(counts.sum(axis=1).astype(np.uint64))
+    return with_columns(table, {"counts": counts_column(counts, kind), "weight": weight})

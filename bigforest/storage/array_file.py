@@ -78,11 +78,9 @@ class ArrayFile(NamedTuple):
         """Rows of an array in each block."""
         return self.table[:, 2 + list(self.arrays).index(name)]
 
-    @contextmanager
-    def reading(self) -> Iterator[FileIO]:
+    def reading(self) -> FileIO:
         """The file, open for `block`."""
-        with local_path(self.path).open("rb", buffering=0) as file:
-            yield file
+        return local_path(self.path).open("rb", buffering=0)
 
     def each(self) -> Generator[list[NDArray[Any]]]:
         """The arrays of one block after the other, see `block`."""

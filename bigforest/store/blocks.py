@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -44,9 +43,7 @@ class MatrixReader(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for file in self._files.values():
             file.close()
 

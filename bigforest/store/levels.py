@@ -81,17 +81,11 @@ def level_tables(feature: int, first: int, levels: pl.Series) -> Iterator[pa.Tab
 
 
 class LevelsFile:
-    """levels.parquet of a store in the making: a row group for each table that is added. A context manager."""
+    """levels.parquet of a store in the making: a row group for each table that is added."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._writer: pq.ParquetWriter | None = None
-
-    def __enter__(self) -> LevelsFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def add(self, tables: Iterable[pa.Table]) -> None:
         """Append tables of schema LEVELS. The file is made with the first one."""

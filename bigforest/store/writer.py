@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -209,9 +208,7 @@ class StoreWriter:
         self.parts.mkdir()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._files.close()
         self._levels.close()
 

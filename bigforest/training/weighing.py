@@ -15,7 +15,7 @@ from bigforest.forest.format.files import write_levels
 from bigforest.forest.format.nodes import part_path
 from bigforest.grow.forest import Grower, missing_parts
 from bigforest.grow.memory import GrowPlan
-from bigforest.oob.weigh import check_weighing, weigh_parts
+from bigforest.oob.weigh import weigh_estimate, weigh_parts
 from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import remove
 from bigforest.store.store import Store
@@ -37,7 +37,7 @@ class WeighingGrower(Grower):
         way: GrowPlan | None = None,
     ) -> None:
         """Raises ConfigError when the memory of `resources` is too little, before anything is grown."""
-        check_weighing(store, config, resources)
+        weigh_estimate(store.shape, config, resources).check(resources.memory)
         light = directory / _LIGHT
         light.mkdir(exist_ok=True)
         write_levels(light, store.levels(), store.spec, config)

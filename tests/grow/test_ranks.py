@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bigforest.encode import features
 from bigforest.encode.features import new_bins, presort
 from bigforest.encode.sortable_keys import KeyMaker
 from bigforest.kernels.presort.ranking import find_bins, rank_cells
@@ -27,7 +29,8 @@ def ranked(values: NDArray[Any], bucket: int, pieces: int = 1) -> tuple[NDArray[
             maker.make(series[int(part[0]) : int(part[-1]) + 1], keys[part[0] : part[-1] + 1])
     assert maker.wrong() is None
     scale = maker.scale()
-    offsets = presort(keys, scale, new_bins(len(keys), "exact"), bucket_rows=bucket)
+    with mock.patch.object(features, "BUCKET_ROWS", bucket):
+        offsets = presort(keys, scale, new_bins(len(keys), "exact"))
     return keys, scale.values(offsets)
 
 

@@ -45,8 +45,9 @@ def table() -> pa.Table:
 @pytest.mark.parametrize("rows", [1, 3, 1 << 16])
 def test_levels__survive_their_file(rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(levels, "GROUP_LEVELS", rows)
-    with LevelsFile(tmp_path / "levels.parquet") as file:
-        file.add(checked_levels(table(), SPEC, tmp_path, damaged_store).tables(SPEC))
+    file = LevelsFile(tmp_path / "levels.parquet")
+    file.add(checked_levels(table(), SPEC, tmp_path, damaged_store).tables(SPEC))
+    file.close()
     assert pq.ParquetFile(tmp_path / "levels.parquet").num_row_groups == sum(-(-len(n) // rows) for n in NAMES.values())
     found = read_levels(tmp_path / "levels.parquet", SPEC)
     for feature in range(5):
@@ -58,9 +59,9 @@ _FLAG = [(2, 0, "false"), (2, 1, "true")]
 
 
 def test_levels__none_is_no_file(tmp_path: Path) -> None:
-    with LevelsFile(tmp_path / "levels.parquet") as file:
-        file.add([])
-        assert file.close() is None
+    file = LevelsFile(tmp_path / "levels.parquet")
+    file.add([])
+    assert file.close() is None
     assert not (tmp_path / "levels.parquet").exists()
 
 

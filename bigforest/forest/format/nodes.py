@@ -209,7 +209,7 @@ def _nodes_table(
         "terms": terms_column(nodes.terms, size, names, NODES.field("terms").type),
         "gain": where("gain", nodes.gain),
         "weight": arrow_array(nodes.weight),
-        "counts": _counts_column(nodes.counts, schema.field("counts").type),
+        "counts": counts_column(nodes.counts, schema.field("counts").type),
         "value": pa.nulls(size, pa.float64()) if nodes.value is None else arrow_array(nodes.value),
     }
     return arrow_table(columns, schema)
@@ -220,8 +220,8 @@ def _named(places: pa.Array, names: Sequence[str]) -> Any:
     return pa.DictionaryArray.from_arrays(places, arrow_array(names, pa.string()), safe=False)
 
 
-def _counts_column(counts: NDArray[np.uint32], kind: pa.DataType) -> Any:
-    """The column `counts`; null where there are no classes."""
+def counts_column(counts: NDArray[Any], kind: pa.DataType) -> Any:
+    """The column `counts`, of the Arrow type `kind`, from an array [nodes, classes]; null without classes."""
     nodes, classes = counts.shape
     if not classes:
         return pa.nulls(nodes, kind)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -140,6 +141,12 @@ def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
         columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
     columns["tree"] = arrow_array(as_numpy(columns["tree"]) + np.uint32(offset))
     return arrow_table(columns, pa.schema([table.schema.field(name) for name in NODES.names]))
+
+
+def with_columns(table: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    """The table with other columns of these names."""
+    every = [columns.get(name, table[name]) for name in table.schema.names]
+    return pa.Table.from_arrays(every, schema=table.schema)
 
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:
