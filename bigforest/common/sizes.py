@@ -1,4 +1,4 @@
-"""Sizes as users write and read them, and the numbers of trees for which curves are shown."""
+"""Sizes as users write and read them, numbers of trees for which curves are shown, and ranges of rows."""
 
 from __future__ import annotations
 
@@ -48,3 +48,8 @@ def milestones(trees: int) -> list[int]:
     """1, 2, 5, 10, 20, 50, ... up to and including all trees."""
     steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
     return [*(step for step in steps if step < trees), trees]
+
+
+def row_ranges(rows: int, step: int) -> list[tuple[int, int]]:
+    """All rows in ranges of `step` rows, the last perhaps fewer: the first row of each, and the one after its last."""
+    return [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]

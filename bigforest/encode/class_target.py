@@ -68,13 +68,21 @@ def find_task(source: Source, target: Leaf, wanted: Task | None) -> Task:
     return "regression" if dtype.is_integer() and _is_number(dtype) and _measures(source, target) else "classification"
 
 
-def _measures(source: Source, target: Leaf) -> bool:
+def distinct_values(source: Source, target: Leaf) -> pl.Series | NDArray[Any]:
+    """The different values of a target, ascending; some of them where there are more than MAX_CLASSES."""
     found: pl.Series | NDArray[Any] = np.empty(0, np.int64)
     for frame in source.slices([target.column], _SLICE_ROWS):
         values = present_values(frame.select(target.expr).to_series().alias(""))
         found = _merged(found if len(found) else None, values)
         if len(found) > MAX_CLASSES:
-            return True
+            break
+    return found
+
+
+def _measures(source: Source, target: Leaf) -> bool:
+    found = distinct_values(source, target)
+    if len(found) > MAX_CLASSES:
+        return True
     if len(found) <= MAX_ODD_CLASSES:
         return False
     least, most = int(found[0]), int(found[-1])
@@ -114,6 +122,15 @@ def _undivided(columns: Collection[str]) -> str:
     return "; where that is a whole header, write values with a comma, a semicolon, a tab or | between them"
 
 
+def check_classes(name: str, dtype: pl.DataType) -> None:
+    """Raise DataError for a target whose values cannot be classes."""
+    if not (is_text_type(dtype) or _is_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
+        raise DataError(
+            f"target {name!r} has type {dtype}; classes are booleans, integers, decimals, strings, categories, dates, "
+            "times or a few floats: convert it or choose another column"
+        )
+
+
 def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> FoundClasses:
     """The classes of a target, which comes slice by slice. Raises DataError.
 
@@ -121,11 +138,7 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
     few values are classes.
     Holds a slice and the distinct values, which are refused when they become too many.
     """
-    if not (is_text_type(dtype) or _is_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
-        raise DataError(
-            f"target {name!r} has type {dtype}; classes are booleans, integers, decimals, strings, categories, dates, "
-            "times or a few floats: convert it or choose another column"
-        )
+    check_classes(name, dtype)
     kept = 0
     found: pl.Series | NDArray[Any] | None = None
     for series in slices:

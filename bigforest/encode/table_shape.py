@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from bigforest.common.memory_estimate import Extras, Shape
-from bigforest.encode.class_target import MAX_FLOAT_CLASSES
+from bigforest.encode.class_target import MAX_FLOAT_CLASSES, check_classes, distinct_values
 from bigforest.encode.pipeline import column_roles
 from bigforest.encode.sortable_keys import value_bytes
-from bigforest.schema.columns import Leaf, physical
+from bigforest.schema.columns import Leaf
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import MAX_CLASSES, code_width
 from bigforest.source import Source
@@ -28,8 +28,6 @@ _VALUES = {pl.Boolean: 2, pl.Int8: 2**8, pl.UInt8: 2**8, pl.Int16: 2**16, pl.UIn
 
 # A range of integers wider than this says little about how many classes there are.
 _CLASS_RANGE = 1_000
-
-_BATCH_ROWS = 1 << 20
 
 
 def shape_of(
@@ -54,6 +52,7 @@ def shape_of(
     sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
     classes = 1
     if task == "classification":
+        check_classes(name, found[name].dtype)
         classes = _most_classes(table, found[name], known.get(name, UNKNOWN))
     bits = all(
         kind == "numeric" and found[feature].dtype == pl.Boolean and known.get(feature, UNKNOWN).whole is True
@@ -155,9 +154,4 @@ def _most_classes(source: Source, target: Leaf, known: Known) -> int:
     bound = _most_values(source.rows, dtype, known._replace(whole=True)) if whole else source.rows
     if bound <= _CLASS_RANGE and bound < source.rows:
         return max(bound, 2)
-    seen: set[Any] = set()
-    for batch in source.batches([target.column], _BATCH_ROWS):
-        seen.update(physical(batch.select(target.expr).to_series().alias("").drop_nulls()).unique().to_list())
-        if len(seen) > MAX_CLASSES:
-            return MAX_CLASSES
-    return max(len(seen), 2)
+    return min(max(len(distinct_values(source, target)), 2), MAX_CLASSES)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, counted, listed, shown
 from bigforest.common.events import Notice, stage
+from bigforest.common.sizes import row_ranges
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, Sweep, TreeStock, plan_sweep
 from bigforest.schema.dataspec import TargetSpec

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from bigforest.common.checks import several
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
+from bigforest.common.sizes import row_ranges
 from bigforest.explain.contributions import Contributed, chosen_classes
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.row_table import RowTable, row_ranges, sampled, unused_values
+from bigforest.explain.row_table import RowTable, sampled, unused_values
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, Sweep, plan_sweep
 from bigforest.metrics.quantile_grid import quantile_grid
 
@@ -177,7 +178,7 @@ def _sums(
     job: ExplainJob, plan: PartPlan, name: str, how: Contributed, curves: list[Curve], rows: NDArray[np.uint32]
 ) -> list[CurveSums]:
     step = _piece_rows(max(len(curve.points) for curve in curves), len(how.chosen))
-    pieces = list(row_ranges(rows.size, step))
+    pieces = row_ranges(rows.size, step)
     with stage(name, rows.size, "rows", job.listener) as progress, job.sweeping(plan.at_once) as executor:
         sweep = Sweep(job.voting, job.table, plan.groups, how.chosen)
         shared = (sweep, curves, rows, job.options.individual)

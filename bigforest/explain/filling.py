@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
+from bigforest.common.sizes import row_ranges
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.proximity import ListedLeaves, leaf_rows, leaf_scratch, plan_near
-from bigforest.explain.row_table import RowTable, row_ranges, sampled
+from bigforest.explain.row_table import RowTable, sampled
 from bigforest.explain.tree_groups import PartPlan
 from bigforest.storage.array_file import read_arrays, write_arrays
 

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError, counted
 from bigforest.common.events import Notice, stage
+from bigforest.common.sizes import row_ranges
 from bigforest.explain.contributions import Contributed, check_exact, chosen_classes, edges_and_points
 from bigforest.explain.importance import leaf_positions
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.row_table import row_ranges, sampled
+from bigforest.explain.row_table import sampled
 from bigforest.explain.tree_groups import PartPlan, Sweep, TreeStock, plan_sweep
 from bigforest.storage.array_file import read_arrays, write_arrays
 

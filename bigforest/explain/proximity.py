@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
+from bigforest.common.sizes import row_ranges
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, JudgedRows
-from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 from bigforest.storage.matrix_file import MatrixFile
@@ -89,7 +89,7 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     leaves = leaf_rows(job, judged, plan)
     neighbors = min(options.neighbors, kept.size)
     step = min(_PIECE_ROWS, max(1, chosen.size // (4 * job.resources.workers)))
-    pieces = list(row_ranges(chosen.size, step))
+    pieces = row_ranges(chosen.size, step)
     width = spec.target.answer_width
     place = np.zeros((chosen.size, neighbors), np.uint32)
     found, sums = np.zeros((chosen.size, neighbors)), np.zeros((chosen.size, width, 2))

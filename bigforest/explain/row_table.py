@@ -5,7 +5,6 @@ A mapped file is not anonymous memory, so a table may be larger than the budget;
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -203,12 +202,6 @@ def unused_values(forest: GrownForest, source: Source, place: int, rows: NDArray
         pieces.append(cells.columns()[0][own].astype(np.float64))
         begin += batch.height
     return np.concatenate(pieces)
-
-
-def row_ranges(rows: int, step: int) -> Iterator[tuple[int, int]]:
-    """Ranges of `step` rows, the last perhaps fewer."""
-    for begin in range(0, rows, step):
-        yield begin, min(begin + step, rows)
 
 
 def sampled(rows: int, most: int, seed: int) -> NDArray[np.uint32]:

@@ -23,10 +23,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.events import stage
-from bigforest.common.sizes import milestones
+from bigforest.common.sizes import milestones, row_ranges
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, JudgedRows
-from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 from bigforest.storage.matrix_file import MatrixFile
@@ -78,7 +77,7 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
     groups = plan.groups
     steps = milestones(stock.tree_count)
     step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // stock.tree_count))
-    pieces = list(row_ranges(rows, step))
+    pieces = row_ranges(rows, step)
     with stage("strength", len(groups) + len(pieces), "tasks", job.listener) as progress:
         entries = [(group,) for group in groups]
         executor = job.resources.executor(plan.at_once)

@@ -12,6 +12,7 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError, damaged_forest
 from bigforest.forest.format import ranks as training_ranks
+from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import (
     Header,
     has_levels,
@@ -23,7 +24,7 @@ from bigforest.forest.format.files import (
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.leaf_targets import targets_files
 from bigforest.forest.format.origin import Origin
-from bigforest.forest.format.parts import Span, batches, first_tree
+from bigforest.forest.format.parts import Span, batches, check_count, check_order, first_tree, read_span
 from bigforest.forest.format.schema import (
     CALIBRATED,
     PRUNED,
@@ -138,6 +139,14 @@ class Contents:
             lambda path, names: batches(Span(path), classes, names),
             self._holding,
         )
+
+    def read_parts(self) -> list[Nodes]:
+        """The checked nodes of each part. Raises FormatError."""
+        parts = [join_nodes(list(read_span(span, self._header))) for span in self._parts]
+        trees = [part.roots.size for part in parts]
+        check_order(self.part_files, [part.tree for part in parts], trees)
+        check_count(self.directory, sum(trees), self._header)
+        return parts
 
     @property
     def features(self) -> pl.DataFrame:

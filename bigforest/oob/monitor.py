@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.sizes import row_ranges
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.oob.accumulator import error_unit
 from bigforest.oob.pipeline import cut_groups, find_missing, loaded_sizes
-from bigforest.oob.plan import choose_oob, cut_ranges, range_rows
+from bigforest.oob.plan import choose_oob, range_rows
 from bigforest.oob.report import error_curve
 from bigforest.oob.tally import TallyInputs, tally_further
 from bigforest.oob.vote import known_leaves
@@ -58,7 +59,6 @@ class OobMonitor:
         self._step = step_rows(store.spec.target.answer_width)
         self._files: list[Path] = []
         self._changes = np.zeros((3, config.trees), np.int64)
-        self._trees = 0
         # If lambda is chosen later, trees vote unshrunk.
         tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width)
         self._lambdas = tried if len(tried) == 1 else ()
@@ -82,7 +82,7 @@ class OobMonitor:
             find_missing(store, config, self._directory, missing, resources, plan, len(lambdas), None)
             files, _ = known_leaves(self._directory, store, config, parts)
         executor = resources.executor(1)  # a task uses all threads of its process
-        ranges = cut_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
+        ranges = row_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
         groups = cut_groups(files, len(lambdas), store, plan, resources.workers)
         work = TallyInputs(groups, lambdas, resources.workers, self._folder.path, error_unit(store))
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
@@ -92,5 +92,4 @@ class OobMonitor:
             self._changes += changes
         for file in before:
             file.unlink()
-        self._trees = parts[-1].stop
-        return error_curve(self._changes[:, : self._trees], store)[0]
+        return error_curve(self._changes[:, : parts[-1].stop], store)[0]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.common.memory_estimate import keep_freed
+from bigforest.common.sizes import row_ranges
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import header_of
 from bigforest.forest.format.shrinkage import Shrinkage
@@ -31,7 +32,7 @@ from bigforest.forest.votes.ballots import loaded_bytes
 from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
 from bigforest.forest.votes.leaf_files import FOLDER, LeafFile
 from bigforest.oob.accumulator import RangeTally, error_unit
-from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, max_scores, range_rows
+from bigforest.oob.plan import OobPlan, choose_oob, max_scores, range_rows
 from bigforest.oob.report import ReportPlan, write_report
 from bigforest.oob.shrinkage import choose_shrinkage, no_losses
 from bigforest.oob.tally import KeptLeaves, TallyInputs, judge_lambdas, tally_range
@@ -76,7 +77,7 @@ def write_oob(
     plan.need.check(resources.memory)
     if resources.memory is None:
         keep_freed(_LARGE)
-    ranges = cut_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
+    ranges = row_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
     steps = config.trees * len(ranges) * (2 if len(tried) > 1 else 1) + sum(map(len, missing))
     with (
         stage("oob", steps, "trees", listener) as progress,
@@ -162,7 +163,7 @@ def find_missing(
                 progress.advance(finished)
 
 
-def _trees_of(directory: Path, parts: Sequence[range] | None, resources: Resources) -> Trees:
+def _trees_of(directory: Path, parts: Sequence[range], resources: Resources) -> Trees:
     if resources.memory is None:
         return outline(directory, parts)
     return survey(directory, resources.workers, parts)

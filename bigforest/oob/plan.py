@@ -179,8 +179,3 @@ def max_scores(rows: int, *, limited: bool) -> int:
     limited  whether there is a budget of memory. The area does not depend on it.
     """
     return min(max(rows // 16, 1 << 14), MOST_SCORES) if limited else min(rows, _FREE_SCORES)
-
-
-def cut_ranges(rows: int, most: int) -> list[tuple[int, int]]:
-    """All rows cut into ranges of `most` rows."""
-    return [(start, min(start + most, rows)) for start in range(0, rows, most)]

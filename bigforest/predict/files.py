@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.common.memory_estimate import Shape
+from bigforest.common.sizes import row_ranges
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import file_kind
 from bigforest.forest.format.table_file import write_pieces
@@ -202,9 +203,8 @@ def _everywhere(job: _Job, score: Score, resources: Resources) -> Iterator[pa.Ta
     # With a budget trees may be loaded for every range.
     ranges = executor.processes * (_RANGES if resources.memory is None else 1)
     step = max(-(-rows // ranges), _FEWEST_ROWS)
-    own = [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]
     with TemporaryFolder(resources.scratch) as folder:
-        for path, counted in executor.map(predict_range, own, (job, folder)):
+        for path, counted in executor.map(predict_range, row_ranges(rows, step), (job, folder)):
             with downloads([path]) as [here], pa.OSFile(str(here)) as file, pa.ipc.open_stream(file) as stream:
                 for batch in stream:
                     yield pa.Table.from_batches([batch])

@@ -89,7 +89,7 @@ class Forest(ExportableForest):
     _INTERNAL = frozenset(
         {
             *("calibration", "each_tree", "node_count", "passes", "predictor", "reader"),
-            *("rule", "take", "tree_nodes", "tree_votes"),
+            *("read_parts", "rule", "take", "tree_nodes", "tree_votes"),
         }
     )
 

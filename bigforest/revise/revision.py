@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,10 +19,9 @@ from bigforest.execution.arguments import resources_of
 from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.format import ranks
-from bigforest.forest.format.checks import Nodes, join_nodes
+from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import Header, read_table, write_features, write_levels, write_run
-from bigforest.forest.format.parts import check_count, check_order, check_parts, part_paths, read_span
+from bigforest.forest.format.files import read_table, write_features, write_levels, write_run
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.forest.format.shrinkage import Shrinkage
@@ -57,16 +56,6 @@ class Revision(NamedTuple):
     rows: str
     use: str
     table: Callable[[Nodes, pa.Table, NDArray[np.int64]], pa.Table]
-
-
-class Whole(NamedTuple):
-    """All trees of a forest: as the parts have them, and packed, with the nodes numbered consecutively."""
-
-    forest: Forest
-    header: Header
-    paths: list[Path]
-    parts: list[Nodes]
-    packed: FlatTrees
 
 
 def revise(
@@ -107,9 +96,9 @@ def revise(
         if target not in source.schema:
             raise DataError(f"{revision.rows} lacks the target {target!r}; {revision.use} needs rows with their labels")
         begin = perf_counter()
-        whole = _open(forest)
-        counts = _counted(whole, source, revision, resources, listener)
-        _write(whole, directory, revision, counts)
+        parts = forest.read_parts()
+        counts = _counted(forest, parts, source, revision, resources, listener)
+        _write(forest, parts, directory, revision, counts)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
         kept = Shrinkage(forest.shrinkage.amount)
@@ -117,38 +106,36 @@ def revise(
     return read_forest(out)
 
 
-def _open(forest: Forest) -> Whole:
-    paths = part_paths(forest.directory)
-    header, spans = check_parts(paths)
-    parts = [join_nodes(list(read_span(span, header))) for span in spans]
-    trees = [part.roots.size for part in parts]
-    check_order(paths, [part.tree for part in parts], trees)
-    check_count(forest.directory, sum(trees), header)
-    return Whole(forest, header, paths, parts, pack([parts], forest.spec))
-
-
-def _write(whole: Whole, directory: Path, revision: Revision, counts: NDArray[np.int64]) -> None:
+def _write(
+    forest: Forest, parts: Sequence[Nodes], directory: Path, revision: Revision, counts: NDArray[np.int64]
+) -> None:
     """Write all files but run.parquet, from the counts of all nodes."""
-    spec, config = whole.header.spec, whole.header.config
+    spec, config = forest.spec, forest.config
     first = 0
-    for path, part in zip(whole.paths, whole.parts, strict=True):
+    for path, part in zip(forest.part_files, parts, strict=True):
         own = counts[first : first + part.feature.size]
         first += part.feature.size
-        table = read_table(path, "trees", nodes_schema(spec), whole.header.identity)
+        table = read_table(path, "trees", nodes_schema(spec), forest.identity)
         write_nodes([revision.table(part, table, own)], directory / "trees" / path.name, spec, config)
     write_features(directory, spec, config, importance(directory, spec))
-    write_levels(directory, whole.forest.levels, spec, config)
+    write_levels(directory, forest.levels, spec, config)
     if config.ranks:
-        copy_regular(whole.forest.directory / ranks.FILE, directory / ranks.FILE)
+        copy_regular(forest.directory / ranks.FILE, directory / ranks.FILE)
 
 
 def _counted(
-    whole: Whole, source: Source, revision: Revision, resources: Resources, listener: Listener
+    forest: Forest,
+    parts: Sequence[Nodes],
+    source: Source,
+    revision: Revision,
+    resources: Resources,
+    listener: Listener,
 ) -> NDArray[np.int64]:
     """The rows of each class that reach each node, int64 [nodes, classes]."""
     from bigforest.kernels.predict.accumulate import add_up
 
-    spec, packed = whole.header.spec, whole.packed
+    spec = forest.spec
+    packed = pack([parts], spec)
     target = spec.target.name
     found = check_schema(source.schema, spec)
     columns = list(dict.fromkeys([*found.columns(packed.used), target]))
@@ -157,20 +144,21 @@ def _counted(
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = known_codes(cells(batch, target), spec.target, revision.rows)
-            _count_batch(whole, found, batch, truth, counts, resources.workers)
+            _count_batch(forest, packed, found, batch, truth, counts, resources.workers)
             known += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)
     if not known:
         raise DataError(f"no row of {revision.rows} has a {target!r}; {revision.use} needs rows with their labels")
     first = 0
-    for part in whole.parts:
+    for part in parts:
         add_up(part.starts, part.feature, part.right, counts[first : first + part.feature.size])
         first += part.feature.size
     return counts
 
 
 def _count_batch(
-    whole: Whole,
+    forest: Forest,
+    packed: FlatTrees,
     found: FeatureMap,
     batch: pl.DataFrame,
     truth: NDArray[np.int32],
@@ -178,12 +166,9 @@ def _count_batch(
     workers: int,
 ) -> None:
     """Add the rows of a batch to the counts of the leaves."""
-    packed = whole.packed
-    rows = whole.forest.reader(whole.forest.rule()).frame(batch, found, packed.used)
-    known = whole.forest.ranks
-    if known is not None:
-        rows = rows.ranked(known, packed.used)
-    router, step = RowRouter(packed, whole.header.spec), chunk_rows(rows)
+    rows = forest.reader(forest.rule()).frame(batch, found, packed.used)
+    rows = rows if forest.ranks is None else rows.ranked(forest.ranks, packed.used)
+    router, step = RowRouter(packed, forest.spec), chunk_rows(rows)
     pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * workers))
     for first in range(0, rows.rows, step):
         way = router.way(rows, first, min(first + step, rows.rows))

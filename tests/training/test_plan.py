@@ -176,9 +176,14 @@ def test_plan__wrong_input(tmp_path: Path) -> None:
         ({"target": "kind", "memory": "much"}, "memory must be a size"),
         ({"target": "kind", "out": tmp_path / "no/f"}, "does not exist"),
         ({"target": "kind", "tres": 3}, "did you mean trees"),
+        ({"target": "list", "task": "classification"}, "'list' has type List"),
+        ({"target": "huge", "task": "classification"}, "'huge' has type Int128"),
     ):
         with pytest.raises(bigforest.BigForestError, match=message):
-            bigforest.plan_training(frame(), **options)
+            table = frame().with_columns(
+                list=pl.concat_list("real"), huge=pl.col("real").fill_nan(None).cast(pl.Int128)
+            )
+            bigforest.plan_training(table, exclude={"list", "huge"} - {options["target"]}, **options)
 
 
 def needs(*smallest: int, scratch: int = 0) -> tuple[Any, ...]:
