@@ -37,8 +37,7 @@ if _TYPE_CHECKING:
     from bigforest.explain.explain import explain_forest
     from bigforest.explain.plan import ExplanationPlan, plan_explanation
     from bigforest.explain.tables import Explanation
-    from bigforest.images.api import images_to_features
-    from bigforest.images.convert import ImageFeatures
+    from bigforest.images.convert import ImageFeatures, images_to_features
     from bigforest.plot.pictures import Pictures
     from bigforest.plot.plot import plot_forest
     from bigforest.predict.forest import Forest, read_forest
@@ -112,7 +111,7 @@ _HOMES = {
     "encode_store": "bigforest.api.files",
     "explain_forest": "bigforest.explain.explain",
     "export_forest": "bigforest.api.export",
-    "images_to_features": "bigforest.images.api",
+    "images_to_features": "bigforest.images.convert",
     "merge": "bigforest.revise.merge",
     "plan_explanation": "bigforest.explain.plan",
     "plan_training": "bigforest.api.training",

@@ -50,17 +50,13 @@ def write_importance(job: ExplainJob, plan: PartPlan) -> None:
             progress.advance()
     whole = own.sum(axis=0)
     shares = tree_shares(own)
-    job.folder.write(
-        "importance",
-        pl.DataFrame(
-            {
-                "feature": spec.feature_names,
-                "decrease": whole / whole.sum() if whole.sum() > 0 else whole,
-                "importance": shares.mean(axis=0),
-                "standard_error": error_over_trees(shares),
-            }
-        ),
-    )
+    columns = {
+        "feature": spec.feature_names,
+        "decrease": whole / whole.sum() if whole.sum() > 0 else whole,
+        "importance": shares.mean(axis=0),
+        "standard_error": error_over_trees(shares),
+    }
+    job.folder.write("importance", pl.DataFrame(columns))
     job.folder.write("importance-trees", by_tree(spec.feature_names, shares))
 
 
@@ -86,14 +82,8 @@ def error_over_trees(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:
     """One row per tree and feature, of values [trees, features]."""
-    trees = len(values)
-    return pl.DataFrame(
-        {
-            "tree": np.repeat(np.arange(trees, dtype=np.uint32), len(names)),
-            "feature": names * trees,
-            "importance": values.reshape(-1),
-        }
-    )
+    tree = np.repeat(np.arange(len(values), dtype=np.uint32), len(names))
+    return pl.DataFrame({"tree": tree, "feature": names * len(values), "importance": values.reshape(-1)})
 
 
 def plan_unbiased(job: ExplainJob) -> PartPlan:
@@ -119,17 +109,12 @@ def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
     job.over_trees("unbiased", plan, oob_decreases, (stock, judged), own.__setitem__)
     known = own[~np.isnan(own).any(axis=1)]
     names = spec.feature_names
-    job.folder.write(
-        "unbiased",
-        pl.DataFrame(
-            {
-                "feature": names,
-                "importance": known.mean(axis=0) if len(known) else np.full(len(names), np.nan),
-                "standard_error": error_over_trees(known),
-            }
-        ),
-        settings,
-    )
+    columns = {
+        "feature": names,
+        "importance": known.mean(axis=0) if len(known) else np.full(len(names), np.nan),
+        "standard_error": error_over_trees(known),
+    }
+    job.folder.write("unbiased", pl.DataFrame(columns), settings)
     job.folder.write("unbiased-trees", by_tree(names, own), settings)
 
 

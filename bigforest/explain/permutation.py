@@ -313,18 +313,9 @@ def permutation_tables(found: TreeLosses, names: list[str], classes: pl.Series |
     mean, error = _mean(whole[weighed])
     with np.errstate(invalid="ignore", divide="ignore"):
         scaled = np.where(error > 0, mean / error, np.nan)
-    tables = {
-        "permutation": pl.DataFrame(
-            {
-                "feature": names,
-                "importance": mean,
-                "standard_error": error,
-                "scaled": scaled,
-                "trees": int(weighed.sum()),
-            }
-        ),
-        "permutation-trees": by_tree(names, whole),
-    }
+    columns = {"feature": names, "importance": mean, "standard_error": error, "scaled": scaled}
+    table = pl.DataFrame(columns).with_columns(trees=pl.lit(int(weighed.sum()), pl.Int64))
+    tables = {"permutation": table, "permutation-trees": by_tree(names, whole)}
     if classes is not None:
         pieces = []
         for k in range(len(classes)):

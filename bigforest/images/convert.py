@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from bigforest.common.checks import check_flag, check_word, is_integer
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener, Notice, stage
-from bigforest.forest.format.table_file import write_table_file
+from bigforest.common.progress import watching
+from bigforest.execution.arguments import resources_of
+from bigforest.forest.format.table_file import check_table_file, write_table_file
 from bigforest.images.features import SMALLEST, feature_names, feature_values
 from bigforest.images.fit import fit
 from bigforest.images.folder import folder_images
@@ -24,6 +26,7 @@ from bigforest.images.imageset import Chunk, ImageSet
 from bigforest.images.table import array_images, table_images
 from bigforest.source import open_source
 from bigforest.source.files import KINDS
+from bigforest.storage.atomic import TemporaryFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,6 +124,99 @@ class ImageFeatures:
     damaged: list[tuple[str, str]]
 
 
+def images_to_features(
+    source: Any,
+    out: str | Path,
+    *,
+    features: str = "pixels",
+    size: str | tuple[int, int] | None = None,
+    crop: bool = False,
+    ink: int | None = None,
+    invert: bool = False,
+    threshold: int | None = None,
+    stride: str = "paper",
+    labels: str | Path | None = None,
+    column: str | None = None,
+    target: str | None = None,
+    names: bool = False,
+    on_corrupt: str = "skip",
+    scratch: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+) -> ImageFeatures:
+    """Convert images to a table of features, the Parquet file `out`, in bounded memory.
+
+    The columns are the features (`feature_names` in images/features.py), bool with a threshold, otherwise uint8. The
+    last column is the label, `target`.
+
+    Parameters
+    ----------
+    source : object
+        An IDX file of images (gzip or not); a folder with one subfolder of PNG, JPEG or TIFF files per class, or a
+        folder of such files; a table as for `train` with an image column; or a numpy array [images, rows, columns],
+        optionally in a pair with labels.
+    out : str or Path
+        The Parquet file.
+    features : str, default="pixels"
+        "pixels", or "neighbours": pixels and the directional neighbours of Ho 1995.
+    size : str, (int, int) or None, default=None
+        Rows x columns of the canvas, such as "20x20" or (20, 20). Images are centred on it; larger ones are scaled
+        down. None for the size of the images, which must then be the same for all.
+    crop : bool, default=False
+        Crop images to the bounding box of the ink.
+    ink : int or None, default=None
+        Lowest grey value that counts as ink for `crop`. None for the threshold, or 1 if there is none.
+    invert : bool, default=False
+        Convert dark ink on light paper to light on dark.
+    threshold : int or None, default=None
+        Pixels are true from this grey value on. None keeps grey values, but is 128 for neighbours.
+    stride : str, default="paper"
+        Positions of the neighbour features: "paper" uses 452 of them for 20 x 20 pixels, "full" all 1,062.
+    labels : str, Path or None, default=None
+        The IDX file of labels. None for the one next to the images by its name, if it exists.
+    column : str or None, default=None
+        The image column of a table. None for the only one.
+    target : str or None, default=None
+        The label column of a table. None for the one with a usual name, if there is one.
+    names : bool, default=False
+        Also write a first column `image`: the file's path below the folder, or the number of the image.
+    on_corrupt : str, default="skip"
+        "skip" leaves damaged images out and reports them in notices, "refuse" raises an error at the first.
+    scratch, overwrite, listener
+        As for `train`.
+
+    Returns
+    -------
+    ImageFeatures
+
+    Raises
+    ------
+    ConfigError, DataError, OutputExistsError
+    """
+    config = ImageConfig(
+        features=features, size=size, crop=crop, ink=ink, invert=invert, threshold=threshold, stride=stride
+    )
+    check_word(on_corrupt, ("skip", "refuse"), "on_corrupt")
+    check_flag(names, "names")
+    check_table_file(out, KIND, overwrite=overwrite)
+    resources = resources_of(None, scratch, None)
+    with watching(listener) as listener, TemporaryFolder(resources.scratch) as work:
+        images = open_images(source, labels=labels, column=column, target=target, scratch=work)
+        run = _Conversion(images, config, names, on_corrupt, listener)
+        if not images.labelled:
+            listener(Notice(f"{images.name}: no labels, so the table has no column {TARGET}"))
+        about = {"config": asdict(config)}
+        write_table_file(out, run.groups(), kind=KIND, about=json.loads(json.dumps(about)), overwrite=overwrite)
+        if run.skipped > _NAMED:
+            listener(Notice(f"{images.name}: {run.skipped - _NAMED:,} more damaged images were left out"))
+        if run.shrunk:
+            listener(
+                Notice(f"{images.name}: {run.shrunk:,} images larger than {_text(run.size)} were scaled down to it")
+            )
+        counts = {"rows": run.rows, "features": len(run.columns), "shrunk": run.shrunk, "skipped": run.skipped}
+        return ImageFeatures(size=run.size, labelled=images.labelled, damaged=run.damaged, **counts)
+
+
 def open_images(source: Any, *, labels: Any, column: str | None, target: str | None, scratch: Path) -> ImageSet:
     """The images a user hands over; arguments and errors as in `bigforest.images_to_features`."""
     if isinstance(source, str | Path):
@@ -147,30 +243,6 @@ def _refuse(options: dict[str, object], what: str) -> None:
     for name, value in options.items():
         if value is not None:
             raise ConfigError(f"{name} does not apply to {what}; drop it")
-
-
-def convert(
-    images: ImageSet,
-    out: str | Path,
-    config: ImageConfig,
-    *,
-    names: bool,
-    on_corrupt: str,
-    overwrite: bool,
-    listener: Listener,
-) -> ImageFeatures:
-    """Write the features of `images` to the Parquet file `out`; arguments as in `bigforest.images_to_features`."""
-    run = _Conversion(images, config, names, on_corrupt, listener)
-    if not images.labelled:
-        listener(Notice(f"{images.name}: no labels, so the table has no column {TARGET}"))
-    about = {"config": asdict(config)}
-    write_table_file(out, run.groups(), kind=KIND, about=json.loads(json.dumps(about)), overwrite=overwrite)
-    if run.skipped > _NAMED:
-        listener(Notice(f"{images.name}: {run.skipped - _NAMED:,} more damaged images were left out"))
-    if run.shrunk:
-        listener(Notice(f"{images.name}: {run.shrunk:,} images larger than {_text(run.size)} were scaled down to it"))
-    counts = {"rows": run.rows, "features": len(run.columns), "shrunk": run.shrunk, "skipped": run.skipped}
-    return ImageFeatures(size=run.size, labelled=images.labelled, damaged=run.damaged, **counts)
 
 
 class _Conversion:

@@ -36,13 +36,8 @@ def rejection_table(forest: GrownForest) -> pl.DataFrame:
     error       share of these that are wrong
     """
     curve = forest.calibration.reject_curve()
-    return pl.DataFrame(
-        {
-            "confidence": curve.confidence,
-            "answered": curve.answered / curve.answered[-1],
-            "error": curve.wrong / curve.answered,
-        }
-    )
+    answered, error = curve.answered / curve.answered[-1], curve.wrong / curve.answered
+    return pl.DataFrame({"confidence": curve.confidence, "answered": answered, "error": error})
 
 
 def limits_table(forest: GrownForest, risks: Sequence[float] = RISKS) -> pl.DataFrame:

@@ -47,9 +47,8 @@ def default_candidates(task: str, most: int | None) -> list[Candidate]:
         for name, options in _DEFAULT.items()
         if task == "classification" or "impurity" not in options
     ]
-    if most is None:
-        return candidates
-    check_candidate_count(most, len(candidates))
+    if most is not None:
+        check_candidate_count(most, len(candidates))
     return candidates[:most]
 
 

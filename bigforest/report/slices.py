@@ -75,9 +75,9 @@ def slices(forest: Contents, source: Source, most: int = 10) -> pl.DataFrame:
                 if part.mean() > mean and spread > 0:
                     high = float(part.mean())
                     found.append((name, text, size, high, spread, (high - mean) / spread))
-    columns = ["feature", "slice", "rows", "error", "standard_error", "excess"]
-    types = [pl.String, pl.String, pl.Int64, pl.Float64, pl.Float64, pl.Float64]
-    table = pl.DataFrame(found, schema=dict(zip(columns, types, strict=True)), orient="row")
+    numbers = dict.fromkeys(("error", "standard_error", "excess"), pl.Float64)
+    schema = {"feature": pl.String, "slice": pl.String, "rows": pl.Int64, **numbers}
+    table = pl.DataFrame(found, schema=schema, orient="row")
     return table.sort("excess", descending=True, maintain_order=True).head(most)
 
 

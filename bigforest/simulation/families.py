@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +25,6 @@ class DrawnRows(NamedTuple):
     values: Floats
     target: NDArray[np.int64]
     truth: NDArray[np.int64]
-
-
-class Distribution(Protocol):
-    """A distribution of rows and classes 0 .. classes - 1."""
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-
-    def rows(self, block: RandomBlock) -> DrawnRows:
-        """The rows of a block, before any transformation."""
-
-    def bayes(self) -> float | None:
-        """The Bayes error in closed form; None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ MODES = 2
 class Multimodal:
     """Means are N(0, I); covariances are inverse-Wishart with 10 p degrees of freedom and mean I.
 
-    Both are drawn from the seed alone. All eight Gaussians are equally likely.
+    Both are drawn from the seed alone. All eight Gaussians are equally likely. The Bayes error has no closed form.
     """
 
     classes = CLASSES
@@ -47,9 +47,6 @@ class Multimodal:
         """The covariance of one of the Gaussians, [dims, dims]; the class is mode // 2."""
         colour: Floats = self._colour[mode]
         return colour.T @ colour
-
-    def bayes(self) -> None:
-        """There is no closed form; see `sampled_bayes`."""
 
     def posteriors(self, values: Floats) -> Floats:
         """Probability of each class of each row, [rows, classes]."""

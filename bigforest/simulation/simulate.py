@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, stage
 from bigforest.common.progress import watching
 from bigforest.forest.format.table_file import check_table_file, write_table_file
-from bigforest.simulation.families import Distribution, DrawnRows, Orthant, Parity, Shapes, SparseParity, Trunk
+from bigforest.simulation.families import DrawnRows, Orthant, Parity, Shapes, SparseParity, Trunk
 from bigforest.simulation.multimodal import Multimodal
 from bigforest.simulation.streams import Purpose, random_blocks
 from bigforest.simulation.transform import Transform
@@ -81,7 +81,7 @@ class SimulationConfig:
         if self.kind == "shapes" and self.outliers:
             raise ConfigError("shapes has no class means to draw outliers around; leave outliers out")
 
-    def family(self) -> Distribution:
+    def family(self) -> Trunk | Parity | Orthant | SparseParity | Shapes | Multimodal:
         """The distribution."""
         if self.kind == "shapes":
             return Shapes(self.dims, self.noise)
@@ -89,12 +89,9 @@ class SimulationConfig:
             return Multimodal(self.dims, self.seed)
         if self.kind in ("trunk", "modified-trunk"):
             return Trunk(self.dims, modified=self.kind == "modified-trunk")
-        simple: dict[str, Callable[[int], Distribution]] = {
-            "parity": Parity,
-            "orthant": Orthant,
-            "sparse-parity": SparseParity,
-        }
-        return simple[self.kind](self.dims)
+        if self.kind == "parity":
+            return Parity(self.dims)
+        return Orthant(self.dims) if self.kind == "orthant" else SparseParity(self.dims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +235,7 @@ def bayes_error(
     config = _configured(kind, 1, dims, False, noise, seed=seed)
     family = config.family()
     if not isinstance(family, Multimodal):
-        error = family.bayes()
-        return None if error is None else BayesError(error, 0.0, "closed form")
+        return BayesError(family.bayes(), 0.0, "closed form")
     if draws is None:
         if config.dims > CHEAP_DIMS:
             return None
