@@ -17,6 +17,7 @@ from bigforest.kernels.common.layout import OBLIQUE, Terms
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
+from bigforest.store.levels import Levels
 
 
 def random_tree(
@@ -97,7 +98,7 @@ def write_forest(
     directory.mkdir(parents=True, exist_ok=True)
     starts = [0, *parts]
     for start, stop in zip(starts, [*parts, len(trees)], strict=True):
-        write_part(directory, start, trees[start:stop], spec, made)
+        write_part(directory, start, trees[start:stop], spec, made, Levels.none(spec))
     write_features(directory, spec, made, importance(directory, spec))
     write_run(directory, {"grow": 0.5}, 2, spec, made, None, Shrinkage())
     return made

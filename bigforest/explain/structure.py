@@ -18,9 +18,7 @@ from bigforest.forest.format.nodes import answers_of
 from bigforest.forest.format.parts import read_span
 from bigforest.forest.load.groups import Trees
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
-from bigforest.schema.dataspec import FeatureSpec
 from bigforest.schema.labels import label_series
-from bigforest.store.levels import Levels
 
 # Levels of a category, and terms of a projection, that a rule names.
 _NAMED = 6
@@ -101,7 +99,7 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
         splits, pairs = splits + shape.splits, joined_pairs([pairs, shape.pairs])
         found[trees.start] = shape._replace(splits=shape.splits[:0], pairs=joined_pairs([]))
 
-    shared = (job.stock.trees, job.forest.levels, job.options.rules, job.resources.limits.explain_pairs)
+    shared = (job.stock.trees, job.options.rules, job.resources.limits.explain_pairs)
     job.over_trees("trees", plan, describe_group, shared, collect)
     shapes = [found[first] for first in sorted(found)]
     features = spec.feature_names
@@ -137,7 +135,7 @@ def _rules(leaves: list[RuleLeaf], job: ExplainJob) -> pl.DataFrame:
     return table.with_columns(labels.gather([int(np.argmax(own)) for own in answers]), shares)
 
 
-def describe_group(trees: Trees, levels: Levels, rules: int, most: int, group: range) -> TreeShapes:
+def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeShapes:
     """Task: the shapes of the trees of a group; most: pairs of features that are counted together."""
     nodes = join_nodes([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
@@ -149,7 +147,7 @@ def describe_group(trees: Trees, levels: Levels, rules: int, most: int, group: r
     np.add.at(splits[:, 2], own.feature, paths.level[own.node])
     tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
     splits[:, 3] = np.bincount(np.unique(tree[own.node] * features + own.feature) % features, minlength=features)
-    leaves = _rule_leaves(nodes, paths, tree, rules, trees.header, levels)
+    leaves = _rule_leaves(nodes, paths, tree, rules, trees.header)
     return TreeShapes(_lines(nodes, paths.level), splits, _pairs(own, paths.parent, features, most), leaves)
 
 
@@ -236,9 +234,7 @@ def _lines(nodes: Nodes, level: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     }
 
 
-def _rule_leaves(
-    nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header, levels: Levels
-) -> list[RuleLeaf]:
+def _rule_leaves(nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header) -> list[RuleLeaf]:
     """The most informative leaves; among ties the first tree and node."""
     answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
@@ -248,13 +244,13 @@ def _rule_leaves(
     for place in np.argsort(-interest, kind="stable")[:rules].tolist():
         at = int(leaf[place])
         answer = float(answers[at, 0]) if nodes.value is not None else answers[at]
-        rule = rule_of(nodes, at, paths.parent, header, levels)
+        rule = rule_of(nodes, at, paths.parent, header)
         number, node = nodes.tree + int(tree[at]), at - int(root[place])
         found.append(RuleLeaf(float(interest[place]), number, node, rule, float(weight[at]), answer))
     return found
 
 
-def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header, levels: Levels) -> str:
+def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header) -> str:
     """The conditions of a leaf, those on one number put together, in the order in which features come first.
 
     Bounds are written in full: a rule is true of the rows of the leaf and of no others.
@@ -275,7 +271,7 @@ def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header, 
             continue
         feature = header.spec.features[place]
         if feature.kind == "category":
-            texts["node", at] = _listed(nodes, at, left, feature, place, levels)
+            texts["node", at] = _listed(nodes, at, left, place, header)
             continue
         bound = float(nodes.threshold[at])
         if left:
@@ -299,9 +295,9 @@ def _interval(name: str, low: float | None, high: float | None, missing: bool) -
     return f"({text} or missing)" if missing else text
 
 
-def _listed(nodes: Nodes, at: int, left: bool, feature: FeatureSpec, place: int, levels: Levels) -> str:
-    lists = nodes.levels
-    assert lists is not None
+def _listed(nodes: Nodes, at: int, left: bool, place: int, header: Header) -> str:
+    lists, levels, feature = nodes.levels, header.levels, header.spec.features[place]
+    assert lists is not None and levels is not None
     texts = [*(["missing"] if feature.missing else []), *levels.of(place).to_list()]
     names = [texts[int(code)] for code in lists.code[lists.start[at] : lists.start[at + 1]]]
     inside = bool(nodes.default_left[at]) != left

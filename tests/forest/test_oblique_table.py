@@ -31,6 +31,7 @@ from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.predict.forest import read_forest
 from bigforest.schema.config import TrainConfig
+from bigforest.store.levels import Levels
 from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import sum_of_votes
 from tests.strategies import EXTREMES
@@ -77,7 +78,10 @@ def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -
         ways = [trees(), pieces, together]
         for way in range(3):
             (home / str(way)).mkdir()
-        found = [write_part(home / str(way), 0, way_, SPEC, config).read_bytes() for way, way_ in enumerate(ways)]
+        found = [
+            write_part(home / str(way), 0, way_, SPEC, config, Levels.none(SPEC)).read_bytes()
+            for way, way_ in enumerate(ways)
+        ]
         assert found[0] == found[1] == found[2]
 
 

@@ -37,6 +37,7 @@ from bigforest.kernels.predict.flat_tree import MORE, TERMS, NodeLayout
 from bigforest.kernels.predict.flatten import SOUND, check_nodes, narrow_nodes
 from bigforest.predict.forest import read_forest
 from bigforest.schema.config import TrainConfig
+from bigforest.store.levels import Levels
 from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import adds_up, is_preorder, round_down
 
@@ -184,7 +185,7 @@ def test_write_part__leaves_only_whole_files(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_part(tmp_path, 0, trees(1), SPEC, TrainConfig(trees=1))
+        write_part(tmp_path, 0, trees(1), SPEC, TrainConfig(trees=1), Levels.none(SPEC))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -512,7 +513,7 @@ def test_read_parts__missing_part(last: bool, tmp_path: Path) -> None:
 
 def test_read_parts__tree_twice(tmp_path: Path) -> None:
     write(tmp_path)
-    write_part(tmp_path, 2, trees()[2:], SPEC, TrainConfig(trees=4, bootstrap=False))
+    write_part(tmp_path, 2, trees()[2:], SPEC, TrainConfig(trees=4, bootstrap=False), Levels.none(SPEC))
     part_path(tmp_path, 3).unlink()
     with pytest.raises(FormatError, match="tree 2 is there more than once"):
         read_forest(tmp_path).check()

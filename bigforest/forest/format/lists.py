@@ -89,7 +89,7 @@ def levels_column(
     lists: LevelLists | None,
     valid: pa.Buffer,
     feature: NDArray[np.int32],
-    levels: Levels | None,
+    levels: Levels,
     spec: DataSpec,
     kind: pa.DataType,
 ) -> Any:
@@ -99,7 +99,6 @@ def levels_column(
     """
     if lists is None:
         return pa.nulls(feature.size, kind)
-    assert levels is not None
     of = np.repeat(feature, np.diff(lists.start))
     missing = np.array([known.missing for known in spec.features])[of]
     place = levels.offsets[of] + lists.code - missing

@@ -102,11 +102,11 @@ def write_part(
     pieces: Iterable[TreeArrays],
     spec: DataSpec,
     config: TrainConfig,
-    levels: Levels | None = None,
+    levels: Levels,
 ) -> Path:
     """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its path.
 
-    levels  of the categories; None for a table without categories.
+    levels  of the categories.
 
     The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
     within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
@@ -166,7 +166,7 @@ def _nodes_table(
     tree: NDArray[np.uint32],
     number: NDArray[np.uint32],
     spec: DataSpec,
-    levels: Levels | None,
+    levels: Levels,
 ) -> pa.Table:
     """Nodes, which have these numbers of their trees and in them, as a table of schema NODES.
 
