@@ -142,8 +142,8 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
     bags = np.array([sampler.block(tree, block) for tree in group.trees])
     leaves = np.empty((len(span), len(group.trees)), np.uint32)
 
-    def note(way: Any, scratch: Any, here: slice) -> None:
-        place_leaves(way, Places(roots, leaves[here], bags[:, here]), scratch)
+    def note(inputs: Any, scratch: Any, here: slice) -> None:
+        place_leaves(inputs, Places(roots, leaves[here], bags[:, here]), scratch)
 
     route_span(store, group, span, note)
     step = leaf_chunk_rows(store.rows, store.spec.target.answer_width)
@@ -163,9 +163,9 @@ def leaves_in(sampler: Sampler, group: CodeTrees, own: int, span: range) -> NDAr
     """
     found, votes = np.empty((len(span), 1), np.uint32), np.zeros((len(span), 1))
 
-    def note(way: Any, scratch: Any, here: slice) -> None:
+    def note(inputs: Any, scratch: Any, here: slice) -> None:
         leaves = LeafNumbers(Votes(group.mixed, votes[here]), np.uint32(0), np.uint64(0), found[here])
-        note_leaves(way, group.packed.roots[own : own + 1], leaves, scratch)
+        note_leaves(inputs, group.packed.roots[own : own + 1], leaves, scratch)
 
     route_span(sampler.store, group, span, note)
     return found[:, 0]
@@ -174,15 +174,15 @@ def leaves_in(sampler: Sampler, group: CodeTrees, own: int, span: range) -> NDAr
 def route_span(store: Store, group: CodeTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:
     """Call `use` with some rows at a time of the rows `span` of one block.
 
-    use  calls a kernel of kernels/predict/accumulate.py; takes way, scratch, and which of these rows they are.
+    use  calls a kernel of kernels/predict/accumulate.py; takes inputs, scratch, and which of these rows they are.
     """
     router = RowRouter(group.packed, store.spec)
     start, stop = span.start, span.stop
     step = min(chunk_rows(_columns(store, group, start, start)), len(span))
     for first in range(start, stop, step):
         last = min(first + step, stop)
-        way = router.way(_columns(store, group, first, last), 0, last - first)
-        use(way, new_scratch(way), slice(first - start, last - start))
+        inputs = router.inputs(_columns(store, group, first, last), 0, last - first)
+        use(inputs, new_scratch(inputs), slice(first - start, last - start))
 
 
 def _columns(store: Store, group: CodeTrees, first: int, last: int) -> RowBatch:

@@ -136,8 +136,8 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
         weight = times.astype(np.int64) * weights.astype(np.int64)
         weighed = Weighed(weight, store.labels(span.start, span.stop), held)
 
-        def weigh(way: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
-            kernel(way, root, Weighed(whole.weight[here], whole.target[here], whole.sums), scratch)
+        def weigh(inputs: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
+            kernel(inputs, root, Weighed(whole.weight[here], whole.target[here], whole.sums), scratch)
 
         route_span(store, group, span, weigh)
 

@@ -78,12 +78,12 @@ def no_answers(spec: DataSpec, rule: VoteRule) -> Answers:
     return Answers(np.empty(0, np.int32), shares, value, quantiles, value)
 
 
-def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
+def prediction_column(answers: Answers, spec: DataSpec) -> pl.Series:
     """The answers as a column: labels of classes, null where none was chosen, or numbers."""
     return labels(answers.codes, spec) if answers.value is None else pl.Series(PREDICTION, answers.value)
 
 
-def predictions(answers: Answers, spec: DataSpec, proba: bool) -> NDArray[Any]:
+def prediction_array(answers: Answers, spec: DataSpec, proba: bool) -> NDArray[Any]:
     """The answers as an array: shares, or labels of classes, nan or None where none was chosen, or numbers."""
     if proba:
         assert answers.proba is not None
@@ -94,7 +94,7 @@ def predictions(answers: Answers, spec: DataSpec, proba: bool) -> NDArray[Any]:
 def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool, rows: pl.DataFrame) -> pl.DataFrame:
     """The answers as the columns `answer_names`; rows: that were answered, with the column rule.category."""
     if not proba:
-        made = [prediction(answers, spec)]
+        made = [prediction_column(answers, spec)]
         if answers.quantiles is not None:
             made += [pl.Series(name, answers.quantiles[:, k]) for k, name in enumerate(rule.quantile_names)]
         return pl.DataFrame(made + conformal_columns(answers, spec, rule, rows))

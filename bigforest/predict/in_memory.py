@@ -26,7 +26,7 @@ from bigforest.predict.columns import (
     check_proba,
     conformal_array,
     no_answers,
-    predictions,
+    prediction_array,
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.schema.columns import columns_named
@@ -170,7 +170,7 @@ def _predict_matrix(
         return np.concatenate([np.hstack([*some, own]) for some, own in zip(before, certain, strict=True)])
     if rule.quantiles:
         return np.concatenate([answers.quantiles for answers in found if answers.quantiles is not None])
-    made = [predictions(answers, spec, proba) for answers in found]
+    made = [prediction_array(answers, spec, proba) for answers in found]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
 

@@ -22,7 +22,7 @@ from bigforest.predict.columns import (
     check_category_in,
     check_columns,
     check_proba,
-    prediction,
+    prediction_column,
 )
 from bigforest.schema.columns import columns_named
 from bigforest.schema.labels import label_type
@@ -77,7 +77,9 @@ def expression(
         check_category_in(frame.schema, rule)
         given = 0 if row is None else _row_numbers(frame[numbers].alias(row))
         answers = predictor.answer(reader.frame(frame, found, predictor.packed.used), given, proba=proba)
-        return answer_table(answers, spec, rule, proba, frame).to_struct() if several else prediction(answers, spec)
+        return (
+            answer_table(answers, spec, rule, proba, frame).to_struct() if several else prediction_column(answers, spec)
+        )
 
     several = proba or _has_more(rule)
     dtype = pl.Struct(answer_types(spec, rule, proba)) if several else label_type(spec.target)

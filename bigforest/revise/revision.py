@@ -171,16 +171,16 @@ def _count_batch(
     router, step = RowRouter(packed, forest.spec), chunk_rows(rows)
     pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * workers))
     for first in range(0, rows.rows, step):
-        way = router.way(rows, first, min(first + step, rows.rows))
-        tasks = [(way, roots, truth[first : first + way.rows], counts) for roots in pieces]
+        inputs = router.inputs(rows, first, min(first + step, rows.rows))
+        tasks = [(inputs, roots, truth[first : first + inputs.rows], counts) for roots in pieces]
         map_on_threads(_count_leaves, tasks, workers)
 
 
 def _count_leaves(
-    way: RouteInputs, roots: NDArray[np.uint64], truth: NDArray[np.int32], counts: NDArray[np.int64]
+    inputs: RouteInputs, roots: NDArray[np.uint64], truth: NDArray[np.int32], counts: NDArray[np.int64]
 ) -> None:
     """Count in some trees; runs concurrently for other trees."""
     from bigforest.kernels.predict.accumulate import LeafCounts, count_leaves
     from bigforest.kernels.predict.route import new_scratch
 
-    count_leaves(way, roots, LeafCounts(truth, counts), new_scratch(way))
+    count_leaves(inputs, roots, LeafCounts(truth, counts), new_scratch(inputs))

@@ -189,12 +189,12 @@ def _count_in_piece(
 
     packed = predictor.packed
     router = RowRouter(packed, predictor.spec)
-    way = router.way(rows, piece.start, piece.stop)
+    inputs = router.inputs(rows, piece.start, piece.stop)
     own, known = votes[piece.start : piece.stop], truth[piece.start : piece.stop]
     numbers = np.arange(first + piece.start, first + piece.stop, dtype=np.uint64)
-    counts, scratch = np.zeros((2, packed.roots.size), np.int64), new_scratch(way)
+    counts, scratch = np.zeros((2, packed.roots.size), np.int64), new_scratch(inputs)
     for tree in range(packed.roots.size):
-        vote(way, packed.roots[tree : tree + 1], Votes(predictor.mixed, own), scratch)
+        vote(inputs, packed.roots[tree : tree + 1], Votes(predictor.mixed, own), scratch)
         codes = predictor.rule.decide(own, numbers)
         counts[0, tree] = np.count_nonzero((codes != known) & (known >= 0))
         counts[1, tree] = np.count_nonzero((codes == REJECTED) & (known >= 0))

@@ -132,8 +132,8 @@ def _route_block(
 
     start, stop = span.start, span.stop
 
-    def note(way: Any, scratch: Any, here: slice) -> None:
-        place_leaves(way, Places(group.packed.roots, ends[start:stop][here]), scratch)
+    def note(inputs: Any, scratch: Any, here: slice) -> None:
+        place_leaves(inputs, Places(group.packed.roots, ends[start:stop][here]), scratch)
 
     route_span(store, group, span, note)
     wrong[start:stop] = answers[ends[start:stop, 0]] != store.labels(start, stop)

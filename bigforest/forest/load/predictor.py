@@ -243,8 +243,8 @@ class Predictor(NamedTuple):
         def place() -> None:
             router = RowRouter(self.packed, self.spec)
             for first in starts:
-                way = router.way(rows, first, min(first + chunk, rows.rows))
-                place_leaves(way, Places(roots, found[first : first + way.rows]), new_scratch(way))
+                inputs = router.inputs(rows, first, min(first + chunk, rows.rows))
+                place_leaves(inputs, Places(roots, found[first : first + inputs.rows]), new_scratch(inputs))
 
         on_each_thread(place, workers if rows.rows > chunk else 1)
         return found
@@ -278,18 +278,18 @@ class Predictor(NamedTuple):
         router = RowRouter(self.packed, self.spec)
         for first in starts:
             last = min(first + chunk, rows.rows)
-            way = router.way(rows, first, last)
+            inputs = router.inputs(rows, first, last)
             here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
             roots, cast = self.packed.roots, accumulate.Votes(self.mixed, here)
             if known is not None:
-                accumulate.note_leaves(way, roots, self._noted(cast, known), route.new_scratch(way))
+                accumulate.note_leaves(inputs, roots, self._noted(cast, known), route.new_scratch(inputs))
                 cast = accumulate.Votes(self.mixed, np.zeros_like(here))  # the spread is another look
             if self.grown is not None:
                 assert spread is not None
                 spreading = accumulate.SpreadVotes(cast, self.grown, spread)
-                accumulate.vote_spread(way, roots, spreading, route.new_scratch(way))
+                accumulate.vote_spread(inputs, roots, spreading, route.new_scratch(inputs))
             elif known is None:
-                accumulate.vote(way, roots, cast, route.new_scratch(way))
+                accumulate.vote(inputs, roots, cast, route.new_scratch(inputs))
             if answers is None:
                 continue
             if answers.value is not None:

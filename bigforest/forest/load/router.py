@@ -51,7 +51,7 @@ class RowRouter:
         self._spec = spec
         self._tiles: dict[tuple[np.dtype[Any], bool], NDArray[Any]] = {}
 
-    def way(self, rows: RowBatch, start: int, stop: int) -> RouteInputs:
+    def inputs(self, rows: RowBatch, start: int, stop: int) -> RouteInputs:
         """What kernels route the rows with, from `start` to before `stop`, which have the used features.
 
         Raises DataError where a value is missing, and some splits are on projections.
