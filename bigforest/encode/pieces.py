@@ -141,8 +141,7 @@ def _each_column(
 ) -> Iterator[tuple[_ColumnInPieces, list[Any]]]:
     """Run the tasks of some columns, all side by side; each column, and the results of its tasks, in order."""
     tasks = [own for one in arguments for own in one]
-    found: list[Any] = [None] * len(tasks)
-    executor.run(task, tasks, found.__setitem__, shared, even=True)
+    found = executor.gather(task, tasks, shared=shared, even=True)
     ends = accumulate(map(len, arguments), initial=0)
     return zip(columns, (found[first:stop] for first, stop in pairwise(ends)), strict=True)
 

@@ -78,8 +78,10 @@ class Executor(ABC):
         self,
         function: Callable[..., Result],
         arguments: Sequence[tuple[Any, ...]],
-        on_end: Callable[[int], None],
+        on_end: Callable[[int], None] = lambda _: None,
         shared: tuple[Any, ...] = (),
+        *,
+        even: bool = False,
     ) -> list[Result]:
         """The results of all tasks, in the order of `arguments`; `on_end(i)` is called after each, see `run`."""
         results: dict[int, Result] = {}
@@ -88,7 +90,7 @@ class Executor(ABC):
             results[index] = result
             on_end(index)
 
-        self.run(function, arguments, end, shared)
+        self.run(function, arguments, end, shared, even=even)
         return [results[index] for index in range(len(arguments))]
 
     def reduce(

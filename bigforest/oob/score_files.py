@@ -62,11 +62,9 @@ def area_of_files(folder: Path, files: int, cells: NDArray[np.int64], most: int,
     tasks = max(1, min(executor.size, -(-total // most)))
     ends = np.searchsorted(np.cumsum(cells), total * np.arange(1, tasks) // tasks) + 1
     cuts = sorted({0, *ends.tolist(), CELLS})
-    found: dict[int, Area] = {}
-    executor.run(read_area, list(pairwise(cuts)), found.__setitem__, (folder, files, most), even=True)
     area = Area()
-    for number in range(len(found)):
-        area.join(found[number])
+    for own in executor.gather(read_area, list(pairwise(cuts)), shared=(folder, files, most), even=True):
+        area.join(own)
     return area.value
 
 

@@ -12,12 +12,13 @@ Losses are added up as whole numbers, so they do not depend on the order or batc
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.execution.executor import run_on_threads
+from bigforest.execution.executor import map_on_threads
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import LambdaAccumulator, row_weights
@@ -69,18 +70,11 @@ def losses_of(
     unit  factor of regression errors before they are squared (error_unit).
     held  which of the rows are held out of all bags, and do not count; None for none.
     """
-    found = no_losses(votes.votes.shape[1])
     tasks = []
     for start in range(0, votes.voters.size, LOSS_ROWS):
         own = None if held is None else held[start : start + LOSS_ROWS]
         tasks.append((store, first + start, votes.part(start, start + LOSS_ROWS), unit, own))
-
-    def add(_: int, losses: LambdaLosses) -> None:
-        nonlocal found
-        found = found.plus(losses)
-
-    run_on_threads(_losses, tasks, workers=workers, on_result=add)
-    return found
+    return reduce(LambdaLosses.plus, map_on_threads(_losses, tasks, workers), no_losses(votes.votes.shape[1]))
 
 
 def _losses(

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.execution.executor import run_on_threads
+from bigforest.execution.executor import map_on_threads
 from bigforest.forest.format.parts import first_tree, part_paths, read_span
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.groups import Trees
@@ -128,11 +128,9 @@ def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[LeafCh
     """The leaves of all out-of-bag rows, some blocks at a time."""
     blocks = range(block_count(sampler.store.rows))
     for first in range(0, len(blocks), workers):
-        found: dict[int, list[LeafChunk]] = {}
         tasks = [(sampler, group, block) for block in blocks[first : first + workers]]
-        run_on_threads(_block_leaves, tasks, workers=workers, on_result=found.__setitem__)
-        for number in range(len(tasks)):
-            yield from found.pop(number)
+        for chunks in map_on_threads(_block_leaves, tasks, workers):
+            yield from chunks
 
 
 def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafChunk]:
