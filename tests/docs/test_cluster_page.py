@@ -15,7 +15,7 @@ from bigforest.execution.worker import merged_part
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "cluster.md"
 # Which arguments of a method of an executor are functions.
-FUNCTIONS = {"run": [0], "map": [0], "reduce": [0], "reduce_parts": [0, 3]}
+FUNCTIONS = {"run": [0], "gather": [0], "map": [0], "reduce": [0], "reduce_parts": [0, 3]}
 
 
 def tasks() -> Iterator[str]:
