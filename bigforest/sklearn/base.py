@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from bigforest import read_forest, train
 from bigforest.common.checks import check_flag
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.errors import ConfigError, DataError, counted
 from bigforest.common.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
 from bigforest.predict.forest import Forest
 from bigforest.schema.config import TrainConfig
@@ -35,10 +35,12 @@ from bigforest.sklearn.tables import (
     check_dense,
     checked_sample_weight,
     named,
+    only,
+    outputs_of,
     table_frame,
     with_categories,
 )
-from bigforest.sklearn.tree import FittedTree
+from bigforest.sklearn.tree import FittedTree, mean_of_shares
 from bigforest.source.in_memory import SparseTable, free_name, is_sparse, numeric_categories
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
@@ -98,19 +100,25 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     forest_ : bigforest.Forest
-        The forest as a bigforest object: its tables, the out-of-bag report, lazy prediction and more.
+        The forest as a bigforest object: its tables, the out-of-bag report, lazy prediction and more. With several
+        outputs there is one for each, in `forests_`.
+    forests_ : list of bigforest.Forest
+        The forest of each output.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of str of shape (n_features_in_,)
         Names of the columns, if X is a table with names.
     n_outputs_ : int
-        1.
+        Number of outputs: columns of y, or 1.
     feature_importances_ : ndarray of float64 of shape (n_features_in_,)
-        Mean over the trees of each column's share in the decrease of impurity, as in scikit-learn.
+        Mean over the trees of each column's share in the decrease of impurity, as in scikit-learn; with several
+        outputs, the mean over them.
     estimators_ : list of FittedTree
-        The trees, each with its own `predict` and its nodes as `tree_`.
+        The trees, each with its own `predict` and its nodes as `tree_`. With several outputs, entry i is the i-th tree
+        of each.
     estimators_samples_ : list of ndarray of int32
-        Rows in the bag of each tree, recomputed when requested.
+        Rows in the bag of each tree, recomputed when requested. All outputs have the same, unless
+        rows are drawn by class.
     oob_score_ : float
         With `oob_score`: the score of the out-of-bag predictions.
     """
@@ -118,13 +126,13 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     # Impurities by the names of criteria.
     _criteria: ClassVar[Mapping[str, str]]
 
-    forest_: Forest
+    forests_: list[Forest]
     n_features_in_: int
 
     def __len__(self) -> int:
         """Number of trees."""
         check_is_fitted(self)
-        return len(self.forest_)
+        return len(self.forests_[0])
 
     def __getitem__(self, number: int) -> FittedTree:
         """One tree: see `estimators_`."""
@@ -136,9 +144,21 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
+        tags.target_tags.multi_output = True
         tags.input_tags.allow_nan = self.family in _TAKE_MISSING
         tags.input_tags.sparse = True
         return tags
+
+    @property
+    def forest_(self) -> Forest:
+        """The forest. Raises AttributeError where there are several, one for each output."""
+        check_is_fitted(self)
+        if len(self.forests_) > 1:
+            raise AttributeError(
+                f"there are {len(self.forests_)} forests, one for each output of y: forests_[0] to "
+                f"forests_[{len(self.forests_) - 1}]"
+            )
+        return self.forests_[0]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
@@ -147,24 +167,30 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         As in scikit-learn: trees of a single leaf are left out, and the shares sum to 1, or are 0 without any split.
         """
         check_is_fitted(self)
-        shares = np.zeros(self.n_features_in_)
-        means = self.forest_.explain(parts="importance", listener=silent)["importance"]["importance"]
-        np.add.at(shares, list(self._places.values()), means.to_numpy())
-        return shares / shares.sum() if shares.any() else shares
+        found = np.zeros((len(self.forests_), self.n_features_in_))
+        for shares, forest in zip(found, self.forests_, strict=True):
+            means = forest.explain(parts="importance", listener=silent)["importance"]["importance"]
+            np.add.at(shares, list(self._places(forest).values()), means.to_numpy())
+        return mean_of_shares(found)
 
     @property
     def estimators_(self) -> list[FittedTree]:
         """The trees, with the methods and some of the attributes of scikit-learn's."""
         check_is_fitted(self)
-        return [FittedTree(self, self.forest_[number]) for number in range(len(self))]
+        return [FittedTree(self, number) for number in range(len(self))]
 
     @property
     def estimators_samples_(self) -> list[NDArray[np.int32]]:
-        """Numbers of the rows in the bag of each tree, ascending, repeated as in the bag. Recomputed at every call."""
+        """Numbers of the rows in the bag of each tree, ascending, repeated as in the bag. Recomputed at every call.
+
+        Raises AttributeError where outputs have bags of their own.
+        """
         check_is_fitted(self)
+        if len(self.forests_) > 1 and any(forest.config.sampling != "uniform" for forest in self.forests_):
+            raise AttributeError("each output has bags of its own, by its classes: see `inbag` of each of forests_")
         found = []
         for tree in range(len(self)):
-            bag = self.forest_.inbag([tree], group=self._groups)
+            bag = self.forests_[0].inbag([tree], group=self._groups)
             found.append(np.repeat(bag["row"].to_numpy().astype(np.int32), bag[str(tree)].to_numpy()))
         return found
 
@@ -175,7 +201,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         ----------
         X : array-like or table of shape (n_samples, n_features)
             Training rows.
-        y : array-like of shape (n_samples,)
+        y : array-like or table of shape (n_samples,) or (n_samples, n_outputs)
             Classes or targets of the rows.
         sample_weight : float or array-like of shape (n_samples,), default=None
             Row weights of at least 0. None for 1 for all rows.
@@ -190,11 +216,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         if y is None:
             raise DataError(f"This {type(self).__name__} requires y to be passed, but the target y is None")
         check_dense(y)
-        self._fit_target(X, y, sample_weight, groups)
+        self._fit_outputs(X, outputs_of(y), sample_weight, groups)
         return self
 
-    def _fit_target(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
-        """`fit` where there is a target."""
+    def _fit_outputs(self, X: Any, outputs: Sequence[Any], sample_weight: Any, groups: Any) -> None:
+        """`fit`, given the columns of y."""
         raise NotImplementedError
 
     def apply(self, X: Any) -> NDArray[np.int64]:
@@ -208,10 +234,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         ndarray of int64 of shape (n_samples, n_estimators)
-            Nodes of a tree are numbered in preorder, the root is 0.
+            Nodes of a tree are numbered in preorder, the root is 0. With several outputs the shape is (n_samples,
+            n_estimators, n_outputs_).
         """
-        check_is_fitted(self)
-        return self.forest_.apply(self._read(X), threads=threads_of(self.n_jobs)).astype(np.int64)
+        leaves = self._leaves(X)
+        return leaves if leaves.shape[2] > 1 else leaves[:, :, 0]
 
     def decision_path(self, X: Any) -> tuple[Any, NDArray[np.int64]]:
         """Return the nodes on the path of each row.
@@ -225,20 +252,24 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         -------
         indicator : sparse matrix in CSR format of shape (n_samples, n_nodes)
             1 if a node is on the path of a row, including its leaf.
-        n_nodes_ptr : ndarray of int64 of shape (n_estimators + 1,)
-            The nodes of tree i are the columns from n_nodes_ptr[i] to before n_nodes_ptr[i + 1].
+        n_nodes_ptr : ndarray of int64 of shape (n_estimators * n_outputs_ + 1,)
+            The nodes of tree i are the columns from n_nodes_ptr[i] to before n_nodes_ptr[i + 1]. With several outputs,
+            tree i of output j is number i * n_outputs_ + j.
         """
-        leaves = self.apply(X)
-        nodes = self.forest_.nodes.select("tree", "node", "left", "right").collect()
-        sizes = nodes.group_by("tree", maintain_order=True).len()["len"].to_numpy()
+        leaves = self._leaves(X)
+        nodes = [forest.nodes.select("tree", "node", "left", "right").collect() for forest in self.forests_]
+        sizes = np.stack([own.group_by("tree", maintain_order=True).len()["len"].to_numpy() for own in nodes], axis=1)
         first: NDArray[np.int64] = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
-        begin = np.repeat(first[:-1], sizes)
-        parent = np.full(nodes.height, -1)
-        for side in ("left", "right"):
-            inner = nodes[side].is_not_null().to_numpy()
-            parent[(begin[inner] + nodes[side].drop_nulls().to_numpy()).astype(np.int64)] = np.flatnonzero(inner)
-        at = (leaves + first[:-1]).ravel()
-        row = np.repeat(np.arange(len(leaves)), leaves.shape[1])
+        roots = first[:-1].reshape(sizes.shape)
+        parent = np.full(first[-1], -1)
+        for output, own in enumerate(nodes):
+            root = np.repeat(roots[:, output], sizes[:, output])
+            place = root + own["node"].to_numpy()
+            for side in ("left", "right"):
+                inner = own[side].is_not_null().to_numpy()
+                parent[(root[inner] + own[side].drop_nulls().to_numpy()).astype(np.int64)] = place[inner]
+        at = (leaves + roots).ravel()
+        row = np.repeat(np.arange(len(leaves)), sizes.size)
         rows, passed = [], []
         while at.size:
             rows.append(row)
@@ -247,34 +278,48 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             row, at = row[at >= 0], at[at >= 0]
         places = (np.concatenate(rows), np.concatenate(passed)) if rows else (row, at)
         ones = np.ones(places[0].size, np.int64)
-        return sparse.csr_matrix((ones, places), shape=(len(leaves), nodes.height)), first
+        return sparse.csr_matrix((ones, places), shape=(len(leaves), parent.size)), first
+
+    def _leaves(self, X: Any) -> NDArray[np.int64]:
+        """The leaf of each row in each tree of each output, int64 [rows, trees, outputs]."""
+        return np.stack(self._answers(X, "apply"), axis=2).astype(np.int64)
+
+    def _answers(self, X: Any, method: str, **options: Any) -> list[Any]:
+        """What a method of the forest of each output says of rows."""
+        check_is_fitted(self)
+        table, threads = self._read(X), threads_of(self.n_jobs)
+        return [getattr(forest, method)(table, threads=threads, **options) for forest in self.forests_]
 
     def _parameters(self) -> dict[str, Any]:
         """The parameters by name, also where a class derived from ours has an __init__ with other ones."""
         ours: Any = next(kind for kind in type(self).__mro__ if BaseBigForest in kind.__bases__)
         return {name: getattr(self, name) for name in ours._get_param_names()}
 
-    def _fit(self, X: Any, target: pl.Series, sample_weight: Any, groups: Any, class_weight: Any = None) -> bool:
-        """Grow the forest, or add trees to it; False where it has them all."""
+    def _fit(
+        self, X: Any, targets: Sequence[pl.Series], sample_weight: Any, groups: Any, class_weights: Sequence[Any]
+    ) -> bool:
+        """Grow the forest of each target, or add trees to them; False where they have them all."""
         frame, names = self._table(X)
-        check_consistent_length(frame, target)
-        weighted = sample_weight is not None or class_weight is not None
-        options = training_options(self._parameters(), self._criteria, frame.shape[0], weighted=weighted)
+        check_consistent_length(frame, *targets)
+        weighted = sample_weight is not None or any(weight is not None for weight in class_weights)
+        options = training_options(
+            self._parameters(), self._criteria, frame.shape[0], weighted=weighted, outputs=len(targets)
+        )
         categories = list(dict.fromkeys([*category_names(self.categories, names), *numeric_categories(X)]))
-        options |= {"categories": categories, "class_weight": class_weight}
+        options |= {"categories": categories, "class_weight": only(class_weights)}
         if not isinstance(frame, SparseTable):
             frame = with_categories(frame, categories)
         elif categories:
             raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
-        target_name = free_name(target.name or "target", names)
-        columns = [target.alias(target_name)]
+        target_name = free_name("target", names)
+        columns = []
         for option, given in (("weight", sample_weight), ("group", groups)):
             if given is not None:
                 options[option] = free_name(option, [*names, target_name])
                 values = checked_sample_weight(given, frame) if option == "weight" else np.asarray(given)
                 check_consistent_length(frame, values)
                 columns.append(pl.Series(options[option], values.tolist() if values.dtype.kind in "OU" else values))
-        frame = frame.with_columns(columns)
+        frames = [frame.with_columns([target.alias(target_name), *columns]) for target in targets]
         run: dict[str, Any] = {
             "memory": self.memory,
             "scratch": self.scratch,
@@ -282,29 +327,41 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             "listener": _listener(self.verbose),
         }
         with names_of_parameters():
-            if class_weight == "balanced_subsample":
-                options |= balanced_in_bags(options)
+            each = [
+                options | (balanced_in_bags(options) if weight == "balanced_subsample" else {"class_weight": weight})
+                for weight in class_weights
+            ]
             if not callable(self.oob_score):
                 check_flag(self.oob_score, "oob_score")
             check_flag(self.warm_start, "warm_start")
-            if self.oob_score and not TrainConfig.of(**options).bootstrap:
+            if self.oob_score and not TrainConfig.of(**each[0]).bootstrap:
                 raise ConfigError("Out of bag estimation only available if bootstrap=True, which some families exclude")
-            if self.warm_start and hasattr(self, "forest_"):
-                grown = self._grown_further(frame, target_name, options, run)
-                if grown is None:
+            if self.warm_start and hasattr(self, "forests_"):
+                if not self._grows_further(options, len(targets)):
                     return False
-                self.forest_ = grown
+                resumed = [self._written(forest) for forest in self.forests_]
+                for own, home in zip(frames, resumed, strict=True):
+                    train(
+                        own,
+                        target_name,
+                        resume=home.path / "forest",
+                        trees=options["trees"],
+                        scheduler="threads",
+                        **run,
+                    )
+                self.forests_ = [read_forest(home.path / "forest", holding=home) for home in resumed]
             else:
                 seed = seed_of(self.random_state)
-                self.forest_ = train(frame, target_name, seed=seed, scheduler="threads", **options, **run)
+                self.forests_ = [
+                    train(own, target_name, seed=seed, scheduler="threads", **chosen, **run)
+                    for own, chosen in zip(frames, each, strict=True)
+                ]
         self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
         return True
 
-    def _grown_further(
-        self, frame: pl.DataFrame | SparseTable, target: str, options: Mapping[str, Any], run: Mapping[str, Any]
-    ) -> Forest | None:
-        """The forest with more trees; None where it has as many as are requested. Raises ConfigError."""
-        trees, grown = options["trees"], len(self.forest_)
+    def _grows_further(self, options: Mapping[str, Any], outputs: int) -> bool:
+        """Whether trees are missing for as many as are requested. Raises ConfigError."""
+        trees, grown = options["trees"], len(self)
         if trees < grown:
             raise ConfigError(
                 f"n_estimators={trees} must be larger or equal to len(estimators_)={grown} when warm_start==True"
@@ -313,18 +370,25 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             warnings.warn(
                 "Warm-start fitting without increasing n_estimators does not fit new trees.", UserWarning, stacklevel=5
             )
-            return None
+            return False
+        if outputs != len(self.forests_):
+            raise ConfigError(
+                f"warm_start adds trees to forests of {counted(len(self.forests_), 'output')}, and y has {outputs}; "
+                f"give y as it was, or warm_start=False"
+            )
         changed = [name for name, value in options.items() if name != "trees" and self._options.get(name) != value]
         if changed:
             raise ConfigError(
                 f"warm_start adds trees to a forest grown with {changed[0]} {self._options.get(changed[0])!r}, which "
                 f"is {options[changed[0]]!r} now; set it back, or warm_start=False"
             )
+        return True
+
+    def _written(self, forest: Forest) -> TemporaryFolder:
+        """A folder with a copy of the forest, to which trees are added."""
         home = TemporaryFolder(None if self.scratch is None else as_path(self.scratch))
-        place = home.path / "forest"
-        self.forest_.write(place)
-        train(frame, target, resume=place, trees=trees, scheduler="threads", **run)
-        return read_forest(place, holding=home)
+        forest.write(home.path / "forest")
+        return home
 
     def _table(self, X: Any) -> tuple[pl.DataFrame | SparseTable, list[str]]:
         """X as a table, checked and remembered as scikit-learn does, and the names of its columns."""
@@ -343,7 +407,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         if frame is not None:
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
             return named(frame, self._names)
-        categories = any(feature.kind == "category" for feature in self.forest_.spec.features)
+        categories = any(feature.kind == "category" for feature in self.forests_[0].spec.features)
         if categories and isinstance(X, np.ndarray) and X.dtype.kind == "O":  # as scikit-learn makes of other frames
             return validate_data(self, X, dtype=None, ensure_all_finite=self._finite, reset=False)
         X = self._array(X, reset=False)
@@ -356,23 +420,27 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             X = check_array(X, dtype=np.float64, accept_sparse="csr", ensure_all_finite=self._finite)
         return X
 
-    @property
-    def _places(self) -> dict[str, int]:
+    def _places(self, forest: Forest) -> dict[str, int]:
         """The place of the column of X that each feature is from, in the order of the features."""
         column = {name: number for number, name in enumerate(self._names)}
-        return {feature.name: column[feature.column or feature.name] for feature in self.forest_.spec.features}
+        return {feature.name: column[feature.column or feature.name] for feature in forest.spec.features}
 
     @property
     def _finite(self) -> str | bool:
         """What scikit-learn is told of missing and infinite values in arrays."""
         return "allow-nan" if self.family in _TAKE_MISSING else True
 
-    def _out_of_bag(self, rows: int, names: list[str]) -> NDArray[np.float64]:
-        """Columns of the out-of-bag report for all rows of X, float64 [rows, columns]; NaN where no tree voted."""
-        report = self.forest_.oob.rows.select("row", *names).collect()
-        found = np.full((rows, len(names)), np.nan)
-        found[report["row"].to_numpy()] = report.select(pl.col(names).cast(pl.Float64).fill_null(np.nan)).to_numpy()
-        if np.isnan(found[:, 0]).any():
+    def _out_of_bag(self, rows: int, names_of: Callable[[Forest], list[str]]) -> list[NDArray[np.float64]]:
+        """Columns of the out-of-bag report of each output for all rows of X, float64 [rows, columns]; NaN where no tree
+        voted."""
+        found = []
+        for forest in self.forests_:
+            names = names_of(forest)
+            report = forest.oob.rows.select("row", *names).collect()
+            own = np.full((rows, len(names)), np.nan)
+            own[report["row"].to_numpy()] = report.select(pl.col(names).cast(pl.Float64).fill_null(np.nan)).to_numpy()
+            found.append(own)
+        if any(np.isnan(own[:, 0]).any() for own in found):
             warnings.warn(
                 "Some inputs do not have OOB scores. This probably means too few trees were used to compute any "
                 "reliable OOB estimates.",

@@ -10,13 +10,14 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import type_of_target
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, DataError, counted
 from bigforest.schema.labels import proba_names
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters
-from bigforest.sklearn.parameters import CLASS_CRITERIA, threads_of
-from bigforest.sklearn.tables import checked_sample_weight, classes_of, labels_in_forest
+from bigforest.sklearn.parameters import CLASS_CRITERIA
+from bigforest.sklearn.tables import checked_sample_weight, classes_of, joined, labels_in_forest, only
 
 
 @described
@@ -39,20 +40,22 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     bootstrap : bool or "auto", default="auto"
         Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
         True, but False for tree and the subspace families, and with `rotation` "pca" and "pca-classes".
-    class_weight : dict, "balanced" or "balanced_subsample", default=None
+    class_weight : dict, "balanced", "balanced_subsample" or list of these, default=None
         Class weights. The weight of a row is multiplied by that of its class, which is 1 for classes that are not
         named; with 0 its rows are left out. "balanced" is n_samples / (n_classes * rows of the class).
         "balanced_subsample" is that with `sampling` "stratified": a bag has as many rows of each class as the table, up
-        to rounding, so its weights are those of the table.
+        to rounding, so its weights are those of the table. For several outputs a list with one entry for each, which
+        counts for this output (in scikit-learn the product of all does); rows of weight 0 are left out of all.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes_,)
-        The classes, ascending.
-    n_classes_ : int
+    classes_ : ndarray of shape (n_classes_,), or a list of them
+        The classes, ascending; of each output, if there are several.
+    n_classes_ : int, or a list of them
         Number of classes.
-    oob_decision_function_ : ndarray of float64 of shape (n_samples, n_classes_)
-        With `oob_score`: class probabilities by the out-of-bag trees of each row; NaN if there are none.
+    oob_decision_function_ : ndarray of float64 of shape (n_samples, n_classes_) or (n_samples, n_classes_, n_outputs_)
+        With `oob_score`: class probabilities by the out-of-bag trees of each row; NaN if there are none. A list, if
+        outputs have different numbers of classes.
 
     See Also
     --------
@@ -61,7 +64,13 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     Notes
     -----
     The defaults are those of `bigforest.train`: in particular `random_state=0`, all processors, and a feature that is
-    constant in a node does not use up a draw. A target with several outputs is refused.
+    constant in a node does not use up a draw.
+
+    For several outputs, y of shape (n_samples, n_outputs), one forest is grown for each, on the same bags and seed, as
+    by `sklearn.multioutput.MultiOutputClassifier`: each output has the exact splits for itself, and its numbers are
+    those of a fit of this output alone. scikit-learn grows joint trees instead, whose splits are the best for the mean
+    impurity of all outputs. The time is that of n_outputs fits. With `sampling` by class, each output has bags of its
+    own.
 
     Polars, pandas and pyarrow tables, and others that export an Arrow stream, are supported, with categories, dates and
     missing values. Arrays are read as numbers, where NaN is missing, and lists too, where None is. Sparse matrices are
@@ -81,7 +90,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
     _criteria = CLASS_CRITERIA
 
-    classes_: NDArray[Any]
+    classes_: Any
+    _classes: Sequence[NDArray[Any]]
 
     def __init__(
         self,
@@ -142,16 +152,27 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     ) -> None:
         keep_parameters(self, locals())
 
-    def _fit_target(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
-        classes, codes, labels = classes_of(y)
-        class_weight = _class_weight(self.class_weight, classes)
-        if isinstance(class_weight, dict) and not all(class_weight.values()):
-            sample_weight = _without_classes(class_weight, labels, sample_weight)
-            class_weight = {label: weight for label, weight in class_weight.items() if weight}
-        if self._fit(X, labels, sample_weight, groups, class_weight) or not hasattr(self, "oob_score_"):
-            self.classes_, self.n_classes_, self.n_outputs_ = classes, len(classes), 1
-            if self.oob_score:
-                self._set_oob_score_and_attributes(codes)
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def _fit_outputs(self, X: Any, outputs: Sequence[Any], sample_weight: Any, groups: Any) -> None:
+        classes, codes, labels = zip(*map(classes_of, outputs), strict=True)
+        class_weights = _class_weights(self.class_weight, classes)
+        for number, weight in enumerate(class_weights):
+            if isinstance(weight, dict) and not all(weight.values()):
+                sample_weight = _without_classes(weight, labels[number], sample_weight)
+                class_weights[number] = {label: own for label, own in weight.items() if own}
+        if self.oob_score and len(outputs) > 1:
+            _check_scored(joined([own.take(places) for own, places in zip(classes, codes, strict=True)]))
+        if self._fit(X, labels, sample_weight, groups, class_weights):
+            self._classes, self.n_outputs_ = classes, len(classes)
+            self.classes_, self.n_classes_ = only(classes), only([len(own) for own in classes])
+        elif hasattr(self, "oob_score_"):
+            return
+        if self.oob_score:
+            self._set_oob_score_and_attributes(codes)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each row: the one with the most votes, the lowest among ties.
@@ -163,7 +184,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
         Returns
         -------
-        ndarray of shape (n_samples,)
+        ndarray of shape (n_samples,) or (n_samples, n_outputs_)
         """
         return self._predict(X)
 
@@ -177,10 +198,10 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
         Returns
         -------
-        ndarray of float64 of shape (n_samples, n_classes_)
+        ndarray of float64 of shape (n_samples, n_classes_), or a list of them for several outputs
             Classes in the order of `classes_`.
         """
-        return self._shares(X)
+        return only(self._shares(X))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Logarithms of `predict_proba`; minus infinity for a class without votes.
@@ -192,39 +213,74 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
 
         Returns
         -------
-        ndarray of float64 of shape (n_samples, n_classes_)
+        ndarray of float64 of shape (n_samples, n_classes_), or a list of them for several outputs
         """
         with np.errstate(divide="ignore"):
-            return np.log(self._shares(X))
+            return only([np.log(shares) for shares in self._shares(X)])
 
     def _predict(self, X: Any, trees: Sequence[int] | None = None) -> NDArray[Any]:
-        shares = self._shares(X, trees)
-        prediction: NDArray[Any] = self.classes_.take(shares.argmax(axis=1))
-        return prediction
+        return self._of_largest(self._shares(X, trees))
 
-    def _shares(self, X: Any, trees: Sequence[int] | None = None) -> NDArray[np.float64]:
-        check_is_fitted(self)
-        found = self.forest_.predict_proba(self._read(X), threads=threads_of(self.n_jobs), trees=trees)
-        return self._of_all_classes(found if isinstance(found, np.ndarray) else found.to_numpy())
+    def _of_largest(self, shares: Sequence[NDArray[np.float64]]) -> NDArray[Any]:
+        """The class with the largest share in each row, of each output."""
+        return joined([own.take(found.argmax(axis=1)) for own, found in zip(self._classes, shares, strict=True)])
 
-    def _of_all_classes(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _shares(self, X: Any, trees: Sequence[int] | None = None) -> list[NDArray[np.float64]]:
+        """The shares of the classes of each output."""
+        found = self._answers(X, "predict_proba", trees=trees)
+        return [
+            self._of_all_classes(number, shares if isinstance(shares, np.ndarray) else shares.to_numpy())
+            for number, shares in enumerate(found)
+        ]
+
+    def _of_all_classes(self, output: int, shares: NDArray[np.float64]) -> NDArray[np.float64]:
         """Shares with a column for every class: those whose rows all have weight 0 are not in the forest."""
-        place = {label: number for number, label in enumerate(labels_in_forest(self.classes_).to_list())}
-        known = [place[label] for label in self.forest_.classes]
-        if known == list(range(len(self.classes_))):
+        classes = self._classes[output]
+        place = {label: number for number, label in enumerate(labels_in_forest(classes).to_list())}
+        known = [place[label] for label in self.forests_[output].classes]
+        if known == list(range(len(classes))):
             return shares
-        of_all = np.zeros((len(shares), len(self.classes_)))
+        of_all = np.zeros((len(shares), len(classes)))
         of_all[:, known] = shares
         return of_all
 
-    def _set_oob_score_and_attributes(self, codes: NDArray[np.intp]) -> None:
-        names = proba_names(self.forest_.spec.target)
-        votes = self._of_all_classes(self._out_of_bag(len(codes), names))
-        voted: NDArray[np.bool_] = np.isfinite(votes.sum(axis=1))
-        votes[~voted] = np.nan  # also of classes that are not in the forest
-        self.oob_decision_function_ = votes
-        prediction = self.classes_.take(np.where(voted[:, None], votes, 0.0).argmax(axis=1))
-        self.oob_score_ = self._scored(self.classes_.take(codes), prediction, voted, accuracy_score)
+    def _set_oob_score_and_attributes(self, codes: Sequence[NDArray[np.intp]]) -> None:
+        found = self._out_of_bag(len(codes[0]), lambda forest: proba_names(forest.spec.target))
+        votes = [self._of_all_classes(number, own) for number, own in enumerate(found)]
+        for own in votes:
+            own[np.isnan(own).any(axis=1)] = np.nan  # also of classes that are not in the forest
+        alike = len(votes) > 1 and len({own.shape for own in votes}) == 1
+        self.oob_decision_function_ = np.stack(votes, axis=2) if alike else only(votes)
+        truth = joined([own.take(places) for own, places in zip(self._classes, codes, strict=True)])
+        voted = np.logical_and.reduce([~np.isnan(own[:, 0]) for own in votes])
+        prediction = self._of_largest([np.where(voted[:, None], own, 0.0) for own in votes])
+        self.oob_score_ = self._scored(truth, prediction, voted, accuracy_score)
+
+
+def _check_scored(truth: NDArray[Any]) -> None:
+    """Raise DataError for several outputs of which scikit-learn has no score."""
+    kind = type_of_target(truth)
+    if kind != "multilabel-indicator":
+        raise DataError(
+            f"The type of target cannot be used to compute OOB estimates: it is {kind}, and of several outputs only "
+            "multilabel-indicator, columns of 0 and 1, is; leave oob_score at False, and see `oob` of each of forests_"
+        )
+
+
+def _class_weights(given: Any, classes: Sequence[NDArray[Any]]) -> list[Any]:
+    """The option class_weight of each output."""
+    if isinstance(given, list | tuple):
+        if len(given) != len(classes):
+            raise ConfigError(
+                f"class_weight is a list of {len(given)}, and y has {counted(len(classes), 'output')}; "
+                "give one for each"
+            )
+        return [_class_weight(own, found) for own, found in zip(given, classes, strict=True)]
+    if isinstance(given, dict) and len(classes) > 1:
+        raise ConfigError(
+            f'class_weight is one dict, and y has {len(classes)} outputs; give a list with one for each, or "balanced"'
+        )
+    return [_class_weight(given, found) for found in classes]
 
 
 def _class_weight(given: Any, classes: NDArray[Any]) -> Any:

@@ -35,7 +35,7 @@ NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance"}
 
 
 def training_options(
-    given: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool
+    given: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool, outputs: int
 ) -> dict[str, Any]:
     """The options of training except for seed and class_weight.
 
@@ -43,6 +43,7 @@ def training_options(
     criteria  impurities by the names of criteria.
     rows      rows of the table, of which fractions are taken.
     weighted  whether they have weights.
+    outputs   number of targets, each with a forest of its own.
 
     Raises ConfigError for a parameter that cannot be used.
     """
@@ -54,6 +55,8 @@ def training_options(
         raise ConfigError(f"n_estimators must be a whole number of at least 1, not {trees!r}")
     if family == "tree" and trees != 1:
         raise ConfigError(f"the family tree is a single tree, and n_estimators is {trees}; make it 1")
+    if outputs > 1:
+        _check_shared(given, outputs)
     criterion = given["criterion"]
     if not isinstance(criterion, str) or criterion not in criteria:
         raise ConfigError(f"criterion must be one of {', '.join(criteria)}, not {criterion!r}")
@@ -96,6 +99,19 @@ def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:
             'class_weight="balanced_subsample" draws each class by itself; drop groups and sampling, or use "balanced"'
         )
     return {"class_weight": "balanced", "sampling": "stratified"}
+
+
+def _check_shared(given: Mapping[str, Any], outputs: int) -> None:
+    """Raise ConfigError for a parameter by which the forests of several outputs had different numbers of trees."""
+    if given.get("sampling") in BOOSTED:
+        raise ConfigError(
+            f"sampling={given['sampling']!r} follows the errors of one output, and y has {outputs}; use "
+            "sklearn.multioutput.MultiOutputClassifier, or another sampling"
+        )
+    if given["stop_oob"] is not None:
+        raise ConfigError(
+            f"stop_oob stops at another number of trees for each of the {outputs} outputs of y; leave it at None"
+        )
 
 
 def seed_of(random_state: Any) -> int:

@@ -10,11 +10,10 @@ import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.utils.validation import check_is_fitted
 
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters
-from bigforest.sklearn.parameters import NUMBER_CRITERIA, threads_of
-from bigforest.sklearn.tables import numbers_of
+from bigforest.sklearn.parameters import NUMBER_CRITERIA
+from bigforest.sklearn.tables import joined, numbers_of
 
 
 @described
@@ -43,7 +42,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
     Attributes
     ----------
-    oob_prediction_ : ndarray of float64 of shape (n_samples,)
+    oob_prediction_ : ndarray of float64 of shape (n_samples,) or (n_samples, n_outputs_)
         With `oob_score`: mean prediction by the out-of-bag trees of each row; NaN if there are none.
 
     See Also
@@ -52,7 +51,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
     Notes
     -----
-    Defaults, parameters that are not supported, tables and pickling are as described for `BigForestClassifier`. The
+    Defaults, several outputs, tables and pickling are as described for `BigForestClassifier`. The
     criteria "absolute_error" and "poisson" are not supported either.
 
     Examples
@@ -108,12 +107,14 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     ) -> None:
         keep_parameters(self, locals())
 
-    def _fit_target(self, X: Any, y: Any, sample_weight: Any, groups: Any) -> None:
-        numbers = numbers_of(y)
-        if self._fit(X, pl.Series(numbers), sample_weight, groups) or not hasattr(self, "oob_score_"):
-            self.n_outputs_ = 1
-            if self.oob_score:
-                self._set_oob_score_and_attributes(numbers)
+    def _fit_outputs(self, X: Any, outputs: Sequence[Any], sample_weight: Any, groups: Any) -> None:
+        numbers = [numbers_of(output) for output in outputs]
+        if self._fit(X, [pl.Series(own) for own in numbers], sample_weight, groups, [None] * len(numbers)):
+            self.n_outputs_ = len(numbers)
+        elif hasattr(self, "oob_score_"):
+            return
+        if self.oob_score:
+            self._set_oob_score_and_attributes(numbers)
 
     def predict(self, X: Any, quantiles: Sequence[float] = ()) -> NDArray[np.float64]:
         """Predict the mean target of each row, or quantiles of it.
@@ -128,19 +129,25 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         Returns
         -------
         ndarray of float64 of shape (n_samples,), or (n_samples, n_quantiles) where quantiles are requested
+            With several outputs (n_samples, n_outputs_), or (n_samples, n_outputs_, n_quantiles).
         """
         return self._predict(X, quantiles=quantiles)
 
     def _predict(
         self, X: Any, trees: Sequence[int] | None = None, quantiles: Sequence[float] = ()
     ) -> NDArray[np.float64]:
-        check_is_fitted(self)
-        threads = threads_of(self.n_jobs)
-        found = self.forest_.predict(self._read(X), threads=threads, trees=trees, quantiles=quantiles)
-        if isinstance(found, np.ndarray):
-            return found
-        return found.drop("prediction").to_numpy() if len(quantiles) else found["prediction"].to_numpy()
+        found = self._answers(X, "predict", trees=trees, quantiles=quantiles)
+        return joined([_numbers(own, len(quantiles)) for own in found])
 
-    def _set_oob_score_and_attributes(self, numbers: NDArray[np.float64]) -> None:
-        self.oob_prediction_ = self._out_of_bag(len(numbers), ["prediction"])[:, 0]
-        self.oob_score_ = self._scored(numbers, self.oob_prediction_, ~np.isnan(self.oob_prediction_), r2_score)
+    def _set_oob_score_and_attributes(self, numbers: Sequence[NDArray[np.float64]]) -> None:
+        found = self._out_of_bag(len(numbers[0]), lambda _: ["prediction"])
+        self.oob_prediction_ = joined([own[:, 0] for own in found])
+        voted = np.logical_and.reduce([~np.isnan(own[:, 0]) for own in found])
+        self.oob_score_ = self._scored(joined(numbers), self.oob_prediction_, voted, r2_score)
+
+
+def _numbers(found: NDArray[np.float64] | pl.DataFrame, quantiles: int) -> NDArray[np.float64]:
+    """What `Forest.predict` gives, as an array."""
+    if isinstance(found, np.ndarray):
+        return found
+    return found.drop("prediction").to_numpy() if quantiles else found["prediction"].to_numpy()

@@ -96,9 +96,40 @@ def check_dense(y: Any) -> None:
         )
 
 
+def outputs_of(y: Any) -> list[Any]:
+    """The columns of a target, one for each output. Columns of frames keep their types."""
+    if isinstance(y, pl.DataFrame):
+        columns = y.get_columns()
+    elif package_of(y) == "pandas" and hasattr(y, "columns"):
+        columns = [y.iloc[:, place] for place in range(y.shape[1])]
+    elif package_of(y) == "pyarrow" and hasattr(y, "column_names"):
+        columns = y.columns
+    else:
+        array = np.asarray(y)
+        columns = list(array.T) if array.ndim == 2 else [y]
+    return columns if len(columns) > 1 else [column_or_1d(y, warn=True)]
+
+
+def only(of_outputs: Sequence[Any]) -> Any:
+    """What there is for each output as scikit-learn shows it: a list, or of a single output what it has."""
+    return list(of_outputs) if len(of_outputs) > 1 else of_outputs[0]
+
+
+def joined(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Answers for several outputs, the outputs along the second axis; those for a single one as they are.
+
+    Types that have no common one, as numbers and text, become objects.
+    """
+    if len(columns) == 1:
+        return columns[0]
+    kinds = {column.dtype.kind for column in columns}
+    mixed = len(kinds) > 1 and not kinds <= set("biuf")
+    return np.stack([column.astype(object) for column in columns] if mixed else columns, axis=1)
+
+
 def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
     """The classes of a target in ascending order, the place of each row's among them, and the labels as a column."""
-    labels = np.asarray(column_or_1d(y, warn=True))
+    labels = np.asarray(y)
     if labels.dtype.kind in "fO":
         assert_all_finite(labels, input_name="y")
     if labels.dtype.kind == "O" and any(label is None for label in labels):
@@ -117,9 +148,7 @@ def labels_in_forest(labels: NDArray[Any]) -> pl.Series:
 
 def numbers_of(y: Any) -> NDArray[np.float64]:
     """The regression targets."""
-    numbers: NDArray[np.float64] = check_array(
-        column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False, input_name="y"
-    )
+    numbers: NDArray[np.float64] = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
     return numbers
 
 

@@ -317,6 +317,24 @@ def test_out_of_bag__is_what_trees_say_that_have_not_seen_a_row(kind: type[BaseB
     assert ours.oob_score_ == pytest.approx(expected)
 
 
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_samples__give_their_tree_again(kind: type[BaseBigForest]) -> None:
+    table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
+    first = fitted(kind, max_samples=0.5, max_features=2, min_samples_leaf=2, shrink="off")
+    rows = first.estimators_samples_[0]
+    other = first.get_params() | {"n_estimators": 1, "bootstrap": False, "max_samples": None}
+    again: Any = kind(**other).fit(table[rows], target[rows])  # type: ignore[attr-defined]
+    for name in ("feature", "threshold", "n_node_samples"):
+        assert np.array_equal(getattr(again[0].tree_, name), getattr(first[0].tree_, name)), name
+    np.testing.assert_allclose(again[0].tree_.value, first[0].tree_.value)
+
+
+def test_trees__have_the_parameters_of_their_forest() -> None:
+    tree = fitted(min_impurity_decrease=0.01, random_state=3)[0]
+    assert (tree.min_impurity_decrease, tree.random_state, tree.n_features_in_, tree.n_outputs_) == (0.01, 3, 6, 1)
+    assert tree.classes_.tolist() == [0, 1, 2] and not hasattr(tree, "nothing") and not hasattr(tree, "oob_score_")
+
+
 def test_oob_score__may_be_a_function_and_needs_bags() -> None:
     ours = fitted(n_estimators=40, oob_score=balanced_accuracy_score)
     assert ours.oob_score_ == balanced_accuracy_score(Y, ours.oob_decision_function_.argmax(axis=1))
@@ -353,7 +371,7 @@ def test_decision_path__has_the_nodes_from_root_to_leaf() -> None:
     leaves = ours.apply(X)
     assert indicator.shape == (200, first[-1]) and indicator.max() == 1
     for number, tree in enumerate(ours):
-        arrays, depth = tree.tree_, tree._tree.nodes["depth"].to_numpy()
+        arrays, depth = tree.tree_, tree._trees[0].nodes["depth"].to_numpy()
         part = indicator[:, first[number] : first[number + 1]].toarray()
         assert arrays.node_count == part.shape[1]
         assert np.array_equal(part.sum(axis=1), depth[leaves[:, number]] + 1)
@@ -383,7 +401,7 @@ def test_trees__predict_what_the_forest_averages(kind: type[BaseBigForest]) -> N
     assert (
         tree.get_n_leaves()
         == (tree.tree_.children_left == -1).sum()
-        == len(np.unique(tree._tree.nodes["node"])) // 2 + 1
+        == len(np.unique(tree._trees[0].nodes["node"])) // 2 + 1
     )
     reached = tree.tree_.value[tree.apply(table), 0]
     if kind is BigForestClassifier:
@@ -417,6 +435,9 @@ def test_importances__are_means_of_the_trees_as_in_scikit_learn(kind: type[BaseB
             sides = [nodes.children_left[node], nodes.children_right[node]]
             own[nodes.feature[node]] += weight[node] * impurity[node] - weight[sides] @ impurity[sides]
         np.testing.assert_allclose(tree.feature_importances_, own / own.sum(), atol=1e-9)
+        np.testing.assert_allclose(nodes.compute_feature_importances(), own / own.sum(), atol=1e-9)
+        plain = nodes.compute_feature_importances(normalize=False)
+        np.testing.assert_allclose(plain, own / weight[0], atol=1e-9 * impurity[0])
         of_trees.append(own / own.sum())
     np.testing.assert_allclose(ours.feature_importances_, np.mean(of_trees, axis=0), atol=1e-9)
 
