@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     Parameters
     ----------
     criterion : {"squared_error", "friedman_mse"}, default="squared_error"
-        Impurity: the variance, under both names.
+        Impurity: the variance, under both names, of which "friedman_mse" is deprecated.
     family : {"axis", "tree"}, default="axis"
         A forest that splits on features, or a single tree on all rows. The other families of BigForestClassifier
         support classification only.
@@ -105,6 +106,13 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         scratch: Any = None,
         monotonic_cst: None = None,
     ) -> None:
+        if isinstance(criterion, str) and criterion == "friedman_mse":
+            warnings.warn(
+                'criterion="friedman_mse" is deprecated, as in scikit-learn: it is "squared_error", use that name',
+                FutureWarning,
+                stacklevel=2,
+            )
+            criterion = "squared_error"
         keep_parameters(self, locals())
 
     def _fit_outputs(self, X: Any, outputs: Sequence[Any], sample_weight: Any, groups: Any) -> None:

@@ -669,5 +669,10 @@ def test_missing_classes__are_said_to_be_missing() -> None:
 
 
 def test_criteria__friedman_mse_is_the_variance() -> None:
-    one, other = (fitted(BigForestRegressor, criterion=name) for name in ("friedman_mse", "squared_error"))
-    assert np.array_equal(one.predict(X_NUMBERS), other.predict(X_NUMBERS))
+    with pytest.warns(FutureWarning, match="friedman_mse") as caught:
+        ours = BigForestRegressor(n_estimators=8, criterion="friedman_mse")
+    assert caught[0].filename == __file__ and clone(ours).criterion == "squared_error"
+    other = fitted(BigForestRegressor, criterion="squared_error")
+    assert np.array_equal(ours.fit(X_NUMBERS, NUMBERS).predict(X_NUMBERS), other.predict(X_NUMBERS))
+    chosen = fitted(BigForestRegressor).set_params(criterion="friedman_mse").fit(X_NUMBERS, NUMBERS)
+    assert np.array_equal(chosen.predict(X_NUMBERS), other.predict(X_NUMBERS))
