@@ -181,7 +181,7 @@ def train(
         weight.
     min_leaf : int or None, default=None
         Minimum number of bag rows in a leaf. With weights, the part above 1 is in units of the mean row weight. None
-        means 1; regression: 2, or 1 if mtry defaults to all.
+        means 1, or 2 if a class weighs more than twice another; regression: 2, or 1 if mtry defaults to all.
     max_leaf_nodes : int or None, default=None
         Maximum number of leaves of a tree, grown best-first. Leaves are split in the order of the decrease of impurity,
         weighted by their rows. The tree is grown whole and then cut, so training takes no less time. None means

@@ -129,6 +129,11 @@ class WeightSpec:
     search: float
     searched: int
 
+    @property
+    def uneven(self) -> bool:
+        """Whether a class weighs more than twice another."""
+        return max(self.classes, default=0.0) > 2.0 * min(self.classes, default=0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:

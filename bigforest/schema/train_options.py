@@ -131,7 +131,7 @@ class TrainOptions:
         panel=TREES,
         min=1,
         max=2**62,
-        unset="1; regression: 2, or 1 if mtry defaults to all",
+        unset="1, or 2 if a class weighs more than twice another; regression: 2, or 1 if mtry defaults to all",
         help="Minimum number of bag rows in a leaf.",
         more="With weights, the part above 1 is in units of the mean row weight.",
     )

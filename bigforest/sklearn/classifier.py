@@ -34,9 +34,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         Number of features drawn per node: a count, or a fraction. None and 1.0 are all. "auto" is the default of the
         family: "sqrt", or more if that has a clearly lower out-of-bag error, but all for tree and rotation. A feature
         that is constant in the node does not use up a draw: see `constants`.
-    min_samples_leaf : int or float, default=1
+    min_samples_leaf : "auto", int or float, default="auto"
         Minimum number of bag rows in a leaf. A float is a fraction of the rows. Weights count as for
-        `min_samples_split`.
+        `min_samples_split`. "auto" is 1, and 2 if a class weighs more than twice another.
     bootstrap : bool or "auto", default="auto"
         Whether each tree is grown on a random bag of the rows, or on all rows. "auto" is the default of the family:
         True, but False for tree and the subspace families, and with `rotation` "pca" and "pca-classes".
@@ -135,7 +135,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         # End of the options.
         max_features: str | int | float | None = "auto",
         min_samples_split: int | float = 2,
-        min_samples_leaf: int | float = 1,
+        min_samples_leaf: str | int | float = "auto",
         min_weight_fraction_leaf: float = 0.0,
         bootstrap: bool | str = "auto",
         max_samples: int | float | None = None,

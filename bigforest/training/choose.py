@@ -60,6 +60,9 @@ _FIRST_TREES = 16
 _TREES_OF_CLASSES = 32
 # Trees of the forest that a larger rule is compared with at equal time.
 _FOREST = 100
+# min_leaf where a class weighs more than twice another: the second row is one of mean weight, so that no leaf of a few
+# light rows votes like one of heavy rows (benchmarks/columns.md).
+_LEAF_OF_UNEVEN = 2
 # Errors of a trial tree at most, for every row and class: all trees have theirs in memory.
 _MOST_ERRORS = 1 << 20
 
@@ -77,6 +80,8 @@ def complete_config(store: Store, config: TrainConfig, resources: Resources, lis
     if config.calibration is not None:
         Sampler.of(store, config)
     config, shape = choose_min_level(store, config), store.shape
+    if config.min_leaf is None and store.spec.weight is not None and store.spec.weight.uneven:
+        config = replace(config, min_leaf=_LEAF_OF_UNEVEN)
     if is_open(config, shape.features, shape.rows, shape.classes):
         config = choose_rule(store, config, resources, listener)
     config = config.with_defaults()

@@ -108,6 +108,25 @@ def test_balanced__is_balanced(few: int, many: int) -> None:
     assert forest.predict_proba(frame[:1])["p_0"].to_list() == [0.5]
 
 
+def test_min_leaf__no_leaf_of_light_rows_is_lighter_than_a_row_of_mean_weight() -> None:
+    random = np.random.default_rng(5)
+    frame = pl.DataFrame({"x": random.normal(size=300), "y": random.integers(0, 2, 300)})
+    weights = {0: 1.0, 1: 0.01}
+    mean_weight = sum(weights[label] for label in frame["y"]) / 300
+
+    def lightest(**options: Any) -> float:
+        forest = bigforest.train(frame, "y", trees=3, class_weight=weights, **options)
+        leaves = forest.nodes.filter(kind="leaf").collect()
+        assert forest.config.min_leaf == options.get("min_leaf", 2)
+        assert forest.spec.weight is not None
+        return float(leaves["weight"].min()) * forest.spec.weight.step  # type: ignore[arg-type]
+
+    assert lightest(min_leaf=1) < mean_weight / 2
+    assert lightest() >= 0.9 * mean_weight
+    for other in ({0: 2.0}, {0: 1.0, 1: 1.0}):
+        assert bigforest.train(frame, "y", trees=1, class_weight=other).config.min_leaf == 1
+
+
 def test_mean__of_one_heavy_row() -> None:
     frame = pl.DataFrame({"x": range(100), "w": [1e5] + [1.0] * 99, "y": [0.0] + [1.0] * 99})
     forest = bigforest.train(frame, "y", trees=1, family="tree", max_depth=0, weight="w", task="regression")
