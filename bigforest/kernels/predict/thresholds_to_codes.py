@@ -1,4 +1,4 @@
-"""Replace the thresholds of packed trees by codes. Oracle: numpy.searchsorted (tests/kernels/test_kernel_turn.py)."""
+"""Replace the thresholds of packed trees by codes. Oracle: numpy.searchsorted (test_kernel_thresholds.py)."""
 
 from __future__ import annotations
 
