@@ -6,7 +6,7 @@ the families of bigforest/grow/families/.
 
 In a signature the options stand between the comments BEGIN and END; in the section Parameters of a docstring the
 entries that have the names of options are replaced, at the place of the first. The rows of the table of the families
-are those of `Family.splits_on`. What is written is committed.
+are those of `Family.splits_on` and `Family.tasks`. What is written is committed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import re
 import sys
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -26,6 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from bigforest.api.given import SKLEARN_NAMES  # noqa: E402
+from bigforest.grow.families.family import Family  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.schema.declaration import FAMILY, PANELS, Declared  # noqa: E402
 from bigforest.schema.docstrings import families_note, literal, option_entries, section, with_section  # noqa: E402
@@ -156,10 +158,17 @@ def _keywords(text: str, name: str) -> list[str]:
 def family_names() -> str:
     """The names of the families, for the options: a module of the schema, which does not import the families."""
     families = list(package_families())
-    names = [f"    {literal(family.name)}," for family in families]
-    options = [f"    {literal(family.name)}: {literal(family.options_of or family.name)}," for family in families]
-    splits = [f"    {literal(family.name)}: {literal('{} ({})'.format(*family.splits_on))}," for family in families]
-    return _NAMES.format(names="\n".join(names), options="\n".join(options), splits="\n".join(splits))
+    names = "\n".join(f"    {literal(family.name)}," for family in families)
+
+    def rows(of: Callable[[Family], str]) -> str:
+        return "\n".join(f"    {literal(family.name)}: {of(family)}," for family in families)
+
+    return _NAMES.format(
+        names=names,
+        options=rows(lambda family: literal(family.options_of or family.name)),
+        tasks=rows(lambda family: repr(family.tasks).replace("'", '"')),
+        splits=rows(lambda family: literal("{} ({})".format(*family.splits_on))),
+    )
 
 
 _NAMES = '''\
@@ -174,6 +183,10 @@ Family = Literal[
 # The family whose options each has.
 OPTIONS_OF = {{
 {options}
+}}
+# The tasks that each does.
+TASKS_OF = {{
+{tasks}
 }}
 # What a node splits on.
 SPLITS_ON = {{
@@ -268,8 +281,11 @@ def _values(one: Declared) -> str:
 
 def families_page() -> str:
     """The guide to the families, with their table."""
-    rows = [f"| `{family.name}` | {' | '.join(family.splits_on)} |\n" for family in package_families()]
-    before, after = re.split(r"(?<=\|---\|---\|---\|\n)(?:\|.*\n)*", (ROOT / FAMILIES).read_text(encoding="utf-8"))
+    rows = [
+        f"| `{family.name}` | {family.splits_on[0]} | {', '.join(family.tasks)} | {family.splits_on[1]} |\n"
+        for family in package_families()
+    ]
+    before, after = re.split(r"(?<=\|---\|---\|---\|---\|\n)(?:\|.*\n)*", (ROOT / FAMILIES).read_text(encoding="utf-8"))
     return "".join([before, *rows, after])
 
 

@@ -42,7 +42,16 @@ KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
             ("random-categories-numbers", True, True),
         )
     },
-    **{family.name: (False, False, {"family": family.name}) for family in known_families() if family.by_values},
+    **{
+        family.name if task == "classification" else f"{family.name}-numbers": (
+            False,
+            task == "regression",
+            {"family": family.name},
+        )
+        for family in known_families()
+        if family.by_values
+        for task in family.tasks
+    },
 }
 ALL = "all"
 _ROWS = 64
@@ -72,7 +81,7 @@ def warm_up(
     kinds : str or sequence of str, default=("classes",)
         Any of "classes", "categories" (classification with categories and missing values), "numbers" (regression),
         "categories-numbers", the same with random splits ("random", "random-categories" and so on), and the families
-        other than "axis" and "tree"; "all" for all of these.
+        other than "axis" and "tree", for regression such as "rotation-numbers"; "all" for all of these.
     passes : bool, default=False
         Also compile the kernels for tables larger than memory, which are grown by passes.
     scheduler : object, default=None

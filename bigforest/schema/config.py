@@ -27,7 +27,7 @@ from bigforest.schema.options import (
     sizes_of,
     weights_of,
 )
-from bigforest.schema.registered import base_family
+from bigforest.schema.registered import base_family, check_task
 from bigforest.schema.rules import check_rules
 from bigforest.schema.train_options import OPTIONS, TrainOptions
 
@@ -117,14 +117,13 @@ class TrainConfig(TrainOptions):
         """
         if self.task not in (None, task):
             raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
+        check_task(self.family, task)
         if task == "classification":
             if self.keep_targets:
                 raise ConfigError("keep_targets is for regression, and the target has classes; drop it")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
             return self._of_task(task)
-        if self.in_subspaces:
-            raise ConfigError(f"the family {self.family} is for classification; use the family axis for regression")
         if self.boosts:
             raise ConfigError(
                 f"sampling {self.sampling!r} counts wrong classes, which a regression does not have; drop it"
@@ -135,6 +134,10 @@ class TrainConfig(TrainOptions):
             raise ConfigError(f"the vote {self.vote} is for classification; regression averages the trees")
         if self.draws_by_class or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression does not have; drop them")
+        if self.mean_difference != "none":
+            raise ConfigError("mean_difference is of class means, which a regression does not have; drop it")
+        if self.rotation == "pca-classes":
+            raise ConfigError("the rotation pca-classes samples classes, which a regression does not have; use pca")
         return self._of_task(task)
 
     def _of_task(self, task: Task) -> TrainConfig:

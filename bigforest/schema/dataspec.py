@@ -99,6 +99,11 @@ class TargetSpec:
         """Numbers that a tree adds to the votes on a row: one for each class, or the number that it predicts."""
         return max(1, len(self.classes))
 
+    @property
+    def scale(self) -> tuple[float, float]:
+        """Offset and step of its whole numbers."""
+        return self.offset, self.step
+
     def values(self, numbers: Any) -> Any:
         """The targets of whole numbers."""
         return self.offset + numbers * self.step
@@ -294,7 +299,7 @@ def _sound_target(target: TargetSpec) -> bool:
         return False
     if not _sound_categories(target):
         return False
-    scale = (target.offset, target.step)
+    scale = target.scale
     finite_scale = all(isinstance(number, float) and math.isfinite(number) for number in scale)
     if not finite_scale or not isinstance(target.exact, bool):
         return False

@@ -20,6 +20,15 @@ OPTIONS_OF = {
     "subspace-cap": "subspace-cap",
     "subspace-perceptron": "subspace-perceptron",
 }
+# The tasks that each does.
+TASKS_OF = {
+    "axis": ("classification", "regression"),
+    "tree": ("classification", "regression"),
+    "rotation": ("classification", "regression"),
+    "sparse-oblique": ("classification", "regression"),
+    "subspace-cap": ("classification",),
+    "subspace-perceptron": ("classification",),
+}
 # What a node splits on.
 SPLITS_ON = {
     "axis": "one of `mtry` features drawn in the node (Breiman 2001)",

@@ -5,20 +5,23 @@ from __future__ import annotations
 
 from typing import get_args
 
-from bigforest.common.errors import ConfigError
-from bigforest.schema.family_names import OPTIONS_OF
-from bigforest.schema.options import Impurity
+from bigforest.common.errors import ConfigError, listed
+from bigforest.schema.family_names import OPTIONS_OF, TASKS_OF
+from bigforest.schema.options import Impurity, Task
 
-# The family of the package whose options each family has, by name.
+# The family of the package whose options each family has, and the tasks that it does, by name.
 _FAMILIES: dict[str, str] = dict(OPTIONS_OF)
+_TASKS: dict[str, tuple[str, ...]] = dict(TASKS_OF)
 _IMPURITIES: list[str] = list(get_args(Impurity))
 
 
-def name_family(name: str, options_of: str) -> None:
-    """Let TrainConfig take the family `name`, with the options and defaults of the family `options_of`."""
+def name_family(name: str, options_of: str, tasks: tuple[Task, ...]) -> None:
+    """Let TrainConfig take the family `name`, with the options and defaults of the family `options_of`, for these
+    tasks."""
     if name in OPTIONS_OF or options_of not in OPTIONS_OF:
         raise ConfigError(f"a family needs a new name, not {name!r}, and the options of a family of the package")
     _FAMILIES[name] = options_of
+    _TASKS[name] = tasks
 
 
 def name_impurity(name: str) -> None:
@@ -37,6 +40,13 @@ def families() -> tuple[str, ...]:
 def impurities() -> tuple[str, ...]:
     """Names of all impurities."""
     return tuple(_IMPURITIES)
+
+
+def check_task(family: str, task: Task) -> None:
+    """Raise ConfigError unless trees of the family do this task."""
+    if task not in _TASKS[family]:
+        done = listed(list(_TASKS[family]))
+        raise ConfigError(f"the family {family} is for {done}; use the family axis for {task}")
 
 
 def base_family(family: object) -> str:

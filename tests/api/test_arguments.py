@@ -79,6 +79,9 @@ def test_impurity__that_was_not_said(given: Any, task: Any) -> None:
     [
         ("regression", {"impurity": "gini"}, "the impurity gini is for classification"),
         ("regression", {"vote": "hard"}, "the vote hard is for classification"),
+        ("regression", {"family": "subspace-cap", "bootstrap": False}, "the family subspace-cap is for classification"),
+        ("regression", {"family": "sparse-oblique", "mean_difference": "all"}, "mean_difference is of class means"),
+        ("regression", {"family": "rotation", "rotation": "pca-classes"}, "pca-classes samples classes, .* use pca"),
         ("classification", {"impurity": "variance"}, "the impurity variance is for regression"),
     ],
 )

@@ -166,8 +166,8 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
         "drop --axis-features",
     ),
     "components of numbers": (
-        lambda: ["things.parquet", *["--target", "noise", "--exclude", "target", "--family", "rotation"]],
-        "the family rotation is for classification",
+        lambda: ["things.parquet", *["--target", "noise", "--exclude", "target", "--family", "subspace-cap"]],
+        "the family subspace-cap is for classification",
     ),
     "weights in a list": (
         lambda: ["things.parquet", "--class-weight", *text("[1, 2]", "weights.json")],

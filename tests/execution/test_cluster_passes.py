@@ -88,6 +88,20 @@ def test_grow__by_passes_on_any_columns(client: Client, tmp_path: Path, both_ali
     assert contents[0] == contents[1]
 
 
+@pytest.mark.parametrize("family", cases(["sparse-oblique", "rotation"], quick=1))
+def test_grow__by_passes_on_projections_of_numbers(
+    client: Client, tmp_path: Path, both_alive: None, family: str
+) -> None:
+    store = bigforest.encode_store(frame().drop("late"), tmp_path / "s", target="delay", scheduler="threads")
+    config = TrainConfig.of(family=family, trees=2, seed=3, max_depth=6).settled("regression")
+    (tmp_path / "scratch").mkdir()
+    cluster = Resources(threads=1, scratch=tmp_path / "scratch", cluster=Cluster(client))
+    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
+        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
+    assert contents[0] == contents[1]
+
+
 def test_choose_way__few_large_trees_are_divided() -> None:
     class Many:
         def threads(self) -> dict[str, int]:

@@ -123,6 +123,7 @@ def test_warm_up__names_the_kinds(run: Run, folder: Path) -> None:  # noqa: F811
     assert run.err == (
         "error: there is no kind 'forests'; kinds are classes, categories, numbers, categories-numbers, random, "
         "random-categories, random-numbers, random-categories-numbers, "
-        "rotation, sparse-oblique, subspace-cap, subspace-perceptron, or all\n"
+        "rotation, rotation-numbers, sparse-oblique, sparse-oblique-numbers, "
+        "subspace-cap, subspace-perceptron, or all\n"
     )
     assert run.json("warm-up")["kinds"] == ["classes"]

@@ -37,6 +37,7 @@ from bigforest.source import open_source
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import assert_equal, rows_of
+from tests.grown import terms_of
 from tests.kernel import lone
 from tests.naive.split import Table
 from tests.naive.tree import Node, grow
@@ -75,7 +76,8 @@ def store_of(
         config = replace(config, task="regression", impurity=None, sampling="uniform")
     weight = random.choice([0.5, 1.0, 1.0, 3.0, 0.1], rows) if weighted else None
     source = open_source(frame_of(data, target, weight), scratch=folder)
-    own = replace(config, mtry="all")  # of the options drawn, some ask for more features than there are
+    # Of the options drawn, some ask for more features than there are.
+    own = TrainConfig(task=config.task, weight=config.weight, max_bins=config.max_bins)
     store = encode(source, "y", folder / "s", config=own, resources=Resources(threads=1), listener=silent)
     return store, config
 
@@ -111,10 +113,11 @@ def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
             assert found.value is not None
             mean = np.float64(node.counts[1]) / node.counts[0]
             assert found.value[number] == target.offset + mean * target.step
-        if node.feature < 0:
+        assert terms_of(found, number) == node.terms
+        if node.feature == -1:
             continue
         assert (found.left[number], found.right[number]) == (node.left, node.right)
-        assert found.default_left[number] == node.default_left
+        assert node.default_left in (None, found.default_left[number])
         scale = target.step**2
         assert abs(found.gain[number] - node.gain * scale) <= GAIN_TOLERANCE * max(1.0, node.gain * scale)
         if node.levels is None:
@@ -347,7 +350,6 @@ def shape(**extras: Any) -> Shape:
         ({"odd": ("zip",)}, {"family": "sparse-oblique"}, "or choose the family axis"),
         ({"odd": ("zip",)}, {"family": "subspace-cap"}, "missing values in 'zip'"),
         ({"odd": ("zip",)}, {"ranks": True}, "ranks need numbers .* 'zip'"),
-        ({"regression": True}, {"family": "rotation"}, "is for classification; use the family axis"),
         ({"weighted": True}, {"family": "subspace-perceptron"}, "has no weights of rows"),
     ],
 )

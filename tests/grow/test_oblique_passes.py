@@ -30,8 +30,10 @@ from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans
 from bigforest.grow.out_of_core.table import block_ranges
 from bigforest.grow.shared.rank_store import put_ranks
 from bigforest.schema.config import TrainConfig
+from tests.grow.test_mixed_forest import store_of as mixed_store
+from tests.grow.test_oblique_numbers import without_classes
 from tests.grow.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table
-from tests.grown import frame_of, store_of
+from tests.grown import store_of
 from tests.strategies import EXTREMES, Data, rotation_configs, sparse_configs, tables
 from tests.thorough import examples
 
@@ -42,14 +44,16 @@ from tests.thorough import examples
     way=ways(),
     ranks=st.booleans(),
     bins=st.sampled_from(["exact", 3]),
+    numbers=st.booleans(),
+    weighted=st.booleans(),
 )
-@settings(deadline=None, max_examples=examples(30))
+@settings(deadline=None, max_examples=examples(60))
 def test_passes__give_the_files_of_growing_in_memory(
-    data: Data, config: TrainConfig, way: GrowPlan, ranks: bool, bins: str | int
+    data: Data, config: TrainConfig, way: GrowPlan, ranks: bool, bins: str | int, numbers: bool, weighted: bool
 ) -> None:
-    config = replace(config, trees=2)
+    config = replace(without_classes(config) if numbers else config, trees=2, max_bins=bins)
     with tempfile.TemporaryDirectory() as folder:
-        store = store_of(frame_of(data), Path(folder), bins)
+        store, config = mixed_store(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=way.group)
         store = put_ranks(store) if ranks else store
         assert parts(store, config, way) == parts(store, config, WHOLE)
 
@@ -63,10 +67,19 @@ SOME_PRINCIPAL = {"family": "rotation", "rotation": "pca", "axes_from": ("few", 
 OF_CLASSES = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2}
 
 
+NUMBERS = {"task": "regression"}
+
+
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("options", [SPARSE, MEANS, ROTATION, SOME, PRINCIPAL, SOME_PRINCIPAL, OF_CLASSES])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *(SPARSE, MEANS, ROTATION, SOME, PRINCIPAL, SOME_PRINCIPAL, OF_CLASSES),
+        *(SPARSE | NUMBERS, PRINCIPAL | NUMBERS),
+    ],
+)
 def test_passes__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
-    store = store_of(wide_table(140_000, 3), tmp_path)
+    store = bigforest.encode_store(wide_table(140_000, 3), tmp_path / "s", target="y", task=options.get("task"))
     config = TrainConfig.of(trees=2, seed=7, max_depth=8, **options)
     tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 15)
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
@@ -82,11 +95,12 @@ def test_passes__weigh_rows(tmp_path: Path, options: dict[str, Any]) -> None:
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("family", ["sparse-oblique", "rotation"])
+@pytest.mark.parametrize("task", ["classification", "regression"])
 def test_train__under_a_budget_gives_the_same_forest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, task: str
 ) -> None:
     table = wide_table(4_000, 2)
-    options: dict[str, Any] = {"target": "y", "family": family, "trees": 3, "threads": 1}
+    options: dict[str, Any] = {"target": "y", "family": family, "task": task, "trees": 3, "threads": 1}
     whole = bigforest.train(table, out=tmp_path / "whole", **options)
     limits = MemoryLimits(rows=500, keys=1_000, cells=1 << 8, room=1 << 12)
     monkeypatch.setattr("bigforest.grow.forest.choose_grow_plan", lambda *_: GrowPlan(1, limits, 2, 0))

@@ -88,7 +88,6 @@ def test_nodes__hold_the_weights_of_their_rows(
     target = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
     target[:2] = [0, 1]
     frame = pl.DataFrame({**columns, "w": weights, "y": target})
-    numbers = numbers and family["family"] in ("axis", "tree")
     task = "regression" if numbers else "classification"
     config = TrainConfig.of(weight="w", task=task, seed=data.draw(st.integers(0, 9)), min_leaf=1, **family)
     with tempfile.TemporaryDirectory() as folder:

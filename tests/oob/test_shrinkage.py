@@ -177,7 +177,7 @@ def test_sum_losses__are_exact(rows: list[tuple[list[float], int, bool]]) -> Non
     [
         *((target, own) for target in ("y", "number") for own in ({}, {"weight": "w"}, {"weight": "wide"})),
         *(("y", own) for own in ({"family": "sparse-oblique"}, {"family": "rotation"}, {"ranks": True})),
-        ("number", {"ranks": True}),
+        *(("number", own) for own in ({"family": "sparse-oblique"}, {"family": "rotation"}, {"ranks": True})),
     ],
 )
 def test_auto__is_the_forest_that_its_lambda_gives(target: str, options: dict[str, Any]) -> None:

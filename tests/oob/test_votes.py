@@ -53,6 +53,8 @@ CASES: dict[str, dict[str, Any]] = {
     "rotation": {"family": "rotation"},
     "components": {"family": "rotation", "rotation": "pca", "bootstrap": True},
     "components of classes": {"family": "rotation", "rotation": "pca-classes", "bootstrap": True},
+    "sparse-oblique, regression": {"family": "sparse-oblique", "target": "number", "weight": "weight"},
+    "rotation, regression": {"family": "rotation", "target": "number", "weight": "wide"},
     "until settled": {"stop_oob": 0.5, "trees": 60},
     "until settled, wide weights": {"stop_oob": 0.5, "trees": 60, "weight": "wide"},
 }

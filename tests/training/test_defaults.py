@@ -40,6 +40,8 @@ def test_drawn_features__by_rule(rule: Any, counts: list[int]) -> None:
         ("tree", "regression", "all", 2),
         ("rotation", "classification", "all", 1),
         ("sparse-oblique", "classification", "sqrt", 1),
+        ("rotation", "regression", "all", 2),
+        ("sparse-oblique", "regression", "half", 2),
     ],
 )
 def test_settled__the_task_decides_what_was_not_said(family: str, task: Task, mtry: str, min_leaf: int) -> None:

@@ -27,6 +27,7 @@ from bigforest.kernels.subspace.columns import Subspace
 from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.options import Task
 from bigforest.store.store import Store
 
 
@@ -50,6 +51,7 @@ class Family(ABC):
 
     name       as TrainConfig.family has it.
     splits_on  what a node splits on, and the reference: for the documentation.
+    tasks       what its trees predict: classes, numbers, or either.
     options_of  the family whose options and defaults it has; empty for its own.
     oracle     the naive functions that its trees are compared with.
     compiling  approximate number of functions compiled for it, and processor seconds for that.
@@ -60,6 +62,7 @@ class Family(ABC):
 
     name: str
     splits_on: tuple[str, str]
+    tasks: tuple[Task, ...] = ("classification", "regression")
     options_of: str = ""
     oracle: str
     compiling: tuple[int, float]

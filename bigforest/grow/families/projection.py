@@ -104,7 +104,8 @@ class ProjectionTable(TableView):
         """See TableView; all thresholds are in the further data."""
         nodes, pool = (top.skeleton(), self.extras(top)) if path is None else read_subtree(path)
         assert isinstance(pool, DirectionExtras)
-        return tree_arrays(nodes, self.store.dictionaries, self.context.criterion, pool, known=pool.threshold)
+        dictionaries, scale = self.store.dictionaries, self.store.spec.target.scale
+        return tree_arrays(nodes, dictionaries, self.context.criterion, pool, known=pool.threshold, scale=scale)
 
 
 class ProjectionFamily(Family):
@@ -119,15 +120,14 @@ class ProjectionFamily(Family):
                 f"{listed(list(map(repr, extras.odd)))}: exclude these columns, fill or convert them, or choose the "
                 "family axis"
             )
-        if extras.regression:
-            raise ConfigError(f"the family {self.name} is for classification; use the family axis for regression")
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
         """See Family; shared has `scratch`, which gives what the kernels need for a tree."""
         store = call.sampler.store
         scratch = shared.scratch(store, call.by_row, call.items, call.first)
         nodes, pool = grow(store.codes, call.by_row, call.items, call.target, call.roots, call.rules, scratch)
-        return tree_arrays(nodes, store.dictionaries, criterion_of(call.sampler.config), pool)
+        criterion, scale = criterion_of(call.sampler.config), store.spec.target.scale
+        return tree_arrays(nodes, store.dictionaries, criterion, pool, scale=scale)
 
     @abstractmethod
     def projection_table(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.probes import Answer, Collect, Direction, Histogram, HistogramCounts, Probe, boundaries
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.kernels.out_of_core.blocks import BY_CODE
+from bigforest.kernels.out_of_core.blocks import BY_CODE, DIFFERS
 from bigforest.kernels.scan.categorical_missing import UNSEEN
 
 # A histogram of a node of n bag rows has about one bucket for this many times n**(1/4) rows, within these limits. With
@@ -124,7 +124,8 @@ class HistogramSearch(ABC):
         """Take the answers to `pending`, in order, and make new requests; `pending` is empty when the best split is
         known."""
         asked, self.pending = self.pending, []
-        if self.scorer.stats.regression and any(isinstance(a, HistogramCounts) and a.mark == 0 for a in answers):
+        counted = [answer for answer in answers if isinstance(answer, HistogramCounts)]
+        if self.scorer.stats.regression and not all(answer.mark & DIFFERS for answer in counted):
             return  # a leaf: all targets are equal
         for probe, answer in zip(asked, answers, strict=True):
             self._take(probe, answer)

@@ -208,7 +208,7 @@ class HistogramCounts:
 
     counts     int64 [buckets, parts]
     low, high  smallest value in the node, of codes that is not below the range, and largest
-    mark       0 if all regression targets of the node are equal, or all projections are finite
+    mark       DIFFERS, NOT_FINITE of kernels/out_of_core/blocks.py
     """
 
     counts: Counts

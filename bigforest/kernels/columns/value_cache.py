@@ -39,24 +39,26 @@ class ValueCache(NamedTuple):
     mean: NDArray[np.float64]
 
 
-def make_value_cache(codes: Codes, pairs: int, rows: int) -> ValueCache:
-    """Room for the copy of up to `rows` rows, or of none where the table is too wide."""
+def make_value_cache(codes: Codes, pairs: int, rows: int, regression: bool) -> ValueCache:
+    """Room for the copy of up to `rows` rows, or of none where the table is too wide; regression: whether the target is
+    one."""
     features = codes.place.shape[0]
     reach = min(COPY_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
     reach = reach if reach >= FEWEST_ROWS else 0
-    return ValueCache(
-        empty_code_cache(codes, reach, regression=False), np.empty((features, reach)), np.empty((pairs, reach))
-    )
+    code_cache = empty_code_cache(codes, reach, regression)
+    return ValueCache(code_cache, np.empty((features, reach)), np.empty((pairs, reach)))
 
 
 @inlined
-def fill_value_cache(by_row, values, means, items, begin, end, cache):
-    """Whether the items begin..end number rows of the copy, which is made if it pays."""
+def fill_value_cache(by_row, values, means, value, items, begin, end, cache):
+    """Whether the items begin..end number rows of the copy, which is made if it pays; value: see code_cache.py."""
     code_cache = cache.code_cache
     n = end - begin
     if FEWEST_ROWS <= n <= np.uint64(cache.value.shape[1]) and not is_cached(code_cache, begin, end):
         rows = items[begin:end]
         copy_wide(values.wide, rows, cache.value)
+        if value is not None:
+            gather_column(value, rows, code_cache.copied)
         for pair in range(np.uint64(cache.mean.shape[0])):
             gather_column(means.value[pair], rows, cache.mean[pair])
         copy_codes(by_row, rows, code_cache)

@@ -26,7 +26,7 @@ from bigforest.kernels.columns.value_cache import ValueCache, fill_value_cache, 
 from bigforest.kernels.common.layout import OBLIQUE, Codes, RowMajorCodes
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn
-from bigforest.kernels.common.partition import partition_projections, sum_classes
+from bigforest.kernels.common.partition import partition_projections
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.oblique.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
 from bigforest.kernels.oblique.mean_difference import (
@@ -42,6 +42,7 @@ from bigforest.kernels.oblique.scan import MOST_CODES, codes_of_whole, cut_after
 from bigforest.kernels.scan.draw import draw_feature, fetch_codes, put_back
 from bigforest.kernels.scan.features import prepare, scan_codes, split_by_feature
 from bigforest.kernels.scan.present_classes import with_present_classes
+from bigforest.kernels.scan.target import sum_left
 
 
 class Oblique(NamedTuple):
@@ -94,20 +95,22 @@ def make_direction_extras(nodes: int, features: int) -> DirectionExtras:
     )
 
 
-def make_oblique(sparse: Sparse, means: Means, codes: Codes, values: CodeValues, rows: int) -> Oblique:
-    """Oblique for nodes of up to `rows` rows."""
-    cache = make_value_cache(codes, means.value.shape[0], rows)
+def make_oblique(
+    sparse: Sparse, means: Means, codes: Codes, values: CodeValues, rows: int, regression: bool
+) -> Oblique:
+    """Oblique for nodes of up to `rows` rows; regression: whether the target is one."""
+    cache = make_value_cache(codes, means.value.shape[0], rows, regression)
     return Oblique(sparse, means, values, cache, make_drawn(sparse), make_projection_scratch(rows), np.empty((2, rows)))
 
 
-def smallest(codes: Codes, rows: int) -> Oblique:
+def smallest(codes: Codes, rows: int, regression: bool) -> Oblique:
     """An Oblique to compile with, for a table whose features have a single value."""
     features = codes.place.shape[0]
     low = np.zeros(features)
     low.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     values = CodeValues(np.arange(features + 1), low, np.ones(features, np.bool_), no_decoded_columns(features))
     means = make_means(NO_PAIRS, False, np.zeros(features, np.uint32), np.zeros(features), 2, rows)
-    return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), means, codes, values, rows)
+    return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), means, codes, values, rows, regression)
 
 
 @inlined
@@ -129,21 +132,23 @@ def is_whole(oblique, which, size):
 
 
 @inlined
-def codes_of_node(codes, by_row, items, begin, end, oblique):
+def codes_of_node(codes, by_row, value, items, begin, end, oblique):
     """The codes that the items begin..end number rows of: all, or a copy, which is made if they are few enough.
 
-    Returns Codes, RowMajorCodes of the same, and whether it is the copy.
+    Returns Codes, RowMajorCodes of the same, the regression targets, or None, and whether it is the copy.
     """
-    if fill_value_cache(by_row, oblique.values, oblique.means, items, begin, end, oblique.cache):
-        return oblique.cache.code_cache.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), True
-    return codes, by_row, False
+    if fill_value_cache(by_row, oblique.values, oblique.means, value, items, begin, end, oblique.cache):
+        cache = oblique.cache.code_cache
+        return cache.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), cache.value, True
+    return codes, by_row, value, False
 
 
 @inlined
-def find_direction(codes, by_row, node, cached, key, rules, table, scratch, oblique):
+def find_direction(codes, by_row, node, cached, key, rules, table, scratch, oblique, sums):
     """Scan the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
 
-    cached  whether items number rows of oblique.cache, as codes then do.
+    cached       whether items number rows of oblique.cache, as codes then do.
+    table, sums  see target.py
 
     Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
     """
@@ -151,9 +156,9 @@ def find_direction(codes, by_row, node, cached, key, rules, table, scratch, obli
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
     means = oblique.means
-    if not means.by_node:  # else classes are those of the pairs
+    if sums is None and not means.by_node:  # else classes are those of the pairs
         node = with_present_classes(node, scratch.present)
-    prepare(node, rules, work, None)
+    prepare(node, rules, work, sums)
     drawn = oblique.drawn
     n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)
@@ -192,10 +197,10 @@ def find_direction(codes, by_row, node, cached, key, rules, table, scratch, obli
                     most = codes_of_whole(low, high, n, projected, work)
                 else:
                     usable += ONE
-                    scan_projection(rules, table, low, high, node, np.int64(number), best, work, projected)
+                    scan_projection(rules, table, low, high, node, np.int64(number), best, work, projected, sums)
         if least < most:
             usable += ONE
-            scan_codes(least, most, node, rules, table, np.int64(number), best, work, None, True)
+            scan_codes(least, most, node, rules, table, np.int64(number), best, work, sums, True)
             if size > ONE and best.split[FEATURE] == np.int64(number):
                 cut_after_code(n, best, work, with_value(oblique.projected, value))
         if best.split[FEATURE] == np.int64(number):
@@ -228,20 +233,20 @@ def project_node(codes, by_row, node, cached, known, pair, oblique, which, size)
 
 
 @inlined
-def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool, number):
+def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool, number, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    Returns the number of rows on the left; scratch.total_l gets their class weights.
+    Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
     """
     drawn = oblique.drawn
     size = drawn.size[which]
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
         column = CachedColumn(scratch.work.codes, np.uint32(0), np.uint32(0))
-        return split_by_feature(codes, by_row, node, feature, column, scratch, nodes, number, None)
+        return split_by_feature(codes, by_row, node, feature, column, scratch, nodes, number, sums)
     cut = oblique.projected.cut[0]
     size_l, _, least = partition_projections(oblique.value[which], cut, node.items, scratch.work.keys)
-    sum_classes(node.items[:size_l], scratch.total_l)
+    sum_left(node, size_l, scratch.best, scratch.total_l, sums)
     nodes.feature[number] = OBLIQUE
     pool.threshold[number] = midpoint(cut, least)
     pool.size[number] = np.uint32(size)

@@ -33,6 +33,8 @@ _SEVEN = np.uint64(7)
 BY_CODE, MISSING_RIGHT, LISTED_LEFT, LISTED_RIGHT = range(4)
 # The code of a missing value that goes right. No feature has a code this large.
 AFTER_ALL = 0xFFFFFFFF
+# Bits of what count_rows marks: a regression target is not the centre, or a projection is not finite.
+DIFFERS, NOT_FINITE = 1, 2
 
 
 class BlockValues(NamedTuple):
@@ -265,7 +267,7 @@ def ordered_bits(bits):
 
 @inlined
 def note_projections(terms, first, read, n, p, low, high, mark):
-    """The same of projections, whatever `first` is; mark[p] is not 0 after one that is not finite.
+    """The same of projections, whatever `first` is; mark[p] gets NOT_FINITE after one that is not.
 
     Integers are compared in vectors. NaN is beyond all numbers, and stays.
     """
@@ -276,7 +278,7 @@ def note_projections(terms, first, read, n, p, low, high, mark):
         smallest = min(smallest, each)
         largest = max(largest, each)
     lows[p], highs[p] = ordered_bits(smallest), ordered_bits(largest)
-    mark[p] |= np.int64(not (low[p] >= -LARGEST and high[p] <= LARGEST))
+    mark[p] |= np.int64(0 if low[p] >= -LARGEST and high[p] <= LARGEST else NOT_FINITE)
 
 
 note_range = of_column(note_codes, note_projections)
@@ -294,13 +296,13 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
     """Add the rows of the block to the histograms of the probes.
 
     items, begin, end  from route_rows
-    value      int64 [rows of the block], regression targets; None for classes, and always with terms
+    value      int64 [rows of the block], regression targets; None for classes
     parts, weighted    of grow/out_of_core/context.py
     read       [n], scratch of the type of a column
     counts     flat: part k of bucket b of probe p at (offset[p] + b) * parts + k, added to; uint32, int64 for numbers
     low, high  [probes], in and out: smallest of the column in the node, of codes that the probe does not begin after,
                and largest, over all blocks so far
-    mark       int64 [probes], in and out: not 0 if any number is not the centre, or any projection is not finite
+    mark       int64 [probes], in and out: DIFFERS, NOT_FINITE
     """
     for p in range(np.uint64(probes.node.size)):
         node = np.uint64(probes.node[p])
@@ -330,7 +332,7 @@ def count_rows(cells, terms, items, begin, end, value, probes, parts, weighted, 
                     counts[at + TWO] += max(by_weight, ZERO_I64)
                 if weighted:
                     counts[at + parts - ONE] += np.uint32(1)
-        mark[p] |= differs
+        mark[p] |= np.int64(DIFFERS if differs != 0 else 0)
 
 
 @kernel

@@ -37,7 +37,7 @@ from bigforest.kernels.scan.target import BUCKETS_SUMS
 # Up to this many rows, at most PAIRS, are ranked. Measured: 112 is no faster.
 _RANKED = 80
 # Arguments of buckets_for: the fewest and the most buckets, and rows for each.
-_BUCKETS_FOR = (64, BUCKETS_SUMS, 8)
+BUCKETS_FOR_SUMS = (64, BUCKETS_SUMS, 8)
 # Up to this many splits are faster one by one than in vectors.
 _FEW = np.uint64(6)
 
@@ -222,9 +222,9 @@ def walk_bucket_sums(b, begin, end, node, min_leaf, feature, best, work, sums):
 
 
 @helper
-def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums):
+def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, sums, projected):
     """scan_sums by histogram: the edge of every bucket of 2**shift codes from `low` on, and the buckets that could hold
-    a better split."""
+    a better split. projected: see open_buckets; then shift is not 0."""
     n = np.uint64(node.items.size)
     if shift == np.uint32(0):
         histogram_sums(low, shift, n, buckets, work.codes, sums, False)
@@ -236,7 +236,7 @@ def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
         offer_edges_sums(sums.edges, ONE, buckets, node, min_leaf, feature, best)
         bound_sums(sums.edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, work.bound)
         arguments, items = (node, min_leaf, feature, best, work, sums), sums.place[: node.items.size]
-        open_buckets(walk_bucket_sums, arguments, low, shift, buckets, items, feature, best, work, None)
+        open_buckets(walk_bucket_sums, arguments, low, shift, buckets, items, feature, best, work, projected)
 
 
 @inlined
@@ -248,11 +248,12 @@ def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
     if span < min(n, np.uint64(BUCKETS_SUMS)):
-        scan_buckets(low, np.uint32(0), span + ONE, node, min_leaf, feature, best, work, sums)
+        scan_buckets_sums(low, np.uint32(0), span + ONE, node, min_leaf, feature, best, work, sums, None)
     elif n <= np.uint64(_RANKED):
         rank_sums(high, n, work, sums)
         sum_up(low, np.uint32(0), n, sums, True, False)
         offer_edges_sums(sums.edges, ONE, n, node, min_leaf, feature, best)
     else:
-        shift = shift_for(span, buckets_for(n, *_BUCKETS_FOR))
-        scan_buckets(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, sums)
+        shift = shift_for(span, buckets_for(n, *BUCKETS_FOR_SUMS))
+        buckets = (span >> np.uint64(shift)) + ONE
+        scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, sums, None)

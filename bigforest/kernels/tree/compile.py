@@ -57,8 +57,10 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
     with np.errstate(over="ignore"):
         kind: Any = None
         if needs.family is not None:
-            oblique = needs.family is Oblique
-            kind = smallest(codes, items.size) if oblique else smallest_subspace(codes.place.shape[0], items.size)
+            if needs.family is Oblique:
+                kind = smallest(codes, items.size, needs.regression)
+            else:
+                kind = smallest_subspace(codes.place.shape[0], items.size)
         elif needs.mixed:
             kind = make_categorical_missing(np.array([CATEGORY], np.uint8), np.ones(1, np.int64), 1, items.size, 2)
         return grow(codes, by_rows(codes), items, target, roots, rules, kind, random)

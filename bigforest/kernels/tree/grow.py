@@ -200,12 +200,17 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
                 context = (node_codes, node_by_row, node, column, key)
                 size_l = split_mixed(*context, mixed, scratch, nodes, pool, number, sums, dictionary)
         else:
-            node = Node(items[begin:end], total, weight, sq)
-            node_codes, node_by_row, cached = codes_of_node(codes, by_row, items, begin, end, oblique)
-            which = find_direction(node_codes, node_by_row, node, cached, key, rules, table, scratch, oblique)
+            node_codes, node_by_row, node_value, cached = codes_of_node(
+                codes, by_row, value, items, begin, end, oblique
+            )
+            node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
+            if one_value:
+                continue
+            which = find_direction(node_codes, node_by_row, node, cached, key, rules, table, scratch, oblique, sums)
             if best.split[FEATURE] < 0:
                 continue
-            size_l = split_by_direction(node_codes, node_by_row, node, scratch, oblique, which, nodes, pool, number)
+            found = (node_codes, node_by_row, node, scratch, oblique, which)
+            size_l = split_by_direction(*found, nodes, pool, number, sums)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l

@@ -94,9 +94,8 @@ class AxisFamily(Family):
         mixed = shared.features.mixed(call.roots.max_rows, call.target.number)
         trees = (call.items, call.target, call.roots, call.rules)
         nodes, subsets = grow(store.codes, call.by_row, *trees, mixed, shared.random)
-        scale = (store.spec.target.offset, store.spec.target.step)
         known = None if shared.random is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
-        criterion = criterion_of(config)
+        criterion, scale = criterion_of(config), store.spec.target.scale
         return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
 
     def passed_table(

@@ -73,6 +73,5 @@ class FeatureTable(TableView):
             known = drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree)
         else:
             known = ends.middle()
-        scale = (store.spec.target.offset, store.spec.target.step)
-        criterion = self.context.criterion
+        criterion, scale = self.context.criterion, store.spec.target.scale
         return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)

@@ -19,7 +19,7 @@ from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
-from bigforest.grow.shared.memory import PassMemory, TreeMemory
+from bigforest.grow.shared.memory import PassMemory, TreeMemory, target_bytes
 from bigforest.grow.shared.row_cache import RowCache
 from bigforest.grow.shared.tree_arrays import tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
@@ -81,12 +81,13 @@ class RotationFamily(ProjectionFamily):
         axes = self.drawn_from(shape.features, config)
         drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
         sums, sampled = _component_bytes(shape, config)
+        target = target_bytes(shape)
         return PassMemory(
             drawn=drawn,
             # Values of a row three times, its projections twice when they are written.
-            block=BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + 12 * (drawn + 1)) + sampled,
-            picked=BLOCK_ROWS * 8 * axes,
-            row=24 * axes,
+            block=BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + (12 + target) * (drawn + 1)) + sampled,
+            picked=BLOCK_ROWS * (8 * axes + target),
+            row=24 * axes + target,
             spilled=8 * axes,
             node=self.node_terms(shape, config),
             kept=(24 * axes * shape.features + sums) * kept_trees(shape, config),
@@ -105,7 +106,8 @@ class RotationFamily(ProjectionFamily):
         axes = self.tree_axes(call.sampler, call.first, shared)
         codes, dictionaries = rotate(store, axes, (call.items >> np.uint64(32)).astype(np.intp))
         nodes, _ = grow(codes, by_rows(codes), call.items, call.target, call.roots, call.rules)
-        return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config)), axes)
+        scale = store.spec.target.scale
+        return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config), scale=scale), axes)
 
     def projection_table(
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable

@@ -28,7 +28,7 @@ from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.encode_values import code_columns, places, with_thresholds
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.oblique.search import DirectionExtras
-from bigforest.kernels.out_of_core.blocks import BlockValues
+from bigforest.kernels.out_of_core.blocks import NOT_FINITE, BlockValues
 from bigforest.kernels.tree.grow import grow
 from bigforest.schema.config import TrainConfig
 from bigforest.store.format import block_span
@@ -89,7 +89,7 @@ class RotationTable(ProjectionTable):
         nowhere = Spans(np.zeros(self.columns), np.zeros(self.columns))
         probes = [Histogram.on(column, feature_direction(column), nowhere, 2) for column in range(self.columns)]
         requests = [root_request(tree, data, *probes) for tree, data in zip(trees, axes, strict=True)]
-        lost = [response.mark != 0 for response in self.answer_roots(requests, ranges, folder, executor)]
+        lost = [response.mark & NOT_FINITE != 0 for response in self.answer_roots(requests, ranges, folder, executor)]
         return [data._replace(lost=here) for data, here in zip(axes, lost, strict=True)]
 
     def constant(self, tree_data: TreeAxes) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from bigforest.grow.families.sparse_oblique.passes import SparseObliqueTable
 from bigforest.grow.families.sparse_oblique.trees import SparseObliqueTrees, sparse_trees
 from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
-from bigforest.grow.shared.memory import PassMemory, TreeMemory
+from bigforest.grow.shared.memory import PassMemory, TreeMemory, target_bytes
 from bigforest.grow.shared.row_cache import RowCache, row_cache_of
 from bigforest.kernels.columns.decoded import WIDE_CODE, no_decoded_columns
 from bigforest.kernels.oblique.search import Oblique
@@ -80,13 +80,13 @@ class SparseObliqueFamily(ProjectionFamily):
         terms = self.node_terms(shape, config)
         # For each cell the value, its code by columns and by rows, the distinct values, and their steps.
         row = (24 + (4 if pairs else 0)) * shape.features + _PROJECTED + (8 * pairs if of_tree else 0)
-        value = decoded_bytes(shape)
+        value, target = decoded_bytes(shape), target_bytes(shape)
         return PassMemory(
             drawn=drawn,
             # Bytes collected for a row, for each direction, besides its values.
-            block=BLOCK_ROWS * (8 * shape.features + 68 + 12 * (drawn + 1)),
-            picked=BLOCK_ROWS * 8 * shape.features,
-            row=row + terms,
+            block=BLOCK_ROWS * (8 * shape.features + 68 + (12 + target) * (drawn + 1)),
+            picked=BLOCK_ROWS * (8 * shape.features + target),
+            row=row + terms + target,
             spilled=value * shape.features,
             node=terms,
             kept=shape.features * (12 * pairs + 8 * shape.classes * of_tree) * kept_trees(shape, config),

@@ -42,6 +42,7 @@ from bigforest.kernels.oblique.mean_difference import (
     project_differences,
 )
 from bigforest.kernels.oblique.search import make_oblique
+from bigforest.kernels.out_of_core.blocks import NOT_FINITE
 from bigforest.kernels.out_of_core.draws import draw_direction, draw_order, offered_differences
 from bigforest.kernels.scan.draw import make_feature_draw
 from bigforest.kernels.tree.grow import grow
@@ -103,7 +104,7 @@ class DirectionSearch(HistogramSearch):
         direction = self._known[probe.number]
         if direction.is_feature:
             self.constant[direction.feature[0]] |= answer.low >= answer.high
-        elif answer.mark:  # a row without a finite projection: the direction is not used
+        elif answer.mark & NOT_FINITE:  # a row without a finite projection: the direction is not used
             return False
         usable = answer.low < answer.high
         self._usable |= usable
@@ -165,7 +166,8 @@ class SparseObliqueTable(ProjectionTable):
         dictionaries = [low[start:end] for start, end in pairwise(offsets.tolist())]
         step = self.draws.steps_of(dictionaries, self.decoded.spans.low.tolist())
         means = self.draws.means(step, subtree.target.number, items.size)
-        oblique = make_oblique(self.draws.sparse, means, codes, values, items.size)
+        regression = subtree.target.value is not None
+        oblique = make_oblique(self.draws.sparse, means, codes, values, items.size, regression)
         if tree_data is not None:
             means.sums[:] = tree_data[0]
             find_differences(

@@ -88,7 +88,7 @@ class SparseObliqueTrees(NamedTuple):
         """Scratch for growing tree number `tree` from the root `items`."""
         classes = len(store.spec.target.classes)
         means = self.draws.means(self.step, classes, store.rows)
-        oblique = make_oblique(self.draws.sparse, means, store.codes, self.values, items.size)
+        oblique = make_oblique(self.draws.sparse, means, store.codes, self.values, items.size, not classes)
         if self.draws.of_tree:
             total = np.empty(classes, np.int64)
             sum_root(store.codes, by_row, self.values, items, total, means, np.empty(items.size, np.uint32))

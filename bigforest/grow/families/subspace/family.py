@@ -36,6 +36,7 @@ class SubspaceFamily(ProjectionFamily):
     compiling = (80, 10.0)
     variants = ({"subspace_per": "node"},)
     splits = Subspace
+    tasks = ("classification",)
 
     def __init__(self, name: str, splits_on: str, *, learns: bool) -> None:
         self.name = name
