@@ -100,6 +100,25 @@ def test_train__oblique_families_see_a_slanted_line(options: dict[str, Any]) -> 
     assert error(**options) < 0.75 * error()
 
 
+@pytest.mark.parametrize("options", [{"family": "sparse-oblique"}, {"family": "rotation"}])
+def test_train__oblique_families_see_a_slanted_slope(options: dict[str, Any]) -> None:
+    def numbers(rows: int, seed: int) -> pl.DataFrame:
+        return slanted(rows, seed).with_columns(b=pl.col("b") / 1000).with_columns(y=pl.col("a") - pl.col("b"))
+
+    training, test = numbers(400, 0), numbers(1000, 1)
+    oblique, axis = (bf.train(training, "y", trees=40, keep_targets=True, **own) for own in (options, {}))
+    errors = [(forest.predict(test)["prediction"] - test["y"]).pow(2).mean() for forest in (oblique, axis)]
+    assert errors[0] < 0.75 * errors[1]  # type: ignore[operator]
+    assert oblique.oob.metrics["mse"].item() == pytest.approx(errors[0], rel=0.3)
+    for interval in ({"coverage": 0.9}, {"coverage": 0.9, "jackknife": True}):
+        found = oblique.predict(test, **interval)
+        inside = (found["lower"] <= test["y"]) & (test["y"] <= found["upper"])
+        assert 0.85 < inside.mean() < 0.97  # type: ignore[operator]
+    low, high = (oblique.predict(test, quantiles=[0.05, 0.95])[name] for name in ("q_0.05", "q_0.95"))
+    assert (low <= high).all()
+    assert 0.85 < ((low <= test["y"]) & (test["y"] <= high)).mean()  # type: ignore[operator]
+
+
 def test_train__a_column_of_extremes_is_no_hindrance() -> None:
     frame = slanted(200, 0).with_columns(
         d=pl.Series([np.inf, -np.inf, 1e308, -1e308] * 50), e=pl.lit(5.0), f=pl.Series([5e-324, 0.0] * 100)
@@ -109,10 +128,12 @@ def test_train__a_column_of_extremes_is_no_hindrance() -> None:
         {"family": "sparse-oblique", "projection_kind": "gaussian", "mean_difference": "all"},
         {"family": "rotation"},
         {"family": "rotation", "rotation": "pca"},
+        {"family": "sparse-oblique", "normalize": "zscore", "task": "regression"},
+        {"family": "rotation", "task": "regression"},
     ):
         forest = bf.train(frame, "y", trees=10, shrink="off", **options)
         forest.check()
-        assert (forest.predict(frame)["prediction"] == frame["y"]).mean() > 0.9
+        assert ((forest.predict(frame)["prediction"] > 0.5) == (frame["y"] > 0.5)).mean() > 0.9
 
 
 def test_train__a_single_tree_knows_its_rows() -> None:
