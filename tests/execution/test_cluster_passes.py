@@ -32,6 +32,7 @@ from tests.execution.clusters import (
     QUIET,
     few_columns,
 )
+from tests.grow.test_invariance import frame
 from tests.grow.test_mixed_forest import options_of
 from tests.grow.test_mixed_forest import table as mixed_table
 from tests.thorough import cases
