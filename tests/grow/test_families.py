@@ -118,7 +118,7 @@ def test_train__oblique_families_see_a_slanted_slope(options: dict[str, Any]) ->
         assert 0.85 < inside.mean() < 0.97  # type: ignore[operator]
     low, high = (oblique.predict(test, quantiles=[0.05, 0.95])[name] for name in ("q0.05", "q0.95"))
     assert (low <= high).all()
-    assert 0.8 < ((low <= test["y"]) & (test["y"] <= high)).mean()  # type: ignore[operator]
+    assert ((low <= test["y"]) & (test["y"] <= high)).mean() > 0.8  # type: ignore[operator]
 
 
 def test_train__a_column_of_extremes_is_no_hindrance() -> None:
