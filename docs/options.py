@@ -31,6 +31,7 @@ from bigforest.grow.families.family import Family  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.schema.declaration import FAMILY, PANELS, Declared  # noqa: E402
 from bigforest.schema.docstrings import families_note, literal, option_entries, section, with_section  # noqa: E402
+from bigforest.schema.family_names import TASKS_OF  # noqa: E402
 from bigforest.schema.train_options import OPTIONS  # noqa: E402
 
 NAMES = "bigforest/schema/family_names.py"
@@ -46,7 +47,8 @@ _OTHERWISE = {
     *("bootstrap", "group", "weight", "class_weight", "task", "categories", "missing", "ties"),
 }
 _ESTIMATOR = tuple(name for name in OPTIONS if name not in _OTHERWISE)
-_CLASSES_ALONE = ("family", "sampling", "vote")
+_CLASSES_ALONE = ("family", "sampling", "vote", "mean_difference", "mean_difference_scope")
+_NUMBERS = [name for name, tasks in TASKS_OF.items() if "regression" in tasks]
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ TARGETS = (
     Target(
         "bigforest/sklearn/regressor.py",
         "BigForestRegressor.__init__",
-        tuple(name for name in _ESTIMATOR if name not in _CLASSES_ALONE and OPTIONS[name].of("axis")),
+        tuple(name for name in _ESTIMATOR if name not in _CLASSES_ALONE and any(map(OPTIONS[name].of, _NUMBERS))),
     ),
 )
 

@@ -27,13 +27,13 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     ----------
     criterion : {"squared_error", "friedman_mse"}, default="squared_error"
         Impurity: the variance, under both names, of which "friedman_mse" is deprecated.
-    family : {"axis", "tree"}, default="axis"
-        A forest that splits on features, or a single tree on all rows. The other families of BigForestClassifier
-        support classification only.
+    family : {"axis", "tree", "rotation", "sparse-oblique"}, default="axis"
+        A forest that splits on features, a single tree on all rows, or a forest that splits on projections; see
+        `bigforest.train`. The other families of BigForestClassifier support classification only.
     max_features : "auto", "sqrt", "log2", None, int or float, default="auto"
         Number of features drawn per node: a count, or a fraction. None and 1.0 are all. "auto" is half of them, or all
-        if that has a lower out-of-bag error, and all for tree. A feature that is constant in the node does not use up a
-        draw: see `constants`.
+        if that has a lower out-of-bag error, and all for tree and rotation. A feature that is constant in the node does
+        not use up a draw: see `constants`.
     min_samples_leaf : "auto", int or float, default="auto"
         Minimum number of bag rows in a leaf. A float is a fraction of the rows. "auto" is 2, or 1 if all features are
         drawn because of a lower out-of-bag error (see `max_features`). Weights count as for `min_samples_split`.
@@ -90,6 +90,15 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         min_level: str | int | None = None,
         keep_targets: bool = False,
         keep_votes: bool = False,
+        projections: str | int = "p^2/3",
+        projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
+        density: float | None = None,
+        normalize: Literal["none", "zscore", "minmax"] = "none",
+        axes: int | None = None,
+        orthogonal: bool = True,
+        rotation: Literal["random", "pca", "pca-classes"] = "random",
+        axis_features: int | None = None,
+        axes_from: str | Sequence[str] = (),
         # End of the options.
         min_samples_split: int | float = 2,
         min_samples_leaf: str | int | float = "auto",

@@ -523,6 +523,17 @@ def test_families__fit_and_are_cloned(parameters: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "parameters",
+    [{"family": "sparse-oblique", "projections": 9, "normalize": "zscore"}, {"family": "rotation"}],
+    ids=str,
+)
+def test_families__of_regression(parameters: dict[str, Any]) -> None:
+    ours = clone(BigForestRegressor(n_estimators=3, **parameters)).fit(X, X[:, 0] - X[:, 1])
+    assert ours.score(X, X[:, 0] - X[:, 1]) > 0.5
+    assert ours.forest_.config.family == parameters["family"]
+
+
+@pytest.mark.parametrize(
     ("parameters", "message"),
     [
         ({"monotonic_cst": [0] * 6}, "monotonic_cst is not supported"),
