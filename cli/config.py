@@ -39,7 +39,7 @@ CONFIG: dict[str, Choice] = {
     "missing": option(list[str], "WORD", "Text in CSV files that means a missing value, in every column. Repeat for more.  [default: none]", panel="columns"),
     "min_level": option(str, "INT|INT,INT", "Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.  [default: 5 or more, by how much the levels of a category differ]", panel="columns", read=number_or_word),
     "keep_targets": option(bool, None, "Keep the training targets of every leaf, for quantiles (regression).  [default: off]", panel="columns"),
-    "projections": option(str, "INT|p^E", "sparse-oblique: number of columns of a node's random matrix: a count, or ceil(p^E) for p features.  [default: p^2/3]", panel="single families", read=number_or_word),
+    "projections": option(str, "INT|p^E", "sparse-oblique: number of columns of a node's random matrix: a count, or ceil(p^E) for p features.  [default: p^2/3; regression: p^1]", panel="single families", read=number_or_word),
     "projection_kind": option(str, "rerf|sporf|gaussian|very-sparse", "sparse-oblique: distribution of the weights in the random matrix.  [default: rerf]", panel="single families"),
     "density": option(float, "F", "sparse-oblique: share of the cells of the matrix that have a weight.  [default: by the kind]", panel="single families"),
     "mean_difference": option(str, "none|consecutive|vs-largest|all", "sparse-oblique: also use differences of class means as directions.  [default: none]", panel="single families"),

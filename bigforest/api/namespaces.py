@@ -67,7 +67,7 @@ class FrameNamespace:
         min_level: str | int | None = None,
         keep_targets: bool = False,
         keep_votes: bool = False,
-        projections: str | int = "p^2/3",
+        projections: str | int | None = None,
         projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
         density: float | None = None,
         mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = "none",

@@ -64,7 +64,7 @@ def train(
     min_level: str | int | None = None,
     keep_targets: bool = False,
     keep_votes: bool = False,
-    projections: str | int = "p^2/3",
+    projections: str | int | None = None,
     projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
     density: float | None = None,
     mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = "none",
@@ -261,9 +261,9 @@ def train(
         Keep the training targets of every leaf, for quantiles (regression).
     keep_votes : bool, default=False
         Keep the leaf of every out-of-bag row in each tree, as a table.
-    projections : str or int, default="p^2/3"
-        Number of columns of a node's random matrix: a count, or ceil(p^E) for p features. Only for the family
-        sparse-oblique.
+    projections : str, int or None, default=None
+        Number of columns of a node's random matrix: a count, or ceil(p^E) for p features. None means p^2/3; regression:
+        p^1. Only for the family sparse-oblique.
     projection_kind : {"rerf", "sporf", "gaussian", "very-sparse"}, default="rerf"
         Distribution of the weights in the random matrix. "rerf": as many weights of +-1 as columns, anywhere. "sporf":
         +-1 in a fraction `density` of all cells. "gaussian": normal weights. "very-sparse": +-1 with probability
@@ -395,7 +395,7 @@ def plan_training(
     min_level: str | int | None = None,
     keep_targets: bool = False,
     keep_votes: bool = False,
-    projections: str | int = "p^2/3",
+    projections: str | int | None = None,
     projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
     density: float | None = None,
     mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = "none",

@@ -43,11 +43,12 @@ class TaskDefaults(NamedTuple):
     impurity: Impurity
     min_leaf: int
     mtry: FeatureRule
+    projections: str
 
 
 TASKS: dict[Task, TaskDefaults] = {
-    "classification": TaskDefaults("gini", 1, "sqrt"),
-    "regression": TaskDefaults("variance", 2, "half"),
+    "classification": TaskDefaults("gini", 1, "sqrt", "p^2/3"),
+    "regression": TaskDefaults("variance", 2, "half", "p^1"),
 }
 
 
@@ -64,8 +65,8 @@ class TrainConfig(TrainOptions):
         {
             *("axis_count", "rotated_count", "chooses_axes"),
             *("boosts", "criterion", "cuts", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
-            *("in_subspaces", "leaf_rule", "left_out_share", "min_levels", "settled", "subspace_size"),
-            *("subspace_sizes", "tie_rule", "weighs_rows", "weighs_trees", "with_defaults"),
+            *("in_subspaces", "leaf_rule", "left_out_share", "min_levels", "projection_rule", "settled"),
+            *("subspace_size", "subspace_sizes", "tie_rule", "weighs_rows", "weighs_trees", "with_defaults"),
         }
     )
 
@@ -146,11 +147,11 @@ class TrainConfig(TrainOptions):
 
     def with_defaults(self) -> TrainConfig:
         """The configuration, which has a task, with the defaults of what was neither given nor chosen."""
-        return replace(self, min_leaf=self.leaf_rule, mtry=self.draw_rule)
+        return replace(self, min_leaf=self.leaf_rule, mtry=self.draw_rule, projections=self.projection_rule)
 
     def drawn_projections(self, features: int) -> int:
         """Columns of the random matrix of a node when the table has `features` features; at least 1."""
-        rule = self.projections
+        rule = self.projection_rule
         if isinstance(rule, int):
             return rule
         found = _POWER.fullmatch(rule)
@@ -170,6 +171,11 @@ class TrainConfig(TrainOptions):
     def draw_rule(self) -> FeatureRule | int | float:
         """mtry, or its default."""
         return TASKS[self.task or "classification"].mtry if self.mtry is None else self.mtry
+
+    @property
+    def projection_rule(self) -> str | int:
+        """projections, or its default."""
+        return TASKS[self.task or "classification"].projections if self.projections is None else self.projections
 
     @property
     def leaf_rule(self) -> int:

@@ -341,12 +341,14 @@ class TrainOptions:
         False, panel=COLUMNS, help="Keep the training targets of every leaf, for quantiles (regression)."
     )
     keep_votes: bool = option(False, panel=BAGS, help="Keep the leaf of every out-of-bag row in each tree, as a table.")
-    projections: str | int = option(
-        "p^2/3",
+    projections: str | int | None = option(
+        None,
         min=1,
         max=MAX_PROJECTIONS,
         families=OBLIQUE,
+        elsewhere=("p^2/3", "p^1"),
         metavar="INT|p^E",
+        unset="p^2/3; regression: p^1",
         text="p^E with E from 0 to 2, such as p^0.5 or p^2/3",
         help="Number of columns of a node's random matrix: a count, or ceil(p^E) for p features.",
     )

@@ -117,7 +117,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         sampling: Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"] = "uniform",
         min_level: str | int | None = None,
         keep_votes: bool = False,
-        projections: str | int = "p^2/3",
+        projections: str | int | None = None,
         projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
         density: float | None = None,
         mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = "none",

@@ -90,7 +90,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         min_level: str | int | None = None,
         keep_targets: bool = False,
         keep_votes: bool = False,
-        projections: str | int = "p^2/3",
+        projections: str | int | None = None,
         projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
         density: float | None = None,
         normalize: Literal["none", "zscore", "minmax"] = "none",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,15 @@ def test_settled__the_task_decides_what_was_not_said(family: str, task: Task, mt
     said = TrainConfig.of(family=family, min_leaf=7, **({} if family == "sparse-oblique" else {"mtry": 3}))
     assert said.settled(task).min_leaf == 7
     assert said.settled(task).mtry == (None if family == "sparse-oblique" else 3)
+
+
+@pytest.mark.parametrize(("task", "rule", "count"), [("classification", "p^2/3", 9), ("regression", "p^1", 27)])
+def test_with_defaults__projections_are_by_the_task(task: Task, rule: str, count: int) -> None:
+    config = TrainConfig.of(family="sparse-oblique").settled(task)
+    assert config.projections is None
+    assert config.with_defaults().projections == rule
+    assert config.drawn_projections(27) == config.with_defaults().drawn_projections(27) == count
+    assert replace(config, projections="p^2").with_defaults().projections == "p^2"
 
 
 def test_from_json__options_of_later_versions_have_their_defaults() -> None:
