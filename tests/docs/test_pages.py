@@ -85,6 +85,7 @@ new = bf.simulate("trunk", rows=50, dims=4, sample=1).drop("target")
 import bigforest as bf
 X, y = (part.to_numpy() for part in (lambda d: (d.drop("target"), d["target"]))(bf.simulate("trunk", rows=90, dims=3)))
 X_new = X[:9]
+labels = y[:, None].repeat(2, axis=1)
 """,
 }
 NEEDS = {
