@@ -12,7 +12,7 @@ CONFIG: dict[str, Choice] = {
     "mtry": option(str, "sqrt|log2|half|all|INT|FRACTION", "Number of features drawn per node: a rule, a count, or a fraction of all.  [default: sqrt or more; regression: half or all; selected by out-of-bag error; tree, rotation: all]", panel="trees", read=number_or_word),
     "feature_fraction": option(float, "F", "Probability that a feature is considered in a node. Alternative to --mtry.", panel="trees"),
     "splitter": option(str, "best|random", "Use the best split of each drawn feature, or a random one.  [default: best]", panel="trees"),
-    "impurity": option(str, "gini|entropy|error|variance", "Impurity measure that splits minimise.  [default: gini, variance for regression]", panel="trees"),
+    "impurity": option(str, "gini|entropy|error|variance|poisson", "Impurity measure that splits minimise.  [default: gini, variance for regression]", panel="trees"),
     "max_depth": option(int, "N", "Maximum depth of a tree; the root has depth 0.  [default: unlimited]", panel="trees"),
     "min_split": option(int, "N", "Minimum number of bag rows in a node that is split.  [default: 2]", panel="trees"),
     "min_leaf": option(int, "N", "Minimum number of bag rows in a leaf.  [default: 1, or 2 if a class weighs more than twice another; regression: 2, or 1 if mtry defaults to all]", panel="trees"),

@@ -48,12 +48,12 @@ def check_kernel(
 
     Consecutive values have codes `gaps` apart, over and over, as if other rows of a larger table had those between.
     """
-    table = Table(data.values, data.values, data.target.tolist(), data.classes)
+    table = Table(data.values, data.values, data.target.tolist(), data.classes, zero=data.zero)
     expected = grow_naively(table, weights, config, 0, split)
     dictionaries, codes = encoded(data.values, width, gaps)
     with np.errstate(over="ignore"):
         found, _ = grow(*kernel_arguments(data, weights, config, codes), None, dictionary_of(dictionaries, config))
-    tree = in_values(found, dictionaries, config)
+    tree = in_values(found, dictionaries, config, data.zero)
     for number, node in enumerate(expected):
         assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
         got = (found.feature[number], found.depth[number], holds(found, number))
@@ -76,7 +76,7 @@ def check_mixed_kernel(
 ) -> list[Node]:
     """`check_kernel` for tables with categories and missing values, whose code is 0."""
     least = lone(config, data.values.shape[1])
-    table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories, least)
+    table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories, least, data.zero)
     expected = grow_naively(table, weights, config, 0)
     dictionaries, codes = encoded(data.values, width, gaps)
     kind = np.where(np.isnan(data.values).any(axis=0), MISSING, NUMBER).astype(np.uint8)
@@ -148,7 +148,7 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
     items = rows << np.uint64(32) | multiplicity
     target: ClassTarget | RegressionTarget
     if data.numbers:
-        target = RegressionTarget(data.target.copy())
+        target = RegressionTarget(data.target.copy(), data.zero if config.criterion == "poisson" else None)
         target.value.flags.writeable = False
     else:
         items |= data.target.astype(np.uint64)[rows] << np.uint64(16)
@@ -168,7 +168,9 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
     return codes, by_row, items, target, Roots.one(items.size, key), rules
 
 
-def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: TrainConfig) -> TreeArrays:
+def in_values(
+    found: CodeTree, dictionaries: list[dict[int, float]], config: TrainConfig, zero: float = 0.0
+) -> TreeArrays:
     """The tree in values; codes are numbered through first, because those of the test have gaps."""
     left_code, right_code = found.left_code.copy(), found.right_code.copy()
     for number in np.flatnonzero(found.feature >= 0):
@@ -182,7 +184,7 @@ def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: Tra
     numbers = np.arange(found.feature.size, dtype=np.uint64)
     known = drawn_thresholds(Ends.of(nodes, dictionary), numbers, config.seed, 0)
     known = known if config.splitter == "random" else None
-    return tree_arrays(nodes, dictionary, criterion_of(config), known=known)
+    return tree_arrays(nodes, dictionary, criterion_of(config), known=known, scale=(-zero, 1.0))
 
 
 def encoded(values: NDArray[np.float64], width: int, gaps: Sequence[int]) -> tuple[list[dict[int, float]], Codes]:

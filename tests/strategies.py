@@ -42,13 +42,14 @@ class Data(NamedTuple):
     """A table of float64 features [rows, features] and class numbers [rows], every class present.
 
     NaN is missing; the numbers of the features `categories` are levels. numbers: whether the target is to be predicted
-    as numbers.
+    as numbers; zero: the one that stands for 0.
     """
 
     values: NDArray[np.float64]
     target: NDArray[np.int64]
     categories: frozenset[int] = frozenset()
     numbers: bool = False
+    zero: float = 0.0
 
     @property
     def classes(self) -> int:

@@ -40,7 +40,7 @@ class FrameNamespace:
         mtry: Literal["sqrt", "log2", "half", "all"] | int | float | None = None,
         feature_fraction: float | None = None,
         splitter: Literal["best", "random"] = "best",
-        impurity: Literal["gini", "entropy", "error", "variance"] | None = None,
+        impurity: Literal["gini", "entropy", "error", "variance", "poisson"] | None = None,
         max_depth: int | None = None,
         min_split: int = 2,
         min_leaf: int | None = None,

@@ -37,7 +37,7 @@ def train(
     mtry: Literal["sqrt", "log2", "half", "all"] | int | float | None = None,
     feature_fraction: float | None = None,
     splitter: Literal["best", "random"] = "best",
-    impurity: Literal["gini", "entropy", "error", "variance"] | None = None,
+    impurity: Literal["gini", "entropy", "error", "variance", "poisson"] | None = None,
     max_depth: int | None = None,
     min_split: int = 2,
     min_leaf: int | None = None,
@@ -170,10 +170,12 @@ def train(
     splitter : {"best", "random"}, default="best"
         Use the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
         2006). Only for the families axis and tree.
-    impurity : {"gini", "entropy", "error", "variance"} or None, default=None
+    impurity : {"gini", "entropy", "error", "variance", "poisson"} or None, default=None
         Impurity measure that splits minimise. "error" is the share of rows outside the most frequent class (Tomasi
-        2017, section 3). "variance" is for regression, the others are for classification. None means gini, variance for
-        regression. Only for the families axis, tree, rotation and sparse-oblique.
+        2017, section 3). "variance" and "poisson" are for regression, the others are for classification. "poisson" is
+        half the Poisson deviance, for counts and other targets that are not negative; a split that leaves a sum of 0 on
+        a side is not made. It needs the family axis or tree. None means gini, variance for regression. Only for the
+        families axis, tree, rotation and sparse-oblique.
     max_depth : int or None, default=None
         Maximum depth of a tree; the root has depth 0. None means unlimited.
     min_split : int, default=2
@@ -368,7 +370,7 @@ def plan_training(
     mtry: Literal["sqrt", "log2", "half", "all"] | int | float | None = None,
     feature_fraction: float | None = None,
     splitter: Literal["best", "random"] = "best",
-    impurity: Literal["gini", "entropy", "error", "variance"] | None = None,
+    impurity: Literal["gini", "entropy", "error", "variance", "poisson"] | None = None,
     max_depth: int | None = None,
     min_split: int = 2,
     min_leaf: int | None = None,

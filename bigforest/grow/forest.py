@@ -285,7 +285,9 @@ class SharedInputs(NamedTuple):
 def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
     keep_freed()
     classes = len(store.spec.target.classes)
-    target = ClassTarget(classes, criterion_of(config).table) if classes else RegressionTarget(store.target)
+    criterion = criterion_of(config)
+    zero = criterion.zero(store.spec.target)
+    target = ClassTarget(classes, criterion.table) if classes else RegressionTarget(store.target, zero)
     family = family_of(config).shared(store, config, copies)
     rules = rules_of(store, config)
     view = code_view(store.codes, copies.by_row)

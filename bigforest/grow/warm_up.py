@@ -92,6 +92,7 @@ def compile_whole(extras: Extras, config: TrainConfig) -> None:
         regression=extras.regression,
         random=config.splitter == "random",
         table=criterion.table,
+        zero=criterion.zero(TargetSpec("y", "Int64", (), "regression")),
     )
     nodes, more = compile_kernels(needs)
     pool = more if isinstance(more, DirectionExtras) else None

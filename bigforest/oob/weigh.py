@@ -175,14 +175,12 @@ def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, h
     starts = np.append(group.packed.roots, nodes).astype(np.int64)
     add_up(starts, np.where(leaf, LEAF, 0).astype(np.int32), right, held)
     weight, value, gain = np.empty(nodes, np.uint64), np.empty(nodes), np.empty(nodes)
+    impurity = criterion_of(config).impurity
     if spec.target.is_regression:
-        describe_numbers(starts, leaf, right, held, np.zeros((1, PARTS), np.int64), weight, value, gain)
-        gain *= spec.target.step
-        gain *= spec.target.step
-        value *= spec.target.step
-        value += spec.target.offset
+        spare, scale = np.zeros((1, PARTS), np.int64), (spec.target.offset, spec.target.step)
+        describe_numbers(starts, leaf, right, held, spare, impurity, scale, weight, value, gain)
     else:
-        describe_classes(starts, leaf, right, held, criterion_of(config).impurity, weight, value, gain)
+        describe_classes(starts, leaf, right, held, impurity, weight, value, gain)
     return _Described(np.repeat(starts[:-1], np.diff(starts)), right, leaf, weight, value, gain)
 
 

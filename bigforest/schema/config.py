@@ -16,6 +16,7 @@ from bigforest.schema.options import (
     BOOSTED,
     MAX_PROJECTIONS,
     MIN_LEVEL,
+    OF_NUMBERS,
     ROTATING,
     FeatureRule,
     Impurity,
@@ -122,15 +123,21 @@ class TrainConfig(TrainOptions):
         if task == "classification":
             if self.keep_targets:
                 raise ConfigError("keep_targets is for regression, and the target has classes; drop it")
-            if self.impurity == "variance":
-                raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
+            if self.impurity in OF_NUMBERS:
+                raise ConfigError(f"the impurity {self.impurity} is for regression; use gini, entropy or error")
             return self._of_task(task)
         if self.boosts:
             raise ConfigError(
                 f"sampling {self.sampling!r} counts wrong classes, which a regression does not have; drop it"
             )
-        if self.impurity not in (None, "variance"):
-            raise ConfigError(f"the impurity {self.impurity} is for classification; regression uses variance")
+        if self.impurity not in (None, *OF_NUMBERS):
+            raise ConfigError(
+                f"the impurity {self.impurity} is for classification; use {' or '.join(OF_NUMBERS)} for regression"
+            )
+        if self.impurity == "poisson" and base_family(self.family) not in ("axis", "tree"):
+            raise ConfigError(
+                f"the family {self.family} splits by the variance; use the family axis with the impurity poisson"
+            )
         if self.vote != "soft":
             raise ConfigError(f"the vote {self.vote} is for classification; regression averages the trees")
         if self.draws_by_class or self.class_weight is not None:

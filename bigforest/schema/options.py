@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from bigforest.common.errors import ConfigError, shown
 
-Impurity = Literal["gini", "entropy", "error", "variance"]
+Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
 Task = Literal["classification", "regression"]
 Vote = Literal["soft", "hard"]
 Constants = Literal["redraw", "count"]
@@ -61,6 +61,8 @@ OBLIQUE = ("sparse-oblique",)
 ROTATING = ("rotation",)
 SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
 BY_IMPURITY = (*DRAWING, *OBLIQUE)
+# Criteria of regression.
+OF_NUMBERS = ("variance", "poisson")
 
 
 def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[str, ...]:

@@ -112,8 +112,10 @@ class TrainOptions:
         unset="gini, variance for regression",
         help="Impurity measure that splits minimise.",
         more=(
-            '"error" is the share of rows outside the most frequent class (Tomasi 2017, section 3). "variance" is for '
-            "regression, the others are for classification."
+            '"error" is the share of rows outside the most frequent class (Tomasi 2017, section 3). "variance" and '
+            '"poisson" are for regression, the others are for classification. "poisson" is half the Poisson deviance, '
+            "for counts and other targets that are not negative; a split that leaves a sum of 0 on a side is not made. "
+            "It needs the family axis or tree."
         ),
     )
     max_depth: int | None = option(

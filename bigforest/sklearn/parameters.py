@@ -31,7 +31,7 @@ _WORDS = re.compile(rf"\b({'|'.join(_PARAMETER)})\b")
 # Parameters with the names of options that may have other values.
 _CONVERTED = ("bootstrap", "class_weight", "categories")
 CLASS_CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "error": "error"}
-NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance"}
+NUMBER_CRITERIA = {"squared_error": "variance", "friedman_mse": "variance", "poisson": "poisson"}
 
 
 def training_options(

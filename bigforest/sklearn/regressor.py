@@ -25,8 +25,9 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
 
     Parameters
     ----------
-    criterion : {"squared_error", "friedman_mse"}, default="squared_error"
-        Impurity: the variance, under both names, of which "friedman_mse" is deprecated.
+    criterion : {"squared_error", "friedman_mse", "poisson"}, default="squared_error"
+        Impurity: the variance, under two names, of which "friedman_mse" is deprecated, or half the Poisson deviance,
+        for counts and other targets that are not negative; it needs the family axis or tree.
     family : {"axis", "tree", "rotation", "sparse-oblique"}, default="axis"
         A forest that splits on features, a single tree on all rows, or a forest that splits on projections; see
         `bigforest.train`. The other families of BigForestClassifier support classification only.
@@ -53,7 +54,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     Notes
     -----
     Defaults, several outputs, tables and pickling are as described for `BigForestClassifier`. The
-    criteria "absolute_error" and "poisson" are not supported either.
+    criterion "absolute_error" is not supported either.
 
     Examples
     --------

@@ -32,6 +32,7 @@ from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.grow.forest import KeptTrees, part_groups
 from bigforest.grow.memory import GrowPlan
+from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_targets
 from bigforest.oob.pipeline import write_oob
@@ -362,6 +363,7 @@ def make_store(
         config = config.settled(table.spec.target.task)
     check_boosting(table.rows, config, resources)
     check_machine(table, config, resources)
+    criterion_of(config).check(table)
     return table, config
 
 

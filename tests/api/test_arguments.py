@@ -83,6 +83,8 @@ def test_impurity__that_was_not_said(given: Any, task: Any) -> None:
         ("regression", {"family": "sparse-oblique", "mean_difference": "all"}, "mean_difference is of class means"),
         ("regression", {"family": "rotation", "rotation": "pca-classes"}, "pca-classes samples classes, .* use pca"),
         ("classification", {"impurity": "variance"}, "the impurity variance is for regression"),
+        ("classification", {"impurity": "poisson"}, "the impurity poisson is for regression"),
+        ("regression", {"impurity": "poisson", "family": "rotation"}, "rotation splits by the variance; use .* axis"),
     ],
 )
 def test_settled__refuses_what_is_of_the_other_task(task: Any, options: dict[str, Any], message: str) -> None:

@@ -66,14 +66,16 @@ def store_of(
     data: Data, config: TrainConfig, folder: Path, *, numbers: bool, weighted: bool, seed: int
 ) -> tuple[Store, TrainConfig]:
     """The encoded table, with random weights and with random regression targets if asked for, and the configuration of
-    a forest on it."""
+    a forest on it: of numbers by the Poisson deviance in place of `error`."""
     random = np.random.default_rng(seed)
     rows = len(data.target)
     target = pl.Series(data.target)
     config = replace(config, weight="w" if weighted else None)
     if numbers:
-        target = pl.Series(np.round(data.target + random.normal(size=rows) * random.choice([0.0, 0.3, 1e6]), 3))
-        config = replace(config, task="regression", impurity=None, sampling="uniform")
+        number = np.round(data.target + random.normal(size=rows) * random.choice([0.0, 0.3, 1e6]), 3)
+        counts = config.impurity == "error" and config.family == "axis"
+        target = pl.Series(np.maximum(number, 0.0) if counts else number)
+        config = replace(config, task="regression", impurity="poisson" if counts else None, sampling="uniform")
     weight = random.choice([0.5, 1.0, 1.0, 3.0, 0.1], rows) if weighted else None
     source = open_source(frame_of(data, target, weight), scratch=folder)
     # Of the options drawn, some ask for more features than there are.
@@ -96,10 +98,11 @@ def table_of(store: Store, config: TrainConfig) -> Table:
         len(store.spec.target.classes),
         categories,
         lone(config, len(store.spec.features)),
+        -store.spec.target.offset / store.spec.target.step,
     )
 
 
-def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
+def assert_same(found: TreeArrays, expected: list[Node], store: Store, config: TrainConfig) -> None:
     """The two trees are equal node for node; gains may differ by rounding."""
     target = store.spec.target
     for number, node in enumerate(expected):
@@ -118,7 +121,7 @@ def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
             continue
         assert (found.left[number], found.right[number]) == (node.left, node.right)
         assert node.default_left in (None, found.default_left[number])
-        scale = target.step**2
+        scale = target.step if config.criterion == "poisson" else target.step**2
         assert abs(found.gain[number] - node.gain * scale) <= GAIN_TOLERANCE * max(1.0, node.gain * scale)
         if node.levels is None:
             assert found.threshold[number] == node.threshold
@@ -162,7 +165,7 @@ def test_kernel_grow_tree__of_any_table(
         rules = rules_of(store, config)
         least = ",".join(map(str, Features.of(store, config).min_level.tolist()))
         scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf, min_level=least)
-        assert_same(found, grow(table_of(store, scaled), weights.tolist(), scaled, 0), store)
+        assert_same(found, grow(table_of(store, scaled), weights.tolist(), scaled, 0), store, config)
 
 
 @settings(max_examples=examples(30))

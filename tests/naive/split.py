@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from math import inf, isnan, nan
+from functools import partial
+from math import frexp, inf, isnan, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +23,7 @@ class Table(NamedTuple):
     They are one and the same array unless the codes are capped. NaN is missing. In `categories` numbers are levels.
     classes: 0 for regression. A total, a list of int, is what rows hold: class weights, or of
     numbers the weight and the sum by weight. min_level: of each feature, as in TrainConfig; 1 where there is none.
+    zero: the whole number that stands for a target of 0.
     """
 
     low: NDArray[np.float64]
@@ -30,6 +32,7 @@ class Table(NamedTuple):
     classes: int
     categories: frozenset[int] = frozenset()
     min_level: Sequence[int] = ()
+    zero: float = 0.0
 
     def total(self, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
         """What the rows hold; `weights[row]` counts the row."""
@@ -106,10 +109,53 @@ def variance_score(left: list[int], right: list[int]) -> Fraction:
     return sum((Fraction(total * total, weight) for weight, total in (left, right)), Fraction(0))
 
 
+def poisson_score(left: list[int], right: list[int], zero: float) -> float | None:
+    """Largest where the weighted Poisson deviance of the children is smallest, as float64 computes it; None where the
+    sum of a child is not above `zero` times its weight."""
+    weight, total = left[0] + right[0], left[1] + right[1]
+    centre = total // weight
+    origin = float(centre) - zero
+    sums = [float(of_side - centre * w) + float(w) * origin for w, of_side in (left, right)]
+    whole = float(total - centre * weight) + float(weight) * origin
+    if min(sums) <= 0.0:
+        return None
+    pairs = zip(sums, (left[0], right[0]), strict=True)
+    one, two = (s * logarithm(s * float(weight) / (float(w) * whole)) for s, w in pairs)
+    return 1.0 + (one + two) / whole
+
+
+def logarithm(x: float) -> float:
+    """log(x) by the additions, multiplications and divisions of fdlibm."""
+    share, k = frexp(x)
+    if share < _ROOT_OF_HALF:
+        share, k = 2 * share, k - 1
+    f = share - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    series = 0.0
+    for factor in _LOG:
+        series = series * z + factor
+    half = 0.5 * f * f
+    low = 1.90821492927058770002e-10
+    return k * 6.93147180369123816490e-01 - (half - (s * (half + series * z) + k * low) - f)
+
+
 def n_log2_n(n: int) -> int:
     """n log2(n) in units of 2**-20."""
     return int(np.rint(n * np.log2(np.float64(n)) * 2**20)) if n else 0
 
+
+# The root of 1/2, without its lower half; factors of z**7, z**6, ...
+_ROOT_OF_HALF = 0x16A09E * 2.0**-21
+_LOG = (
+    1.479819860511658591e-01,
+    1.531383769920937332e-01,
+    1.818357216161805012e-01,
+    2.222219843214978396e-01,
+    2.857142874366239149e-01,
+    3.999999999940941908e-01,
+    6.666666666666735130e-01,
+)
 
 SCORES: dict[str, Callable[[list[int], list[int]], Fraction | int]] = {
     "gini": gini_score,
@@ -140,8 +186,11 @@ def best_split(
     the places at which they are cut; None: all. None: there is no split.
     """
     best = None
-    best_score: Fraction | int | None = None
+    best_score: Fraction | float | None = None
+    score_of: Callable[[list[int], list[int]], Fraction | float | None]
     score_of = SCORES[impurity] if table.classes else variance_score
+    if impurity == "poisson":
+        score_of = partial(poisson_score, zero=table.zero)
     everything = table.total(rows, weights)
     for feature in features:
         group_of = {group[0]: group for group in table.groups(feature, rows, weights)}
@@ -167,6 +216,8 @@ def best_split(
                 if min(table.weight(left), table.weight(right)) < min_leaf:
                     continue
                 score = score_of(left, right)
+                if score is None:
+                    continue
                 if best_score is None or score > best_score:
                     best_score = score
                     one, two = (

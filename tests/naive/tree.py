@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -68,8 +69,7 @@ def grow(
         if chosen is None:
             nodes.append(leaf)
             continue
-        decrease = impurity_decrease if table.classes else variance_decrease
-        gain = decrease(chosen.left, chosen.right, config.criterion)
+        gain = decrease_of(table, chosen.left, chosen.right, config.criterion)
         terms = chosen.terms
         axis = len(terms) == 1 and not isinstance(chosen, Cut)
         feature = terms[0][0] if axis else -2
@@ -155,6 +155,13 @@ def drawn_by_chance(key: int, features: int, chance: float) -> int:
     return count
 
 
+def decrease_of(table: Table, left: list[int], right: list[int], impurity: str) -> float:
+    """The decrease of impurity by a split into children that hold this."""
+    if table.classes:
+        return impurity_decrease(left, right, impurity)
+    return deviance_decrease(left, right, table.zero) if impurity == "poisson" else variance_decrease(left, right)
+
+
 def impurity_decrease(left: list[int], right: list[int], impurity: str) -> float:
     """Impurity of the parent less the weighted mean impurity of the children."""
     parent = [a + b for a, b in zip(left, right, strict=True)]
@@ -162,10 +169,19 @@ def impurity_decrease(left: list[int], right: list[int], impurity: str) -> float
     return impurity_of(parent, impurity) - below
 
 
-def variance_decrease(left: list[int], right: list[int], _impurity: str) -> float:
+def variance_decrease(left: list[int], right: list[int]) -> float:
     """`impurity_decrease` of numbers: the variance of the children's means about their own mean."""
     (w_l, sum_l), (w_r, sum_r) = left, right
     return float(Fraction(w_l * w_r, (w_l + w_r) ** 2) * (Fraction(sum_l, w_l) - Fraction(sum_r, w_r)) ** 2)
+
+
+def deviance_decrease(left: list[int], right: list[int], zero: float) -> float:
+    """`impurity_decrease` of numbers by half the Poisson deviance."""
+    parent = [a + b for a, b in zip(left, right, strict=True)]
+    with localcontext(prec=100):
+        sums = [(of_side - Decimal(zero) * weight, weight) for weight, of_side in (left, right, parent)]
+        one, two, whole = (total * (total / weight).ln() for total, weight in sums)
+        return float((one + two - whole) / parent[0])
 
 
 def impurity_of(counts: list[int], impurity: str) -> float:

@@ -130,6 +130,7 @@ class MemoryLimits(NamedTuple):
 class GrowContext(NamedTuple):
     """Data that all nodes of a forest share.
 
+    zero    the number of a target of zero, where the criterion asks for it, else 0
     kind    of the columns that nodes split on
     values  the store between whose values random splits are drawn; None for the best splits
     """
@@ -138,6 +139,7 @@ class GrowContext(NamedTuple):
     stats: NodeStats
     features: Features
     criterion: Criterion
+    zero: float
     limits: MemoryLimits
     kind: ColumnKind
     values: Store | None
@@ -146,4 +148,6 @@ class GrowContext(NamedTuple):
     def of(cls, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, kind: ColumnKind) -> GrowContext:
         """What the nodes of a forest on a store share."""
         stats, features, criterion = NodeStats.of(store.shape), Features.of(store, config), criterion_of(config)
-        return cls(rules, stats, features, criterion, limits, kind, store if config.splitter == "random" else None)
+        zero = criterion.zero(store.spec.target) or 0.0
+        values = store if config.splitter == "random" else None
+        return cls(rules, stats, features, criterion, zero, limits, kind, values)

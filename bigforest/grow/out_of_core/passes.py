@@ -167,7 +167,8 @@ def grow_subtree_task(
     most = int(context.stats.rows(node.total))
     cells, items = load_rows(rows, [("<i8", 1), *kinds] if regression else kinds, most)
     classes = ClassTarget(context.stats.classes, context.criterion.table)
-    target = RegressionTarget(cells.pop(0)[0]) if regression else classes
+    zero = context.criterion.zero(table.store.spec.target)
+    target = RegressionTarget(cells.pop(0)[0], zero) if regression else classes
     roots = Roots.one(items.size, node.key, node.depth, node.constant)
     nodes = write_subtree(path, *table.grow_below(data, cells, SubtreeScratch(items, target, roots, context.rules)))
     del cells, items, target  # before freed memory is given back

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.kernels.categories.order_from_counts import order_counted
 from bigforest.kernels.categories.ordering import make_levels
-from bigforest.kernels.out_of_core.split_scores import bucket_bounds, split_scores
 
 # A float score this far below the best, relatively, cannot be equal to it: rounding is about 1e-15.
 _NEAR = 1e-12
@@ -36,10 +35,10 @@ class ScoredSplit:
     rank: int
     code: float
     left: Counts
-    score: Fraction | int
+    score: Fraction | float
 
     @property
-    def key(self) -> tuple[Fraction | int, int, float]:
+    def key(self) -> tuple[Fraction | float, int, float]:
         """The key of a better one is larger: of equal ones that of the one drawn earlier, or with a lower code."""
         return self.score, -self.rank, -self.code
 
@@ -64,16 +63,15 @@ class SplitScorer:
         self.best: ScoredSplit | None = None
         self.limit = -np.inf
         self.drawn: NDArray[np.int64] | None = None
+        self._origin = float(self.centre) - context.zero
         self._criterion = context.criterion
         self._min_leaf = context.rules.min_leaf
         self._scored = self.total[: stats.scored]
-        self._scratch = np.empty(stats.scored, np.int64)
 
     def offer(self, number: int, codes: NDArray[Any], left: Counts) -> None:
         """Offer splits after `codes` [n >= 1], ascending, with `left` [n, parts] on the left."""
         scores = np.empty(codes.size)
-        least = max(self._min_leaf, 1)
-        split_scores(self._criterion.number, left, self._scored, least, self._criterion.table, self._scratch, scores)
+        self._criterion.scores(left, self._scored, self._origin, max(self._min_leaf, 1), scores)
         best = float(scores.max())
         if best == -np.inf:
             return
@@ -81,7 +79,7 @@ class SplitScorer:
         rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
         for place in np.flatnonzero(scores >= self.limit):
             here = left[place].copy()  # not a view: it is kept
-            score = self._criterion.exact(here[: self.stats.scored], self._scored)
+            score = self._criterion.exact(here[: self.stats.scored], self._scored, self._origin)
             split = ScoredSplit(number, rank, codes[place].item(), here, score)
             if self.best is None or split.key > self.best.key:
                 self.best = split
@@ -104,7 +102,5 @@ class SplitScorer:
         before, counts  int64 [buckets, parts]: statistics before each bucket, and in it.
         """
         bounds = np.empty(len(counts))
-        bucket_bounds(
-            self._criterion.number, before, counts, self._scored, self._criterion.table, self._scratch, bounds
-        )
+        self._criterion.bounds(before, counts, self._scored, self._origin, bounds)
         return bounds

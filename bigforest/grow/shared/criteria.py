@@ -1,8 +1,8 @@
 """Criteria: how the splits of a node are compared, and the value of a node in the table. One object each.
 
 In memory kernels compare splits, by the number and the table of a criterion (kernels/scan/impurity.py): Gini and
-variance have their own scans, all others use the one that scores both sides in integers. By passes the same is done
-from counts: kernels/out_of_core/split_scores.py filters, and `exact` decides.
+the criteria of regression have their own scans, all others use the one that scores both sides in integers. By passes
+the same is done from counts: kernels/out_of_core/split_scores.py filters, and `exact` decides.
 
 A criterion of classes from outside the package is a ScoredCriterion of two compiled functions, passed to
 `register_criterion`; README.md of grow has an example.
@@ -18,11 +18,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
-from bigforest.kernels.out_of_core.split_scores import integer_score
-from bigforest.kernels.scan.impurity import ENTROPY, ERROR, GINI, SCORED, VARIANCE, entropy_table
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.kernels.out_of_core.split_scores import (
+    bucket_bounds,
+    integer_score,
+    poisson_bucket_bounds,
+    poisson_split_scores,
+    split_scores,
+)
+from bigforest.kernels.scan.impurity import ENTROPY, ERROR, GINI, POISSON, SCORED, VARIANCE, entropy_table
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import TargetSpec
 from bigforest.schema.registered import name_impurity
+from bigforest.store.store import Store
 
 
 class Criterion(ABC):
@@ -52,18 +60,49 @@ class Criterion(ABC):
         """What kernels compute the impurity of a node from, see impurity_of of kernels/scan/impurity.py."""
         return self.number
 
+    def check(self, store: Store) -> None:  # noqa: B027  # most compare any targets
+        """Raise DataError where the targets are not of the kind that it compares."""
+
+    def zero(self, target: TargetSpec) -> float | None:
+        """See RegressionTarget of kernels/scan/target.py."""
+        return None
+
     @abstractmethod
-    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> Fraction | int:
+    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> Fraction | float:
         """Score of the split that leaves `left` of `total`, int64 [scored] (out_of_core/context.py), on the left.
+
+        origin  the number from which sums are counted, itself counted from `zero`
 
         Larger is a larger decrease; scores of one node compare without rounding.
         """
+
+    def scores(
+        self,
+        left: NDArray[np.int64],
+        total: NDArray[np.int64],
+        origin: float,
+        min_leaf: int,
+        scores: NDArray[np.float64],
+    ) -> None:
+        """See split_scores of kernels/out_of_core/split_scores.py."""
+        split_scores(self.number, left, total, min_leaf, self.table, np.empty_like(total), scores)
+
+    def bounds(
+        self,
+        before: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        total: NDArray[np.int64],
+        origin: float,
+        bounds: NDArray[np.float64],
+    ) -> None:
+        """See bucket_bounds of kernels/out_of_core/split_scores.py."""
+        bucket_bounds(self.number, before, counts, total, self.table, np.empty_like(total), bounds)
 
 
 class GiniCriterion(Criterion):
     """Gini impurity: 1 minus the sum of squares of the shares of classes."""
 
-    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> Fraction:
+    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> Fraction:
         """See Criterion."""
         sides = left.tolist(), (total - left).tolist()
         return sum((Fraction(sum(n * n for n in side), sum(side)) for side in sides), Fraction(0))
@@ -72,10 +111,57 @@ class GiniCriterion(Criterion):
 class VarianceCriterion(Criterion):
     """Variance of regression targets, from [weight, sum]."""
 
-    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> Fraction:
+    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> Fraction:
         """See Criterion."""
         sides = left.tolist(), (total - left).tolist()
         return sum((Fraction(of_side**2, weight) for weight, of_side in sides), Fraction(0))
+
+
+class PoissonCriterion(Criterion):
+    """Half the Poisson deviance of regression targets that are not negative, from [weight, sum]."""
+
+    def check(self, store: Store) -> None:
+        """See Criterion."""
+        target, zero = store.spec.target, self.zero(store.spec.target)
+        least, most = int(store.target.min()), int(store.target.max())
+        if least < zero or most <= zero:
+            wrong = f"has the value {target.values(least)!r}" if least < zero else "is 0 in all rows"
+            raise DataError(
+                f"target {target.name!r} {wrong}, and the impurity poisson is for numbers of which none is below 0 and "
+                "some are above; drop it, or convert the target"
+            )
+
+    def zero(self, target: TargetSpec) -> float:
+        """See Criterion."""
+        return -target.offset / target.step
+
+    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> float:
+        """See Criterion."""
+        score = np.empty(1)
+        self.scores(left[np.newaxis], total, origin, 1, score)
+        return float(score[0])
+
+    def scores(
+        self,
+        left: NDArray[np.int64],
+        total: NDArray[np.int64],
+        origin: float,
+        min_leaf: int,
+        scores: NDArray[np.float64],
+    ) -> None:
+        """See Criterion."""
+        poisson_split_scores(left, total, origin, min_leaf, scores)
+
+    def bounds(
+        self,
+        before: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        total: NDArray[np.int64],
+        origin: float,
+        bounds: NDArray[np.float64],
+    ) -> None:
+        """See Criterion."""
+        poisson_bucket_bounds(before, counts, total, origin, bounds)
 
 
 class ScoredCriterion(Criterion):
@@ -109,7 +195,7 @@ class ScoredCriterion(Criterion):
         """See Criterion."""
         return super().impurity if self._value is None else self._value
 
-    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> int:
+    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> int:
         """See Criterion."""
         return int(integer_score(self.number, left, total, np.empty_like(total), self.table))
 
@@ -121,6 +207,7 @@ _CRITERIA: dict[str, Criterion] = {
         ScoredCriterion("entropy", "tests/naive/split.py entropy_score", number=ENTROPY),
         ScoredCriterion("error", "tests/naive/split.py error_score", number=ERROR),
         VarianceCriterion("variance", VARIANCE, "tests/naive/split.py variance_score"),
+        PoissonCriterion("poisson", POISSON, "tests/naive/split.py poisson_score"),
     )
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from bigforest.kernels.common.node_scan import ONE, TWO, ZERO
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.poisson_scores import poisson_corner, poisson_score
 from bigforest.kernels.scan.impurity import GINI, VARIANCE, side_score
 
 
@@ -53,12 +54,18 @@ def _variance(sum_l, w_l, total):
 
 
 @inlined
-def _variance_bound(before, counts, total):
-    """For regression: see regression_scores.bound_sums."""
+def _corners(before, counts, total):
+    """For regression the smallest and the largest weight, and the largest and the smallest sum, on the left of a split
+    in a bucket."""
     first = min(max(before[ZERO], np.int64(1)), total[ZERO] - 1)
     last = min(before[ZERO] + counts[ZERO], total[ZERO] - 1)
-    most = before[ONE] + counts[TWO]
-    least = before[ONE] + counts[ONE] - counts[TWO]
+    return first, last, before[ONE] + counts[TWO], before[ONE] + counts[ONE] - counts[TWO]
+
+
+@inlined
+def _variance_bound(before, counts, total):
+    """For regression: see regression_scores.bound_sums."""
+    first, last, most, least = _corners(before, counts, total)
     bound = max(_variance(most, first, total), _variance(least, first, total))
     return max(bound, _variance(most, last, total), _variance(least, last, total))
 
@@ -155,3 +162,28 @@ def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
             bounds[b] = _two_bound(passed, here, total, scratch)
         else:
             bounds[b] = _integer_bound(impurity, passed, here, total, scratch, table)
+
+
+@kernel
+def poisson_split_scores(left, total, origin, min_leaf, scores):
+    """`split_scores` by the Poisson deviance; -inf, too, where the sum of a side is not above 0.
+
+    Sums are counted from a centre, which is `origin` above zero.
+    """
+    for i in range(np.uint64(left.shape[0])):
+        w_l = left[i, ZERO]
+        scores[i] = -np.inf
+        if w_l >= min_leaf and total[ZERO] - w_l >= min_leaf:
+            score = poisson_score(left[i, ONE], w_l, total[ZERO], total[ONE], origin)
+            scores[i] = score if score > 0.0 else -np.inf
+
+
+@kernel
+def poisson_bucket_bounds(before, counts, total, origin, bounds):
+    """`bucket_bounds` by the Poisson deviance: see poisson_scores.poisson_bounds."""
+    for b in range(np.uint64(before.shape[0])):
+        first, last, most, least = _corners(before[b], counts[b], total)
+        bounds[b] = -np.inf
+        for one in (most, least):
+            for w_l in (first, last):
+                bounds[b] = max(bounds[b], poisson_corner(one, w_l, total[ZERO], total[ONE], origin))

@@ -18,7 +18,7 @@ from bigforest.kernels.common.sort import sort_few, sort_rows
 from bigforest.kernels.compiler.jit import compiled_as, helper, inlined
 from bigforest.kernels.llvm.pairwise import PAIRS
 
-GINI, ENTROPY, ERROR, VARIANCE, SCORED = range(5)
+GINI, ENTROPY, ERROR, VARIANCE, POISSON, SCORED = range(6)
 
 # n log2 n is in fixed point, so that equal counts give equal scores for any order of the classes.
 # At n = 2**32 the value is 2**57, far from overflow; the step of 2**-20 bits is below any difference that matters.

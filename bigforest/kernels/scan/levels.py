@@ -12,10 +12,8 @@ from bigforest.kernels.categories.ordering import order_groups
 from bigforest.kernels.common.node_scan import ONE, ZERO, ZERO_I64
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.scan.impurity import GINI
-from bigforest.kernels.scan.regression import is_allowed, limit_of, offer_sums
-from bigforest.kernels.scan.regression import reaches_sums as sums_reach
-from bigforest.kernels.scan.two_class_small import offer_two
-from bigforest.kernels.scan.two_class_small import reaches_two as classes_reach
+from bigforest.kernels.scan.regression import offer_one
+from bigforest.kernels.scan.two_class_small import offer_two, reaches_two
 
 
 @inlined
@@ -35,16 +33,12 @@ def scan_levels(codes, low, high, node, least, min_leaf, number, best, levels, s
     if groups == ONE:
         return ZERO
     w_l, sum_l = ZERO_I64, ZERO_I64
-    bar = best.limit[0]
     for place in range(groups - ONE):
         group = np.uint64(levels.order[place])
         w_l += levels.weight[group]
         sum_l += levels.sum[group]
         if sums is not None:
-            if is_allowed(w_l, node, min_leaf) & np.uint64(sums_reach(sum_l, w_l, node, bar)):
-                offer_sums(node.weight, node.sq, number, np.int64(place), w_l, sum_l, limit_of(sum_l, w_l, node), best)
-                bar = best.limit[0]
-        elif classes_reach(sum_l, w_l, node.total[ONE], node.weight, bar):
+            offer_one(sum_l, w_l, node, min_leaf, number, np.int64(place), best, sums.origin)
+        elif reaches_two(sum_l, w_l, node.total[ONE], node.weight, best.limit[0]):
             offer_two(node.total[ONE], node.weight, min_leaf, number, np.int64(place), sum_l, w_l, best)
-            bar = best.limit[0]
     return ONE

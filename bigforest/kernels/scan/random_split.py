@@ -23,7 +23,7 @@ from bigforest.kernels.common.rng import GOLDEN, below, level_number, mix, split
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, missing_last, smallest_value
 from bigforest.kernels.scan.impurity import GINI, offer_scores, side_score
-from bigforest.kernels.scan.regression import is_allowed, limit_of, offer_sums
+from bigforest.kernels.scan.regression import offer_one
 
 _BITS11 = np.uint64(11)
 _BITS63 = np.uint64(63)
@@ -88,8 +88,7 @@ def offer_cut(code, node, rules, table, number, best, work, sums):
             if codes[i] <= limit:
                 w_l += sums.rows[i, ZERO]
                 sum_l += sums.rows[i, ONE]
-        if is_allowed(w_l, node, rules.min_leaf):
-            offer_sums(node.weight, node.sq, number, code, w_l, sum_l, limit_of(sum_l, w_l, node), best)
+        offer_one(sum_l, w_l, node, rules.min_leaf, number, code, best, sums.origin)
     if table is not None:
         left, right = work.left, work.inner
         for k in range(np.uint64(left.size)):

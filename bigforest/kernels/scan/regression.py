@@ -1,9 +1,12 @@
-"""The scan for regression: the largest decrease of variance. Oracle: tests/naive/split.py.
+"""The scan for regression: the largest decrease of variance, or of Poisson deviance. Oracle: tests/naive/split.py.
 
-The decrease orders like sum_l**2 / w_l + sum_r**2 / w_r, where sum is that of the numbers of a side and w its weight
-(Breiman et al. 1984, section 8.4). Numbers are whole, so the sums do not depend on an order. They are counted from the
-node's mean, rounded down (node.sq is the sum of all), which keeps scores in float64 right to 1e-15; scores closer than
-that are compared exactly.
+The decrease of variance orders like sum_l**2 / w_l + sum_r**2 / w_r, where sum is that of the numbers of a side and w
+its weight (Breiman et al. 1984, section 8.4). Numbers are whole, so the sums do not depend on an order. They are
+counted from the node's mean, rounded down (node.sq is the sum of all), which keeps scores in float64 right to 1e-15;
+scores closer than that are compared exactly.
+
+`origin` is None for the variance. For the deviance (kernels/llvm/poisson_scores.py) it is that of target.py; kernels
+are compiled separately.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from bigforest.kernels.common.node_scan import (
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_variance
 from bigforest.kernels.llvm.pairwise import sums_up_to
+from bigforest.kernels.llvm.poisson_scores import poisson_bounds, poisson_score, poisson_scores
 from bigforest.kernels.llvm.regression_scores import bound_sums, next_reaching, score_sums
 from bigforest.kernels.scan.open_buckets import open_buckets
 from bigforest.kernels.scan.target import BUCKETS_SUMS
@@ -49,12 +53,14 @@ def is_allowed(w_l, node, min_leaf):
 
 
 @inlined
-def reaches_sums(sum_l, w_l, node, bar):
-    """Whether the score of a split is at least `bar`, without dividing; neither side is empty.
+def reaches_sums(sum_l, w_l, node, bar, origin):
+    """Whether the score of a split, which may be, is at least `bar`; neither side is empty.
 
-    Differences of floats have one rounding here: weights are below 2**31, and a sum that float64 rounds is far above
-    node.sq, which is below the weight.
+    For the variance without dividing. Differences of floats have one rounding here: weights are below 2**31, and a sum
+    that float64 rounds is far above node.sq, which is below the weight.
     """
+    if origin is not None:
+        return poisson_score(sum_l, w_l, node.weight, node.sq, origin[ONE]) >= max(bar, 0.0)
     left = np.float64(w_l)
     right = np.float64(node.weight) - left
     one = np.float64(sum_l)
@@ -63,14 +69,27 @@ def reaches_sums(sum_l, w_l, node, bar):
 
 
 @inlined
-def limit_of(sum_l, w_l, node):
+def limit_of(sum_l, w_l, node, origin):
     """The score of a split, times NEAR; neither side is empty."""
+    if origin is not None:
+        return poisson_score(sum_l, w_l, node.weight, node.sq, origin[ONE]) * NEAR
     one, two = np.float64(sum_l), np.float64(node.sq - sum_l)
     return (one * one / np.float64(w_l) + two * two / np.float64(node.weight - w_l)) * NEAR
 
 
+@inlined
+def compare_sums(sum_l, w_l, sum_r, w_r, split, origin):
+    """Sign (1, 0, -1) of the score of a split minus that of the best one."""
+    if origin is not None:
+        weight, total = w_l + w_r, sum_l + sum_r
+        new = poisson_score(sum_l, w_l, weight, total, origin[ONE])
+        old = poisson_score(split[SQ_L], split[W_L], weight, total, origin[ONE])
+        return np.int64(new > old) - np.int64(new < old)
+    return compare_variance(sum_l, w_l, sum_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
+
+
 @helper
-def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best):
+def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
     """Make this split of a node's `weight` and sum `total` the best, if it is better, or as good with a lower code of
     the same feature.
 
@@ -81,7 +100,7 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best):
     split = best.split
     # Most differ clearly: comparing 256 bits takes ten times as long as all else here.
     if split[FEATURE] >= 0 and limit * NEAR <= best.limit[0]:
-        sign = compare_variance(sum_l, w_l, sum_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
+        sign = compare_sums(sum_l, w_l, sum_r, w_r, split, origin)
         later = feature != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return
@@ -90,31 +109,48 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best):
 
 
 @inlined
-def offer_few(edges, first, end, node, min_leaf, feature, best):
-    """offer_edges one by one."""
-    for at in range(first, end):
-        w_l, sum_l = np.int64(edges.w_l[at]), edges.sum_l[at]
-        if is_allowed(w_l, node, min_leaf) & np.uint64(reaches_sums(sum_l, w_l, node, best.limit[0])):
-            limit = limit_of(sum_l, w_l, node)
-            offer_sums(node.weight, node.sq, feature, np.int64(edges.code[at]), w_l, sum_l, limit, best)
+def offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin):
+    """Offer a split, if it may be and could be the best."""
+    if is_allowed(w_l, node, min_leaf) & np.uint64(reaches_sums(sum_l, w_l, node, best.limit[0], origin)):
+        limit = limit_of(sum_l, w_l, node, origin)
+        offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, limit, best, origin)
 
 
 @inlined
-def offer_edges_sums(edges, first, end, node, min_leaf, feature, best):
+def score_edges(w_l, sum_l, n, node, min_leaf, score, origin):
+    """Fill score[:n]; see score_sums."""
+    if origin is not None:
+        return poisson_scores(w_l, sum_l, n, node.weight, node.sq, min_leaf, origin[ONE], score)
+    return score_sums(w_l, sum_l, n, node.weight, node.sq, min_leaf, score)
+
+
+@inlined
+def bound_buckets(sums, buckets, node, bound, origin):
+    """Fill bound[:buckets]; see bound_sums."""
+    if origin is not None:
+        poisson_bounds(sums.edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, origin[ONE], bound)
+    else:
+        bound_sums(sums.edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, bound)
+
+
+@inlined
+def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, origin):
     """Offer the splits of `edges` from `first` to before `end`, those that are as good as the best of them."""
     n = end - first
     if n <= _FEW:
-        offer_few(edges, first, end, node, min_leaf, feature, best)
+        for at in range(first, end):
+            w_l, sum_l, code = np.int64(edges.w_l[at]), edges.sum_l[at], np.int64(edges.code[at])
+            offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin)
         return
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
-    highest = score_sums(w_l, sum_l, n, node.weight, node.sq, min_leaf, score)
+    highest = score_edges(w_l, sum_l, n, node, min_leaf, score, origin)
     if highest < max(best.limit[0], 0.0):
         return
     bar = highest * NEAR
     at = next_reaching(score, ZERO, n, bar)
     while at < n:
         code, limit = np.int64(edges.code[first + at]), score[at] * NEAR
-        offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], limit, best)
+        offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], limit, best, origin)
         at = next_reaching(score, at + ONE, n, bar)
 
 
@@ -138,7 +174,7 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
             key = keys[i]
             # Without a branch, because ties are unpredictable: what is not a boundary is overwritten.
             found += np.uint64(key >> SHIFT32 != code)
-        offer_edges_sums(edges, ZERO, found, node, min_leaf, feature, best)
+        offer_edges_sums(edges, ZERO, found, node, min_leaf, feature, best, sums.origin)
         begin = stop
 
 
@@ -229,12 +265,12 @@ def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, 
     if shift == np.uint32(0):
         histogram_sums(low, shift, n, buckets, work.codes, sums, False)
         count = sum_up(low, shift, buckets, sums, False, False)
-        offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best)
+        offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best, sums.origin)
     else:
         histogram_sums(low, shift, n, buckets, work.codes, sums, True)
         sum_up(low, shift, buckets, sums, False, True)
-        offer_edges_sums(sums.edges, ONE, buckets, node, min_leaf, feature, best)
-        bound_sums(sums.edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, work.bound)
+        offer_edges_sums(sums.edges, ONE, buckets, node, min_leaf, feature, best, sums.origin)
+        bound_buckets(sums, buckets, node, work.bound, sums.origin)
         arguments, items = (node, min_leaf, feature, best, work, sums), sums.place[: node.items.size]
         open_buckets(walk_bucket_sums, arguments, low, shift, buckets, items, feature, best, work, projected)
 
@@ -252,7 +288,7 @@ def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
     elif n <= np.uint64(_RANKED):
         rank_sums(high, n, work, sums)
         sum_up(low, np.uint32(0), n, sums, True, False)
-        offer_edges_sums(sums.edges, ONE, n, node, min_leaf, feature, best)
+        offer_edges_sums(sums.edges, ONE, n, node, min_leaf, feature, best, sums.origin)
     else:
         shift = shift_for(span, buckets_for(n, *BUCKETS_FOR_SUMS))
         buckets = (span >> np.uint64(shift)) + ONE

@@ -36,9 +36,13 @@ class ClassTarget(NamedTuple):
 
 
 class RegressionTarget(NamedTuple):
-    """value: int64 [rows of the table], read-only. Absolute values times the weight of the bag are below 2**62."""
+    """value: int64 [rows of the table], read-only. Absolute values times the weight of the bag are below 2**62.
+
+    zero: float64, what a target of zero would have, for the Poisson deviance; None for the variance.
+    """
 
     value: NDArray[np.int64]
+    zero: float | None = None
 
     @property
     def number(self) -> int:
@@ -76,6 +80,8 @@ class RegressionScratch(NamedTuple):
     edges        before each bucket, and after the last
     most, least  int64 [BUCKETS_SUMS, and LANES besides], largest and smallest sum on the left of splits in a bucket
     inner        between the rows of a bucket
+    origin       for the Poisson deviance float64 [2]: RegressionTarget.zero, and the centre of the node counted from
+                 it; None for the variance
     """
 
     place: NDArray[np.uint64]
@@ -86,6 +92,7 @@ class RegressionScratch(NamedTuple):
     most: NDArray[np.int64]
     least: NDArray[np.int64]
     inner: Edges
+    origin: NDArray[np.float64] | None
 
 
 def make_edges() -> Edges:
@@ -94,8 +101,8 @@ def make_edges() -> Edges:
     return Edges(np.empty(size, np.uint32), np.empty(size, np.int64), np.empty(size, np.uint32), np.empty(size))
 
 
-def make_regression_scratch(rows: int) -> RegressionScratch:
-    """RegressionScratch for nodes of up to `rows` rows."""
+def make_regression_scratch(rows: int, zero: float | None) -> RegressionScratch:
+    """RegressionScratch for nodes of up to `rows` rows; zero: of RegressionTarget."""
     size = max(rows, PAIRS)
     return RegressionScratch(
         np.arange(size, dtype=np.uint64),
@@ -106,6 +113,7 @@ def make_regression_scratch(rows: int) -> RegressionScratch:
         np.empty(BUCKETS_SUMS + LANES, np.int64),
         np.empty(BUCKETS_SUMS + LANES, np.int64),
         make_edges(),
+        None if zero is None else np.array([zero, np.nan]),
     )
 
 
@@ -142,6 +150,13 @@ def node_stats(nodes, number, total, value):
 
 
 @inlined
+def count_from(origin, centre):
+    """Set the origin of a node with this centre, if there is one."""
+    if origin is not None:
+        origin[ONE] = np.float64(centre) - origin[ZERO]
+
+
+@inlined
 def view_node(items, total, weight, sq, value, sums):
     """The Node of the items, whose `total`, `weight` and `sq` are known, and whether its targets are all equal.
 
@@ -150,6 +165,7 @@ def view_node(items, total, weight, sq, value, sums):
     if value is None:
         return Node(items, total, weight, sq), False
     centre = total[1] // weight
+    count_from(sums.origin, centre)
     spread = ZERO_I64
     rows = sums.rows
     for i in range(np.uint64(items.size)):

@@ -27,6 +27,7 @@ class Needs(NamedTuple):
     regression  whether the target is one
     random      random splits on features
     table       of a registered criterion, see kernels/scan/impurity.py; None for those of the package
+    zero        for regression by the Poisson deviance any number, else None
     """
 
     family: type[Oblique | Subspace] | None = None
@@ -34,6 +35,7 @@ class Needs(NamedTuple):
     regression: bool = False
     random: bool = False
     table: Any = None
+    zero: float | None = None
 
 
 def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets | None]:
@@ -50,7 +52,7 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
         array.flags.writeable = False  # as in a store: with other flags kernels would be compiled again
     items = np.array([1, 1 << 32 | (0 if needs.regression else 1 << 16) | 1], np.uint64)
     table = entropy_table() if needs.table is None else needs.table
-    target = RegressionTarget(value) if needs.regression else ClassTarget(2, table)
+    target = RegressionTarget(value, needs.zero) if needs.regression else ClassTarget(2, table)
     random = dictionary if needs.random else None
     roots = Roots.one(items.size, np.uint64(0))
     rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)

@@ -8,8 +8,12 @@ from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.limbs import add_product, as_float, carry
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.poisson_scores import logarithm
 from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN
-from bigforest.kernels.scan.impurity import impurity_of
+from bigforest.kernels.scan.impurity import POISSON, impurity_of
+
+# Digits of (1 + x) log(1 + x) - x cancel for smaller x.
+_SERIES = 0.01
 
 
 @inlined
@@ -25,16 +29,33 @@ def describe_node(nodes, node, sums, impurity):
 
 
 @inlined
-def decrease_of(node, one, two, weight, value, sums):
-    """Decrease of impurity, or of variance, by the split of a node between the children `one` and `two`."""
+def side_deviance(mean, of_node):
+    """Half the Poisson deviance of a child's mean from the node's, neither of which is negative, but for rounding."""
+    if of_node <= 0.0:
+        return 0.0
+    apart = (max(mean, 0.0) - of_node) / of_node
+    if abs(apart) < _SERIES:
+        series = 0.0
+        for k in range(8, 1, -1):
+            series = 1.0 / (k * (k - 1)) - apart * series
+        return of_node * apart * apart * series
+    return of_node * ((1.0 + apart) * logarithm(1.0 + apart) - apart)
+
+
+@inlined
+def decrease_of(node, one, two, weight, value, sums, impurity, scale):
+    """Decrease of impurity by the split of a node between the children `one` and `two`; for the others see
+    `finalize_nodes`."""
     w, w_l, w_r = np.float64(weight[node]), np.float64(weight[one]), np.float64(weight[two])
     if sums is None:
         return value[node] - (w_l * value[one] + w_r * value[two]) / w
+    if impurity == POISSON:
+        return (w_l * side_deviance(value[one], value[node]) + w_r * side_deviance(value[two], value[node])) / w
     # The variance of the children's means, counted from the node's mean rounded down: no digits cancel.
     centre = sums[node] // np.int64(weight[node])
     mean_l = np.float64(sums[one] - centre * np.int64(weight[one])) / w_l
     mean_r = np.float64(sums[two] - centre * np.int64(weight[two])) / w_r
-    return (w_l / w) * (w_r / w) * (mean_l - mean_r) * (mean_l - mean_r)
+    return (w_l / w) * (w_r / w) * (mean_l - mean_r) * (mean_l - mean_r) * scale[1] * scale[1]
 
 
 @inlined
@@ -105,8 +126,7 @@ def finalize_nodes(
             continue
         one = node + np.uint64(1)
         two = np.uint64(nodes.right[node])
-        decrease = decrease_of(node, one, two, weight, value, sums)
-        gain[node] = decrease if sums is None else decrease * scale[1] * scale[1]
+        gain[node] = decrease_of(node, one, two, weight, value, sums, impurity, scale)
         if nodes.feature[node] == OBLIQUE:
             continue
         default_left[node] = weight[one] >= weight[two]
@@ -143,7 +163,8 @@ def describe_classes(starts, leaf, right, totals, impurity, weight, value, gain)
             value[node] = impurity_of(impurity, totals[node], np.float64(total))
             gain[node] = np.nan
             if not leaf[node]:
-                gain[node] = decrease_of(node, node + 1, starts[tree] + np.int64(right[node]), weight, value, None)
+                two = starts[tree] + np.int64(right[node])
+                gain[node] = decrease_of(node, node + 1, two, weight, value, None, impurity, None)
 
 
 @inlined
@@ -156,23 +177,29 @@ def mean_above(sums, node, centre, spare):
 
 
 @kernel
-def describe_numbers(starts, leaf, right, sums, spare, weight, mean, gain):
-    """Weight, mean and decrease of variance of the nodes of trees, from wide weights and weighted sums.
+def describe_numbers(starts, leaf, right, sums, spare, impurity, scale, weight, value, gain):
+    """Weight, mean and decrease of impurity of the nodes of trees, from wide weights and weighted sums.
 
     sums  int64 [nodes, PARTS of kernels/common/limbs.py], carried here; spare int64 [1, PARTS]
-    The others are those of `describe_classes`.
+    The others are those of `finalize_nodes` and `describe_classes`.
     """
     for node in range(sums.shape[0]):
         carry(sums, node)
     for tree in range(starts.size - 1):
-        for node in range(starts[tree], starts[tree + 1]):
+        for back in range(starts[tree + 1] - starts[tree]):
+            node = starts[tree + 1] - 1 - back  # children before their parent
             weight[node] = np.uint64(sums[node, 0])
-            mean[node] = as_float(sums, node) / np.float64(sums[node, 0])
+            mean = as_float(sums, node) / np.float64(sums[node, 0])
+            value[node] = scale[0] + mean * scale[1]
             gain[node] = np.nan
             if leaf[node]:
                 continue
             one, two = node + 1, starts[tree] + np.int64(right[node])
-            centre = np.int64(np.floor(mean[node]))
             w, w_l, w_r = np.float64(sums[node, 0]), np.float64(sums[one, 0]), np.float64(sums[two, 0])
+            if impurity == POISSON:
+                of_l, of_r = side_deviance(value[one], value[node]), side_deviance(value[two], value[node])
+                gain[node] = (w_l * of_l + w_r * of_r) / w
+                continue
+            centre = np.int64(np.floor(mean))
             apart = mean_above(sums, one, centre, spare) - mean_above(sums, two, centre, spare)
-            gain[node] = (w_l / w) * (w_r / w) * apart * apart
+            gain[node] = (w_l / w) * (w_r / w) * apart * apart * scale[1] * scale[1]

@@ -88,9 +88,9 @@ class GrowScratch(NamedTuple):
     sums: RegressionScratch | None
 
 
-def make_grow_scratch(codes: Codes, rows: int, classes: int, regression: bool) -> GrowScratch:
-    """Scratch for nodes of up to `rows` rows; regression: whether the target is one, with classes 1."""
-    features = codes.place.shape[0]
+def make_grow_scratch(codes: Codes, rows: int, target: ClassTarget | RegressionTarget) -> GrowScratch:
+    """Scratch for nodes of up to `rows` rows."""
+    features, classes, regression = codes.place.shape[0], target.number, isinstance(target, RegressionTarget)
     parts = 2 if regression else classes
     return GrowScratch(
         np.zeros(parts, np.int64),
@@ -103,7 +103,7 @@ def make_grow_scratch(codes: Codes, rows: int, classes: int, regression: bool) -
         make_present_classes(parts),
         np.empty(max(rows, PAIRS) + LANES, np.uint32),
         make_side_by_side(rows),
-        make_regression_scratch(rows) if regression else None,
+        make_regression_scratch(rows, target.zero) if isinstance(target, RegressionTarget) else None,
     )
 
 
@@ -244,7 +244,7 @@ def grow(
     """
     value, table, classes = target.value, target.table, target.number
     features = codes.place.shape[0]
-    scratch = make_grow_scratch(codes, roots.max_rows, classes, value is not None)
+    scratch = make_grow_scratch(codes, roots.max_rows, target)
     if roots.constant is not None:
         known = np.zeros(64 * scratch.constant.size, np.bool_)
         known[:features] = roots.constant

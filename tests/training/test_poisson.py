@@ -1,0 +1,83 @@
+"""Forests by the Poisson deviance, from the table on: scikit-learn's trees, and targets that are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.tree import DecisionTreeRegressor
+
+import bigforest as bf
+
+# More leaves would be of so few rows that splits on several features are equal.
+LEAVES = 7
+TREE: dict[str, Any] = {"family": "tree", "task": "regression", "impurity": "poisson", "shrink": "off"}
+
+
+def table(rows: int, targets: str) -> pl.DataFrame:
+    """Features of which no two splits are alike, targets whose mean is between 0 and 30, and weights."""
+    draw = np.random.default_rng(rows)
+    x = draw.normal(size=(rows, 3)).astype(np.float32).astype(np.float64)
+    mean = np.exp(x[:, 0] + 0.5 * np.sin(3.0 * x[:, 1]))
+    y = draw.poisson(mean) if targets == "counts" else np.where(draw.random(rows) < 0.3, 0.0, draw.gamma(2.0, mean))
+    columns = {f"x{place}": column for place, column in enumerate(x.T)}
+    return pl.DataFrame({**columns, "w": draw.lognormal(size=rows), "y": y.astype(np.float64)})
+
+
+@pytest.mark.parametrize("targets", ["counts", "amounts"])
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_tree__is_that_of_scikit_learn(targets: str, weight: str | None) -> None:
+    frame = table(600, targets)
+    features, y = frame.select("x0", "x1", "x2"), frame["y"].to_numpy()
+    weights = None if weight is None else frame["w"].to_numpy()
+    theirs = DecisionTreeRegressor(criterion="poisson", max_leaf_nodes=LEAVES, min_samples_leaf=1)
+    theirs.fit(features.to_numpy(), y, sample_weight=weights)
+    expected = theirs.predict(features.to_numpy())
+    kept = frame if weight else frame.drop("w")
+    ours = bf.train(kept, "y", weight=weight, max_leaf_nodes=LEAVES, min_leaf=1, **TREE)
+    assert ours.predict(features)["prediction"].to_numpy() == pytest.approx(expected, rel=1e-6)
+    assert np.array(ours.feature_importances) == pytest.approx(theirs.feature_importances_, rel=1e-5)
+    nodes = ours.nodes.filter(pl.col("gain").is_not_null()).collect()
+    impurity, heavy = theirs.tree_.impurity, theirs.tree_.weighted_n_node_samples
+    one, two = theirs.tree_.children_left, theirs.tree_.children_right
+    inner = np.flatnonzero(one >= 0)
+    below = (heavy[one] * impurity[one] + heavy[two] * impurity[two])[inner] / heavy[inner]
+    assert sorted(nodes["gain"].to_list()) == pytest.approx(sorted(impurity[inner] - below), rel=1e-5)
+
+
+def test_forest__has_the_mean_of_the_targets() -> None:
+    frame = table(300, "counts").drop("w")
+    forest = bf.train(frame, "y", task="regression", impurity="poisson", trees=5, bootstrap=False, shrink="off")
+    found = forest.predict(frame)["prediction"].to_numpy()
+    assert found.mean() == pytest.approx(frame["y"].to_numpy().mean())
+    assert found.min() > 0.0
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([0.0, 1.0, -0.5, 2.5], r"'y' has the value -0\.5, and the impurity poisson is for numbers of which none is"),
+        ([0.0, 0.0, 0.0, 0.0], "'y' is 0 in all rows, and the impurity poisson"),
+    ],
+)
+def test_train__refuses_targets_without_a_deviance(targets: list[float], message: str, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "y": targets})
+    with pytest.raises(bf.DataError, match=message):
+        bf.train(frame, "y", **TREE)
+    with pytest.raises(bf.DataError, match=message):
+        bf.train(bf.encode_store(frame, tmp_path / "s", target="y", task="regression"), **{**TREE, "task": None})
+
+
+def test_train__takes_targets_far_from_zero() -> None:
+    """Sums from zero would not fit 64 bits; of small differences the deviance is the variance over twice the mean."""
+    x = np.random.default_rng(3).normal(size=500)
+    frame = pl.DataFrame({"x": x, "y": 1e4 + np.array([0.0, 1.0, 3.0, 4.5])[np.digitize(x, [-0.6, 0.0, 1.0])]})
+    trees = [bf.train(frame, "y", **{**TREE, "impurity": name}).nodes.collect() for name in ("variance", "poisson")]
+    thresholds = [nodes["threshold"].to_list() for nodes in trees]
+    assert thresholds[0] == thresholds[1]
+    gains = [nodes["gain"].drop_nulls().to_numpy() for nodes in trees]
+    assert gains[0].size == 3
+    assert gains[1] * 2e4 == pytest.approx(gains[0], rel=1e-3)
