@@ -117,7 +117,7 @@ def offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin):
 
 
 @inlined
-def score_edges(w_l, sum_l, n, node, min_leaf, score, origin):
+def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin):
     """Fill score[:n]; see score_sums."""
     if origin is not None:
         return poisson_scores(w_l, sum_l, n, node.weight, node.sq, min_leaf, origin[ONE], score)
@@ -125,7 +125,7 @@ def score_edges(w_l, sum_l, n, node, min_leaf, score, origin):
 
 
 @inlined
-def bound_buckets(sums, buckets, node, bound, origin):
+def bound_buckets_sums(sums, buckets, node, bound, origin):
     """Fill bound[:buckets]; see bound_sums."""
     if origin is not None:
         poisson_bounds(sums.edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, origin[ONE], bound)
@@ -143,7 +143,7 @@ def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, origin):
             offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin)
         return
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
-    highest = score_edges(w_l, sum_l, n, node, min_leaf, score, origin)
+    highest = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin)
     if highest < max(best.limit[0], 0.0):
         return
     bar = highest * NEAR
@@ -270,7 +270,7 @@ def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, 
         histogram_sums(low, shift, n, buckets, work.codes, sums, True)
         sum_up(low, shift, buckets, sums, False, True)
         offer_edges_sums(sums.edges, ONE, buckets, node, min_leaf, feature, best, sums.origin)
-        bound_buckets(sums, buckets, node, work.bound, sums.origin)
+        bound_buckets_sums(sums, buckets, node, work.bound, sums.origin)
         arguments, items = (node, min_leaf, feature, best, work, sums), sums.place[: node.items.size]
         open_buckets(walk_bucket_sums, arguments, low, shift, buckets, items, feature, best, work, projected)
 
