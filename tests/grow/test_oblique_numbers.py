@@ -53,7 +53,7 @@ def check_numbers(data: Data, config: TrainConfig, *, weighted: bool = False, se
             nodes = [_in_terms(node, axes) for node in nodes]
         else:
             nodes = grow(known, weights, scaled, tree, best_split)
-        assert_same(found, nodes, store)
+        assert_same(found, nodes, store, config)
 
 
 def _in_terms(node: Node, axes: list[list[float]]) -> Node:
