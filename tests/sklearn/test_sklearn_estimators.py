@@ -687,3 +687,16 @@ def test_criteria__friedman_mse_is_the_variance() -> None:
     assert np.array_equal(ours.fit(X_NUMBERS, NUMBERS).predict(X_NUMBERS), other.predict(X_NUMBERS))
     chosen = fitted(BigForestRegressor).set_params(criterion="friedman_mse").fit(X_NUMBERS, NUMBERS)
     assert np.array_equal(chosen.predict(X_NUMBERS), other.predict(X_NUMBERS))
+
+
+def test_criteria__poisson_is_the_deviance() -> None:
+    counts = np.random.default_rng(1).poisson(np.exp(X_NUMBERS[:, 0])).astype(float)
+    ours = BigForestRegressor(n_estimators=4, criterion="poisson").fit(X_NUMBERS, counts)
+    forest = bf.train((X_NUMBERS, counts), trees=4, impurity="poisson", task="regression")
+    assert np.array_equal(ours.predict(X_NUMBERS), forest.predict(X_NUMBERS))
+    assert not np.array_equal(
+        ours.predict(X_NUMBERS), ours.set_params(criterion="squared_error").fit(X_NUMBERS, counts).predict(X_NUMBERS)
+    )
+    for wrong in (-counts, np.zeros(200)):
+        with pytest.raises(BigForestError, match="the impurity poisson is for numbers of which none is below 0"):
+            BigForestRegressor(criterion="poisson").fit(X_NUMBERS, wrong)
