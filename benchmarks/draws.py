@@ -2,11 +2,13 @@
 and 1, or what training chooses of the two.
 
     python benchmarks/draws.py --data DIR [--trees 100] [--max-rows 20000] [--sets uci/abalone,sim/friedman2]
+        [--families]
 
 Tables are those of suite.py of 1,000 rows and more, at most 60 columns: those that have a number to predict, and of the
 others one feature or two, drawn by the name of the table, as regression targets from the rest. R2 is out of bag.
 The summary has by half of the tables (suite_sets.py) the mean R2 by rule, and the tables on which one is behind
-the better by more than 0.01.
+the better by more than 0.01. With --families the rules are families and their numbers of projections, and
+scikit-learn's forest, on the numeric features without missing values.
 """
 
 from __future__ import annotations
@@ -34,6 +36,14 @@ RULES: dict[str, dict[str, Any]] = {
     "all": {"mtry": "all", "min_leaf": 1},
     "chosen": {},
 }
+FAMILIES: dict[str, dict[str, Any]] = {
+    "axis": {},
+    "p^2/3": {"family": "sparse-oblique", "projections": "p^2/3"},
+    "p^1": {"family": "sparse-oblique", "projections": "p^1"},
+    "p^1.5": {"family": "sparse-oblique", "projections": "p^1.5"},
+    "rotation": {"family": "rotation"},
+}
+PEER = "scikit-learn"
 MOST_COLUMNS = 60
 FEWEST_ROWS = 1_000
 FEWEST_VALUES = 20  # of a feature that is predicted
@@ -62,24 +72,44 @@ def measure(frame: pl.DataFrame, target: str, options: argparse.Namespace) -> di
     if frame.height > options.max_rows:
         order = np.random.default_rng(SPLIT_SEED).permutation(frame.height)
         frame = frame[np.sort(order[: options.max_rows])]
+    values, rules = {}, FAMILIES if options.families else RULES
+    if options.families:
+        values[PEER] = peer(frame, target, options.trees)
     with TemporaryDirectory() as folder:
         store = bf.encode_store(frame, Path(folder, "store"), target=target, task="regression")
-        forests = {rule: bf.train(store, trees=options.trees, **own) for rule, own in RULES.items()}
+        forests = {rule: bf.train(store, trees=options.trees, **own) for rule, own in rules.items()}
         return {
             "rows": store.rows,
             "features": len(store.spec.features),
             **{rule: forest.oob.metrics["r2"].item() for rule, forest in forests.items()},
-            "rule": str(forests["chosen"].config.mtry),
+            **values,
+            "rule": str(forests["axis" if options.families else "chosen"].config.mtry),
         }
+
+
+def whole_numbers(frame: pl.DataFrame, target: str) -> pl.DataFrame:
+    """The target and the numeric features without missing values."""
+    numbers = frame.drop(target).select(cs.numeric(), cs.boolean().cast(pl.UInt8))
+    kept = [column.name for column in numbers if not column.null_count() and column.is_finite().all()]
+    return numbers.select(kept).with_columns(frame[target])
+
+
+def peer(frame: pl.DataFrame, target: str, trees: int) -> float:
+    """R2 out of bag of scikit-learn's forest with its defaults."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    forest = RandomForestRegressor(trees, oob_score=True, random_state=0, n_jobs=2)
+    return float(forest.fit(frame.drop(target).to_numpy(), frame[target].to_numpy()).oob_score_)
 
 
 def summary(found: pl.DataFrame) -> pl.DataFrame:
     """A row for each half of the tables and rule."""
     rows = []
+    rules = [rule for rule in (*RULES, PEER, *FAMILIES) if rule in found.columns]
     for part in ("choose", "report"):
         own = found.filter(part=part)
-        best = pl.max_horizontal("half", "all")
-        for rule in RULES:
+        best = pl.max_horizontal(*(rule for rule in rules if rule != "chosen"))
+        for rule in rules:
             behind = own.select(lost=best - pl.col(rule), set="set").sort("lost", descending=True)
             names = behind.filter(pl.col("lost") > BEHIND)
             rows.append(
@@ -103,6 +133,7 @@ def main() -> None:
     parser.add_argument("--sets", default="", help="names, with commas; all unless given")
     parser.add_argument("--trees", type=int, default=100)
     parser.add_argument("--max-rows", type=int, default=20_000)
+    parser.add_argument("--families", action="store_true", help="compare families, not rules of axis forests")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     options = parser.parse_args()
     if not options.data.is_dir():
@@ -113,6 +144,10 @@ def main() -> None:
         if (wanted and name not in wanted) or name == "real/covertype-categories":
             continue
         for table, frame, target in regressions(found):
+            if options.families:
+                frame = whole_numbers(frame, target)
+                if frame.width < 3:
+                    continue
             row = {"set": table, "part": found.half} | measure(frame, target, options)
             rows.append(row)
             print(row, flush=True)
@@ -126,7 +161,7 @@ def main() -> None:
         "worst": ("most behind", "{:.3f}"),
         "where": ("where", "{}"),
     }
-    save("draws", found, markdown(summary(found), columns), options.out)
+    save("family_numbers" if options.families else "draws", found, markdown(summary(found), columns), options.out)
 
 
 if __name__ == "__main__":
