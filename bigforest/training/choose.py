@@ -7,7 +7,8 @@ trees are better with it by more than chance. For rotation trees, see axes_choic
 For classification, nodes draw the square root of the features, four times as many, or half of them. The first is best
 for most tables, the others if few of many features carry a signal, or if some carry one only together. They take
 longer to grow, so a larger number is chosen if as many of its trees as take the time of 100 of the root have a lower
-loss, by three standard errors: the error is too small, as rows share trees. The loss of a forest of B trees is that of
+loss, by three standard errors: the error is too small, as rows share trees. Where there are more features than rows one
+is enough, as the root is then rarely best. The loss of a forest of B trees is that of
 very many, and the spread of single trees divided by B (Breiman 2001).
 """
 
@@ -54,8 +55,10 @@ _FEWEST = 20
 # grown, which costs little, and for regression the second rule must be better by two standard errors.
 _FEW = 250
 _TREES_OF_FEW = 64
-# Of classification: trees of the root and of the first larger rule after which it may be given up, which are a task
-# each, as a task takes some milliseconds by itself; and trees of each rule.
+# Classification of more features than rows: as many trees, and one standard error. The root of many features rarely has
+# one that matters, so a larger number is rarely worse, and its gain is rarely above three errors of so few rows.
+# Of other classification: trees of the root and of the first larger rule after which it may be given up, which are a
+# task each, as a task takes some milliseconds by itself; and trees of each rule.
 _FIRST_TREES = 16
 _TREES_OF_CLASSES = 32
 # Trees of the forest that a larger rule is compared with at equal time.
@@ -96,7 +99,7 @@ def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
         looks = TREES * (1 + len(subset_sizes(shape.features))) * shape.features
     elif is_open(config, shape.features, shape.rows, shape.classes):
         drawn = [rule.drawn_features(shape.features) for rule in rules_for(config, shape.features)]
-        looks = _effort(config, rows).trees * sum(drawn)
+        looks = _effort(config, shape.rows, shape.features).trees * sum(drawn)
     return looks * rows * math.log2(max(rows, 2))
 
 
@@ -131,9 +134,11 @@ class _Effort(NamedTuple):
     errors: float
 
 
-def _effort(config: TrainConfig, rows: int) -> _Effort:
-    """The effort for trial trees on this number of rows."""
-    few = rows < _FEW
+def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
+    """The effort for trial trees of a table of this size."""
+    few = row_count(rows, features, config) < _FEW
+    if config.task == "classification" and features > rows:
+        return _Effort(first=_TREES_OF_FEW, size=_FIRST_TREES, trees=_TREES_OF_FEW, errors=1.0)
     if config.task == "classification":
         trees = _TREES_OF_FEW if few else _TREES_OF_CLASSES
         return _Effort(first=_FIRST_TREES, size=_FIRST_TREES, trees=trees, errors=3.0)
@@ -157,7 +162,7 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
     """The configuration with the best rule."""
     features, weight = len(store.spec.features), weights_to_judge(store, config)
     rules = rules_for(config, features)
-    first, size, trees, errors = _effort(config, row_count(store.rows, features, config))
+    first, size, trees, errors = _effort(config, store.rows, features)
     trials = [trial_config(rule, trees=trees) for rule in rules]
 
     def grown(some: list[TrainConfig], numbers: range) -> list[list[Errors]]:

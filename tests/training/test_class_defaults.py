@@ -68,6 +68,15 @@ def test_train__half_of_a_wide_table_whose_features_mean_nothing_but_two() -> No
 
 
 @compiled
+def test_train__more_features_than_rows_take_one_standard_error_in_place_of_three() -> None:
+    frame = sparse(60, 200, 2)
+    assert bf.train(frame, "y", trees=1).config.mtry == 56
+    assert bf.train(frame.with_columns(pl.col("y").shuffle(1)), "y", trees=1).config.mtry == "sqrt"
+    wide, tall = (choose._effort(CLASSES, rows, 200) for rows in (199, 200))
+    assert (wide.trees, wide.errors, tall.errors) == (64, 1.0, 3.0)
+
+
+@compiled
 @pytest.mark.parametrize(
     "options",
     cases(
