@@ -14,8 +14,8 @@ from bigforest.encode import features
 from bigforest.forest.format import files
 from bigforest.forest.votes import leaf_files
 from bigforest.grow.shared import tree_splits
-from bigforest.kernels.predict import tally
 from bigforest.kernels.tree import grow
+from bigforest.oob import tally
 from bigforest.source.source import Source
 from bigforest.store import writer
 from cli import app
