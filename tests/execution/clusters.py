@@ -13,10 +13,16 @@ import polars as pl
 import pytest
 from distributed import Client
 
-from bigforest.common.events import Event, StageAdvanced
+from bigforest.common.events import Event, StageAdvanced, silent
 from bigforest.execution import worker
+from bigforest.execution.cluster import Cluster
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import frame
 
 CONFIG: dict[str, Any] = {"target": "late", "trees": 6, "seed": 11, "max_depth": 8, "min_leaf": 3}
@@ -58,6 +64,19 @@ def killing_at(client: Client, task: str, monkeypatch: pytest.MonkeyPatch) -> Ki
 
     monkeypatch.setattr(client, "map", handing_out)
     return killer
+
+
+def assert_grows_the_same(
+    client: Client, store: Store, config: TrainConfig, folder: Path, way: GrowPlan = BY_PASSES
+) -> None:
+    """Workers grow the files a thread grows in memory: a and b in the folder, and nothing else is left there."""
+    before = {path.name for path in folder.iterdir()}
+    cluster = Resources(threads=way.workers, scratch=folder, cluster=Cluster(client))
+    for name, resources, chosen in (("a", Resources(threads=1), None), ("b", cluster, way)):
+        grow_forest(store, config, folder / name, resources=resources, listener=silent, way=chosen)
+    contents = [[path.read_bytes() for path in part_paths(folder / name)] for name in "ab"]
+    assert contents[0] == contents[1]
+    assert {path.name for path in folder.iterdir()} - before == {"a", "b"}
 
 
 def few_columns(folder: Path) -> Path:

@@ -26,18 +26,16 @@ from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.execution.task_run import TaskRun
-from bigforest.forest.format.parts import part_paths
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store
-from bigforest.training.run import grow_forest
 from tests.encode.test_encode import content
 from tests.execution.clusters import (
-    BY_PASSES,
     CONFIG,
     MEANS,
     PERCEPTRONS,
     Killer,
+    assert_grows_the_same,
     few_columns,
     killing_at,
     seven_later,
@@ -110,12 +108,8 @@ def test_grow__by_passes_a_worker_is_killed(
 ) -> None:
     config = TrainConfig.of(trees=2, seed=3, max_depth=6, **options)
     killer = killing_at(client, task, monkeypatch)
-    cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
-    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
-        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+    assert_grows_the_same(client, store, config, tmp_path)
     assert killer.killed
-    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
-    assert contents[0] == contents[1]
 
 
 def test_run__a_result_whose_worker_dies_before_it_is_taken(

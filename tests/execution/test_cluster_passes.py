@@ -18,18 +18,17 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.encode.pipeline import encode
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.parts import part_paths
 from bigforest.grow.memory import choose_grow_plan
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store
-from bigforest.training.run import grow_forest
 from tests.encode.test_encode import content
 from tests.execution.clusters import (
     BY_PASSES,
     MEANS,
     PERCEPTRONS,
     QUIET,
+    assert_grows_the_same,
     few_columns,
 )
 from tests.grow.test_invariance import frame
@@ -57,21 +56,12 @@ def test_grow__by_passes(
     client: Client, store: Store, tmp_path: Path, both_alive: None, options: dict[str, Any]
 ) -> None:
     config = TrainConfig.of(trees=3, seed=3, max_depth=6, **options)
-    cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
-    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
-        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
-    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
-    assert contents[0] == contents[1]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+    assert_grows_the_same(client, store, config, tmp_path)
 
 
 def test_grow__by_passes_on_threads_of_a_worker(one: Client, store: Store, tmp_path: Path) -> None:
     config = TrainConfig.of(trees=3, seed=3, max_depth=7)
-    cluster = Resources(threads=2, scratch=tmp_path, cluster=Cluster(one))
-    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, replace(BY_PASSES, workers=2))):
-        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
-    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
-    assert contents[0] == contents[1]
+    assert_grows_the_same(one, store, config, tmp_path, replace(BY_PASSES, workers=2))
 
 
 @pytest.mark.parametrize("target", cases(["kind", "minutes"], quick=1))
@@ -81,26 +71,17 @@ def test_grow__by_passes_on_any_columns(client: Client, tmp_path: Path, both_ali
     store = bigforest.encode_store(data, tmp_path / "s", scheduler="threads", **told)
     columns = {name: value for name, value in told.items() if name not in ("target", "exclude")}
     config = TrainConfig(trees=2, seed=3, max_depth=6, **columns).settled(store.spec.target.task)
-    (tmp_path / "scratch").mkdir()
-    cluster = Resources(threads=1, scratch=tmp_path / "scratch", cluster=Cluster(client))
-    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
-        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
-    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
-    assert contents[0] == contents[1]
+    assert_grows_the_same(client, store, config, tmp_path)
 
 
-@pytest.mark.parametrize("family", cases(["sparse-oblique", "rotation"], quick=1))
-def test_grow__by_passes_on_projections_of_numbers(
-    client: Client, tmp_path: Path, both_alive: None, family: str
-) -> None:
-    store = bigforest.encode_store(frame().drop("late"), tmp_path / "s", target="delay", scheduler="threads")
-    config = TrainConfig.of(family=family, trees=2, seed=3, max_depth=6).settled("regression")
-    (tmp_path / "scratch").mkdir()
-    cluster = Resources(threads=1, scratch=tmp_path / "scratch", cluster=Cluster(client))
-    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
-        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
-    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
-    assert contents[0] == contents[1]
+@pytest.mark.parametrize(
+    "options", cases([{"family": "sparse-oblique"}, {"impurity": "poisson"}, {"family": "rotation"}], quick=2)
+)
+def test_grow__by_passes_of_numbers(client: Client, tmp_path: Path, both_alive: None, options: dict[str, Any]) -> None:
+    table = frame().select(pl.exclude("late", "delay"), delay=pl.col("delay").abs())
+    store = bigforest.encode_store(table, tmp_path / "s", target="delay", scheduler="threads")
+    config = TrainConfig.of(trees=2, seed=3, max_depth=6, **options).settled("regression")
+    assert_grows_the_same(client, store, config, tmp_path)
 
 
 def test_choose_way__few_large_trees_are_divided() -> None:
