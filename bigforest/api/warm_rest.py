@@ -39,7 +39,7 @@ _ROWS = 400
 _TRAVEL = {"bytes": pl.UInt8, "single": pl.Float32, "double": pl.Float64}
 # Where values are missing, if they are: in a number where there is no category, in both, or in the category.
 _GAPS = ("number", "both", "category")
-# Options with kernels of their own, of forests with bags and of those for classes; Family.variants has the others.
+# Options with kernels of their own: of forests with bags, for classes, and for numbers; Family.variants has the others.
 _BAGGED: list[dict[str, Any]] = [
     {"max_bins": 4},
     {"replace": False, "sample_fraction": 0.5},
@@ -56,6 +56,7 @@ _CLASSES: list[dict[str, Any]] = [
     {"sampling": "adaboost"},
     {"vote": "hard"},
 ]
+_NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}]
 
 
 def warm_rest(kind: str) -> None:
@@ -67,7 +68,7 @@ def warm_rest(kind: str) -> None:
     bagged = takes_weights(kind)
     options = [] if mixed else [*family_of(TrainConfig.of(**own)).variants]
     if bagged:
-        options = [*_BAGGED, *([] if numbers else _CLASSES), *options]
+        options = [*_BAGGED, *(_NUMBERS if numbers else _CLASSES), *options]
     with TemporaryFolder(None) as folder:
         for weight in ({}, {"weight": "weight"}) if bagged else ({},):
             for name, gaps in product(_TRAVEL if bagged else ("bits", *_TRAVEL), _GAPS if mixed else _GAPS[2:]):
@@ -79,7 +80,7 @@ def warm_rest(kind: str) -> None:
         for one in options:
             try:
                 forest = _trained(kind, table, folder / "option", **one)
-            except ConfigError:  # a variant of the family that is not for regression
+            except ConfigError:  # a variant or an impurity that is not for these trees
                 continue
             forest.predict(table)
             if one.keys() & {"sampling", "group"} and not forest.config.boosts:

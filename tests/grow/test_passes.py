@@ -301,7 +301,8 @@ for options in ({}, *others):
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
 @pytest.mark.parametrize(
-    ("task", "impurity"), cases([("classification", "entropy"), ("regression", "variance")], quick=1)
+    ("task", "impurity"),
+    cases([("classification", "entropy"), ("regression", "poisson"), ("regression", "variance")], quick=2),
 )
 @pytest.mark.parametrize("odd", [False, True])
 def test_compile_for__leaves_nothing_to_compile(tmp_path: Path, odd: bool, task: str, impurity: str) -> None:
