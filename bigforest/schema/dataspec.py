@@ -136,8 +136,9 @@ class WeightSpec:
 
     @property
     def uneven(self) -> bool:
-        """Whether a class weighs more than twice another."""
-        return max(self.classes, default=0.0) > 2.0 * min(self.classes, default=0.0)
+        """Whether a class weighs more than twice another; a class without rows, of weight 0, does not count."""
+        weights = [weight for weight in self.classes if weight > 0.0]
+        return bool(weights) and max(weights) > 2.0 * min(weights)
 
 
 @dataclass(frozen=True, slots=True)

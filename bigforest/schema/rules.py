@@ -28,7 +28,8 @@ def _check_bag(config: TrainOptions) -> None:
         )
     if config.sample_fraction > 1.0 and not config.replace:
         raise ConfigError(
-            f"sample_fraction {config.sample_fraction} draws rows more than once, which needs replace: make it 1"
+            f"sample_fraction {config.sample_fraction} draws rows more than once, which needs replace; make it at most "
+            "1, or draw with replacement"
         )
 
 

@@ -111,7 +111,7 @@ def outputs_of(y: Any) -> list[Any]:
 
 
 def only(of_outputs: Sequence[Any]) -> Any:
-    """What there is for each output as scikit-learn shows it: a list, or of a single output what it has."""
+    """The items of the outputs as scikit-learn shows them: a list, or the item itself where there is one output."""
     return list(of_outputs) if len(of_outputs) > 1 else of_outputs[0]
 
 

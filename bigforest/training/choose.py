@@ -55,10 +55,10 @@ _FEWEST = 20
 # grown, which costs little, and for regression the second rule must be better by two standard errors.
 _FEW = 250
 _TREES_OF_FEW = 64
-# Classification of more features than rows: as many trees, and one standard error. The root of many features rarely has
-# one that matters, so a larger number is rarely worse, and its gain is rarely above three errors of so few rows.
-# Of other classification: trees of the root and of the first larger rule after which it may be given up, which are a
-# task each, as a task takes some milliseconds by itself; and trees of each rule.
+# Classification of more features than rows has as many trees, and one standard error: the root of many features rarely
+# has one that matters, so a larger number is rarely worse, and on few rows its gain is rarely above three errors.
+# Other classification: trees of the root and of the first larger rule after which it may be given up, which are a task
+# each, as a task takes some milliseconds by itself; and trees of each rule.
 _FIRST_TREES = 16
 _TREES_OF_CLASSES = 32
 # Trees of the forest that a larger rule is compared with at equal time.

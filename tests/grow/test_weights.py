@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,10 @@ def test_min_leaf__no_leaf_of_light_rows_is_lighter_than_a_row_of_mean_weight() 
     assert lightest() >= 0.9 * mean_weight
     for other in ({0: 2.0}, {0: 1.0, 1: 1.0}):
         assert bigforest.train(frame, "y", trees=1, class_weight=other).config.min_leaf == 1
+    spec = bigforest.train(frame, "y", trees=1, class_weight={0: 2.0}).spec.weight
+    assert spec is not None and not spec.uneven
+    assert not replace(spec, classes=(0.0, 1.0, 2.0)).uneven and replace(spec, classes=(0.0, 1.0, 2.1)).uneven
+    assert not replace(spec, classes=()).uneven
 
 
 def test_mean__of_one_heavy_row() -> None:

@@ -222,7 +222,10 @@ def test_train__overwrite_replaces_a_forest(tmp_path: Path) -> None:
         ({"threads": 0}, "threads must be"),
         ({"scratch": "/nowhere/at/all"}, "scratch folder"),
         ({"bootstrap": False, "sample_fraction": 0.5}, "bootstrap is off"),
-        ({"replace": False, "sample_fraction": 1.5}, "draws rows more than once, which needs replace: make"),
+        (
+            {"replace": False, "sample_fraction": 1.5},
+            "which needs replace; make it at most 1",
+        ),
         ({"exclude": [1]}, r"exclude must be names of columns, not \[1\]"),
         ({"exclude": None}, "exclude must be names of columns, not None"),
     ],

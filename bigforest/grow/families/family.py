@@ -51,7 +51,7 @@ class Family(ABC):
 
     name       as TrainConfig.family has it.
     splits_on  what a node splits on, and the reference: for the documentation.
-    tasks       what its trees predict: classes, numbers, or either.
+    tasks      what its trees predict: classes, numbers, or either.
     options_of  the family whose options and defaults it has; empty for its own.
     oracle     the naive functions that its trees are compared with.
     compiling  approximate number of functions compiled for it, and processor seconds for that.
