@@ -312,10 +312,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         elif categories:
             raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
         target_name = free_name("target", names)
-        columns = []
-        for option, given in (("weight", sample_weight), ("group", groups)):
+        columns, called = [], {target_name: "y"}
+        for option, parameter, given in (("weight", "sample_weight", sample_weight), ("group", "groups", groups)):
             if given is not None:
                 options[option] = free_name(option, [*names, target_name])
+                called[options[option]] = parameter
                 values = checked_sample_weight(given, frame) if option == "weight" else np.asarray(given)
                 check_consistent_length(frame, values)
                 columns.append(pl.Series(options[option], values.tolist() if values.dtype.kind in "OU" else values))
@@ -324,9 +325,9 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             "memory": self.memory,
             "scratch": self.scratch,
             "threads": threads_of(self.n_jobs),
-            "listener": _listener(self.verbose),
         }
-        with names_of_parameters():
+        with names_of_parameters(called) as renamed:
+            run["listener"] = _listener(self.verbose, renamed)
             each = [
                 options | (balanced_in_bags(options) if weight == "balanced_subsample" else {"class_weight": weight})
                 for weight in class_weights
@@ -468,7 +469,7 @@ def described(estimator: _Estimator) -> _Estimator:
     return estimator
 
 
-def _listener(verbose: Any) -> Listener:
+def _listener(verbose: Any, renamed: Callable[[str], str]) -> Listener:
     """Prints what a run tells: the stages, and from verbose=2 on their progress. Raises ConfigError."""
     if not isinstance(verbose, int | np.integer):
         raise ConfigError(f"verbose must be a whole number, not {verbose!r}")
@@ -479,7 +480,7 @@ def _listener(verbose: Any) -> Listener:
         if isinstance(event, StageFinished):
             print(f"[bigforest] {event.stage}: {event.seconds:.2f} s", file=sys.stdout)
         elif isinstance(event, Notice):
-            print(f"[bigforest] {event.message}", file=sys.stdout)
+            print(f"[bigforest] {renamed(event.message)}", file=sys.stdout)
         elif isinstance(event, StageAdvanced) and verbose > 1:
             print(f"[bigforest] {event.stage}: {event.done} done", file=sys.stdout)
 

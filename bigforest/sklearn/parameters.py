@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Integral
 from typing import Any
@@ -16,17 +16,19 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from bigforest.api.given import ABSENT, SKLEARN_NAMES
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, DataError
 from bigforest.execution.resources import available_threads
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.declaration import is_within
 from bigforest.schema.options import BOOSTED
 from bigforest.schema.train_options import OPTIONS
 
-# The parameters that have another name in `bigforest.train`, which its messages use.
-_OPTION = {parameter: option for parameter, option in SKLEARN_NAMES.items() if parameter != "n_estimators"}
-_PARAMETER = {option: parameter for parameter, option in _OPTION.items()}
-_WORDS = re.compile(rf"\b({'|'.join(_PARAMETER)})\b")
+# What the estimators call options that have another name in `bigforest.train`, which its messages use.
+_PARAMETER = {option: parameter for parameter, option in SKLEARN_NAMES.items()}
+_PARAMETER |= {"group": "groups", "weight": "sample_weight"}
+# Where these words are options, and not those of a text.
+_AS_OPTION = {"trees": r"trees(?= is )", "group": r"(?<=drop )group", "weight": r"weight(?= is )"}
+_WORDS = re.compile(rf"\b(?:{'|'.join(_AS_OPTION.get(option, option) for option in _PARAMETER)})\b")
 
 # Parameters with the names of options that may have other values.
 _CONVERTED = ("bootstrap", "class_weight", "categories")
@@ -135,17 +137,21 @@ def threads_of(n_jobs: Any) -> int | None:
 
 
 @contextmanager
-def names_of_parameters() -> Iterator[None]:
-    """Let errors about options call them as the estimators do."""
+def names_of_parameters(columns: Mapping[str, str]) -> Iterator[Callable[[str], str]]:
+    """Let errors about options and columns call them as the estimators do; gives the function that renames them.
+
+    columns  names of the columns that are not in X, and what the user calls them.
+    """
+
+    def renamed(message: str) -> str:
+        for column, parameter in columns.items():
+            message = re.sub(rf"(?:\b(?:target|weight|group) )?{re.escape(repr(column))}", parameter, message)
+        return _WORDS.sub(lambda found: _PARAMETER[found[0]], message)
+
     try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(_as_parameters(str(error))) from error
-
-
-def _as_parameters(message: str) -> str:
-    """A message with the names of parameters for those of options."""
-    return _WORDS.sub(lambda found: _PARAMETER[found[1]], message)
+        yield renamed
+    except (ConfigError, DataError) as error:
+        raise type(error)(renamed(str(error))) from error
 
 
 def _is_whole(value: Any) -> bool:

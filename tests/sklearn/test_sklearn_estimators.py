@@ -498,6 +498,30 @@ def test_wrong_parameters__are_named_as_the_estimator_names_them(parameters: dic
     assert isinstance(caught.value, ValueError)
 
 
+@pytest.mark.parametrize(
+    ("kind", "parameters", "given", "message"),
+    [
+        ("Regressor", {"criterion": "poisson"}, {"y": X[:, 0]}, r"y has the value -\S+, and the criterion poisson is"),
+        ("Regressor", {}, {"y": 1e300 * X[:, 0]}, r"y has values up to \S+, too large"),
+        ("Regressor", {}, {"groups": np.zeros(200, int)}, "groups: all rows are of the one group 0"),
+        ("Regressor", {}, {"groups": [None, *range(199)]}, "groups has 1 nulls"),
+        ("Classifier", {"sampling": "balanced"}, {"groups": Y}, "drop groups or sampling"),
+        ("Classifier", {"family": "subspace-cap"}, {"sample_weight": np.ones(200)}, "sample_weight is an option of"),
+        (
+            "Classifier",
+            {"sampling": "arc-x4", "n_estimators": 99_999},
+            {"y": Y},
+            r"at most \S+ trees, and n_estimators is",
+        ),
+    ],
+)
+def test_errors__call_what_is_given_as_the_estimators_do(kind: str, parameters: Any, given: Any, message: str) -> None:
+    estimator = {"Classifier": BigForestClassifier, "Regressor": BigForestRegressor}[kind](**parameters)
+    with pytest.raises(BigForestError, match=f"(^|[ ;]){message}") as caught:
+        estimator.fit(**{"X": X, "y": X[:, 0] if kind == "Regressor" else Y, **given})
+    assert "target" not in str(caught.value).removesuffix("convert the target")
+
+
 @pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_matrix"])
 def test_sparse_matrix__gives_the_forest_of_the_dense_one(form: str) -> None:
     thin = np.where(X > 0.3, X, 0.0)
@@ -570,6 +594,12 @@ def test_verbose__prints_the_stages(capsys: pytest.CaptureFixture[str]) -> None:
     assert "[bigforest] grow:" in capsys.readouterr().out
 
 
+def test_verbose__tells_of_y_and_sample_weight(capsys: pytest.CaptureFixture[str]) -> None:
+    BigForestRegressor(1, verbose=1).fit(X, 0 * Y, sample_weight=np.minimum(np.arange(200), 1))
+    printed = capsys.readouterr().out
+    assert "1 row has no value in y, or 0 in sample_weight, and is left out" in printed and "value in y, so" in printed
+
+
 def test_import__without_scikit_learn_says_what_to_install() -> None:
     code = "import sys; sys.modules['sklearn'] = None; import bigforest; import bigforest.sklearn"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -627,5 +657,5 @@ def test_criteria__poisson_is_the_deviance() -> None:
         ours.predict(X_NUMBERS), ours.set_params(criterion="squared_error").fit(X_NUMBERS, counts).predict(X_NUMBERS)
     )
     for wrong in (-counts, np.zeros(200)):
-        with pytest.raises(BigForestError, match="the impurity poisson is for numbers of which none is below 0"):
+        with pytest.raises(BigForestError, match="the criterion poisson is for numbers of which none is below 0"):
             BigForestRegressor(criterion="poisson").fit(X_NUMBERS, wrong)
