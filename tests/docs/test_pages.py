@@ -43,13 +43,6 @@ def _shell(server: CommandServer, commands: str, folder: Path) -> tuple[int, str
         return code, out.read(), err.read()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=_name)
-def test_commands__of_a_page_run_one_after_the_other(page: Path, server: CommandServer, tmp_path: Path) -> None:
-    fill(tmp_path)
-    code, _, err = _shell(server, script(page), tmp_path)
-    assert code == 0, err
-
-
 def test_commands__that_fail_say_so(server: CommandServer, tmp_path: Path) -> None:
     code, out, err = _shell(server, "bigforest train 'no such.parquet' --target y\necho not reached", tmp_path)
     assert (code, out) == (2, "")
@@ -97,16 +90,19 @@ NEEDS = {
 NOT_HERE = {"guide/cluster.md": "workers, Kubernetes and SLURM"}
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if blocks(page, "python") and _name(page) not in NOT_HERE], ids=_name
-)
-def test_python__of_a_page_runs_after_its_commands(page: Path, server: CommandServer, tmp_path: Path) -> None:
-    for library in NEEDS.get(_name(page), ()):
-        pytest.importorskip(library)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh") or blocks(page, "python")], ids=_name)
+def test_page__commands_run_one_after_the_other_and_its_python_after_them(
+    page: Path, server: CommandServer, tmp_path: Path
+) -> None:
+    name = _name(page)
     fill(tmp_path)
     code, _, err = _shell(server, script(page), tmp_path)
     assert code == 0, err
-    program = "\n".join([GIVEN.get(_name(page), ""), *blocks(page, "python")])
+    if name in NOT_HERE or not blocks(page, "python"):
+        return
+    for library in NEEDS.get(name, ()):
+        pytest.importorskip(library)
+    program = "\n".join([GIVEN.get(name, ""), *blocks(page, "python")])
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
