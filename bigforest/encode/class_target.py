@@ -126,8 +126,8 @@ def check_classes(name: str, dtype: pl.DataType) -> None:
     """Raise DataError for a target whose values cannot be classes."""
     if not (is_text_type(dtype) or _is_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
         raise DataError(
-            f"target {name!r} has type {dtype}; classes are booleans, integers, decimals, strings, categories, dates, "
-            "times or a few floats: convert it or choose another column"
+            f"target {name!r} has type {dtype}; classes are booleans, integers of at most 64 bits, decimals, strings, "
+            "categories, dates, times or a few floats: convert it or choose another column"
         )
 
 

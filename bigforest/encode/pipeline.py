@@ -15,6 +15,7 @@ from bigforest.encode.class_target import MAX_ODD_CLASSES, check_column, find_ta
 from bigforest.encode.features import EncodeJob, compile_presort, encode_group, feature_kinds, kept_column
 from bigforest.encode.memory import plan_encode
 from bigforest.encode.pieces import encode_in_pieces
+from bigforest.encode.repeated_rows import repeats_told
 from bigforest.encode.rows import check_group, encode_groups, encode_row_weights, encode_target
 from bigforest.encode.sortable_keys import value_bytes
 from bigforest.encode.weights import check_weight
@@ -116,6 +117,8 @@ def encode(
     store = Store.open(path, verify=False)
     for message in numbers_in_text(store):
         listener(Notice(message))
+    if config.bootstrap and groups is None and (repeated := repeats_told(store)):
+        listener(Notice(repeated))
     return store
 
 

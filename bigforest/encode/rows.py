@@ -153,8 +153,8 @@ def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float6
 
 def check_group(name: str, dtype: pl.DataType) -> None:
     """Raise DataError unless a column of this type can name groups."""
-    if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal()):
-        raise DataError(f"group {name!r} has type {dtype}; groups must be text, integers, dates or booleans")
+    if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_numeric() or dtype.is_temporal()):
+        raise DataError(f"group {name!r} has type {dtype}; groups must be text, numbers, dates or booleans")
 
 
 def encode_groups(
@@ -166,9 +166,10 @@ def encode_groups(
     """
     found: pl.Series | None = None
     for series in slices():
-        if series.null_count():
+        if missing := series.fill_nan(None).null_count() if series.dtype.is_float() else series.null_count():
             raise DataError(
-                f"group {name!r} has {series.null_count()} nulls; give every row a group; it may be one of its own"
+                f"group {name!r} has {counted(missing, 'missing value')}; give every row a group; it may be one of its "
+                "own"
             )
         values = text_of_categories(series).unique()
         found = (values if found is None else pl.concat([found, values]).unique()).sort()

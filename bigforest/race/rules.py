@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -90,13 +90,3 @@ def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
 
 def _part(scores: RowScores, keep: NDArray[np.bool_]) -> RowScores:
     return RowScores(scores.score[keep], None if scores.second is None else scores.second[keep])
-
-
-def repeated_rows(columns: Sequence[NDArray[np.generic]]) -> int:
-    """How many rows equal an earlier one in all columns, found by hashes of 64 bits."""
-    hashed = np.zeros(len(columns[0]), np.uint64)
-    with np.errstate(over="ignore"):
-        for column in columns:
-            hashed = (hashed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-            hashed ^= hashed >> np.uint64(29)
-    return int(hashed.size - np.unique(hashed).size)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -31,7 +30,7 @@ from bigforest.race.candidates import check_candidate_count, default_candidates,
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
 from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
 from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
-from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
+from bigforest.race.rules import cross_fitted, retired, rounds, standings, winner
 from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import (
     TemporaryFolder,
@@ -53,8 +52,6 @@ _STORE = "table.store"
 _FORESTS = "forests"
 _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-# Share of repeated rows from which a notice is given.
-_REPEATED = 0.01
 # Ratio of the shares of out-of-bag rows of two candidates from which a notice is given.
 _SHARES = 1.25
 
@@ -113,7 +110,6 @@ class Race:
         if state.winner is not None and is_forest(out / WINNER):
             return Comparison(out)
         rows = _rows_of(store, state, self.resources)
-        _tell_of_repeats(store, self.listener)
         _tell_of_shares(state, self.listener)
         with _how_to_go_on(out):
             for trees in rounds(state.trees)[len(state.rounds) :]:
@@ -282,21 +278,6 @@ def _rows_of(store: Store, state: RaceState, resources: Resources) -> Rows:
     needed = BASE_BYTES + ROW_BYTES * store.rows * (len(state.racing) + 4)
     MemoryEstimate("compare", needed, needed).check(resources.memory)
     return Rows.of(store)
-
-
-def _tell_of_repeats(store: Store, listener: Listener) -> None:
-    """A notice where rows repeat: a copy of a row out of bag may be in the bag."""
-    if store.spec.group is not None:
-        return
-    columns: list[Any] = [store.feature_codes(place) for place in range(len(store.spec.features))]
-    repeated = repeated_rows([*columns, np.asarray(store.target)])
-    if repeated > _REPEATED * store.rows:
-        listener(
-            Notice(
-                f"{repeated:,} of {store.rows:,} rows equal another row in all columns; if they are the same "
-                "observation, give its column as group, or the out-of-bag losses are too low"
-            )
-        )
 
 
 def _tell_of_shares(state: RaceState, listener: Listener) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -19,6 +19,20 @@ from bigforest.storage.paths import is_remote, readable
 PAGE_BYTES = 1 << 16
 # And in one of an object store, where every page is a request.
 _FAR_PAGE_BYTES = 1 << 22
+# What files begin with that are often named otherwise.
+_COMPRESSED = "is compressed; unpack it, or pipe its content in and give - as the table"
+_BEGINNINGS = {
+    b"\x1f\x8b": _COMPRESSED,
+    b"BZh": _COMPRESSED,
+    b"\xfd7zXZ\0": _COMPRESSED,
+    b"\x28\xb5\x2f\xfd": _COMPRESSED,
+    b"PK\x03\x04": "is a ZIP archive or a workbook; unpack it, or save its table as CSV",
+    b"PAR1": "is Parquet; rename it to end with .parquet",
+    b"ARROW1": "is Arrow; rename it to end with .arrow",
+    b"\xff\xfe": "is text in UTF-16; convert it to UTF-8",
+    b"\xfe\xff": "is text in UTF-16; convert it to UTF-8",
+    b"\0": "begins with zero bytes and is not text; check that it was written completely",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +222,17 @@ def not_readable(file: Path, kind: str, what: str, advice: str = "") -> DataErro
     """The error of a file that cannot be read as one of its kind, or not at all; `what` is what a library says."""
     if "permission denied" in what.lower():
         return DataError(f"{file} cannot be read: permission denied; change its permissions, or give another file")
+    with suppress(OSError):
+        if (found := what_it_is(file)) and kind not in found:
+            return DataError(f"{file}: the file {found}")
     return DataError(f"{file}: not a readable {kind} file: {what}{advice}")
+
+
+def what_it_is(file: Path) -> str | None:
+    """What a file is by its first bytes, and what to do; None where they do not tell. Raises OSError."""
+    with file.open("rb") as content:
+        begin = content.read(8)
+    return next((told for mark, told in _BEGINNINGS.items() if begin.startswith(mark)), None)
 
 
 def _only_polars(schema: Mapping[str, Any]) -> bool:

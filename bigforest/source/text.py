@@ -12,7 +12,7 @@ import polars as pl
 
 from bigforest.common.errors import DataError, counted, reason
 from bigforest.schema.columns import columns_named
-from bigforest.source.source import check_names
+from bigforest.source.source import check_names, what_it_is
 from bigforest.storage.paths import text_lines
 
 # What separates values in files that are called CSV.
@@ -72,7 +72,7 @@ Scan = tuple[pl.LazyFrame, dict[str, pl.DataType]]
 
 def scan_csv(file: Path, rules: CsvRules) -> pl.LazyFrame:
     """The lazy scan of a CSV file. Raises DataError and errors of Polars."""
-    _check_filled(file)
+    _check_is_text(file)
     mark = rules.separator or _separator(file)
     names = _names(file, mark)
     # Polars would rename the second column of a name silently.
@@ -147,7 +147,7 @@ def _known(name: str) -> pl.Expr:
 
 def scan_ndjson(file: Path) -> pl.LazyFrame:
     """The lazy scan of an NDJSON file, with types inferred from all rows. Raises DataError and errors of Polars."""
-    _check_filled(file)
+    _check_is_text(file)
     return pl.scan_ndjson(str(file), infer_schema_length=None)
 
 
@@ -245,17 +245,14 @@ def without_rows(scan: pl.LazyFrame, rows: Sequence[int]) -> pl.LazyFrame:
     return scan.with_row_index(_ROW).filter(~number.is_in(pl.Series(rows, dtype=pl.UInt32).implode())).drop(_ROW)
 
 
-def _check_filled(file: Path) -> None:
-    """Raise DataError where a text begins with a zero byte: one that was never filled may claim any size."""
+def _check_is_text(file: Path) -> None:
+    """Raise DataError where a file begins as none of text does; one that was never filled may claim any size."""
     try:
-        with file.open("rb") as content:
-            start = content.read(1)
+        found = what_it_is(file)
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {reason(error)}; check its permissions") from error
-    if start == b"\0":
-        raise DataError(
-            f"{file}: the file begins with zero bytes and is not text; check that it was written completely"
-        )
+    if found:
+        raise DataError(f"{file}: the file {found}")
 
 
 def _separator(file: Path) -> str:
@@ -270,6 +267,12 @@ def _names(file: Path, separator: str) -> list[str]:
     """The names of the columns of a CSV file. Raises DataError where they cannot be read."""
     try:
         with text_lines(file, "utf-8-sig") as lines:
-            return next(filter(None, csv.reader(lines, delimiter=separator)), [])
+            names = next(filter(None, csv.reader(lines, delimiter=separator)), [])
+            if lines.newlines == "\r":
+                raise DataError(
+                    f"{file}: lines end with a carriage return alone, as on old Macs; replace each by a line feed, as "
+                    "tr '\\r' '\\n' does"
+                )
+            return names
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}; convert it") from error

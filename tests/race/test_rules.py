@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bigforest.race.losses import JudgedLoss, Rows, RowScores, measure_loss, standard_error
-from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
+from bigforest.race.rules import cross_fitted, retired, rounds, standings, winner
 from tests.naive import race as naive
 from tests.thorough import examples
 
@@ -124,12 +124,6 @@ def test_standings__without_rows_out_of_bag_come_last() -> None:
 )
 def test_rounds__end_at_the_number_of_trees(trees: int, expected: list[int]) -> None:
     assert rounds(trees) == expected
-
-
-def test_repeated_rows__counts_copies() -> None:
-    one, two = np.array([1, 1, 2, 2, 1], np.uint8), np.array([7, 7, 7, 8, 7], np.uint16)
-    assert repeated_rows([one, two]) == 2
-    assert repeated_rows([one, two, np.arange(5, dtype=np.uint32)]) == 0
 
 
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])

@@ -372,8 +372,9 @@ def test_train__out_of_bag_of_groups_is_honest(tmp_path: Path) -> None:
     [
         ({"group": "y"}, "'y' is the target and cannot also be the group"),
         ({"group": "column_9"}, "there is no column 'column_9' for group; did you mean"),
-        ({"group": "column_0"}, "group 'column_0' has type Float64"),
-        ({"group": "gap"}, "group 'gap' has 1 nulls; give every row a group"),
+        ({"group": "raw"}, "group 'raw' has type Binary; groups must be text, numbers, dates or booleans"),
+        ({"group": "gap"}, "group 'gap' has 1 missing value; give every row a group"),
+        ({"group": "nan"}, "group 'nan' has 1 missing value; give every row a group"),
         ({"group": "one"}, "all rows are of the one group 1"),
         ({"group": "who", "sampling": "balanced"}, "whole groups cannot be drawn by class"),
         ({"group": "who", "bootstrap": False}, "bootstrap is off"),
@@ -381,10 +382,20 @@ def test_train__out_of_bag_of_groups_is_honest(tmp_path: Path) -> None:
     ],
 )
 def test_train__unusable_groups(changes: dict[str, Any], words: str) -> None:
-    frame = grouped(50).with_columns(one=pl.lit(1), gap=pl.when(pl.int_range(50) > 0).then(1))
-    frame = frame.drop({"one", "gap", "who"} - {str(changes["group"])})
+    frame = grouped(50).with_columns(one=pl.lit(1), gap=pl.when(pl.int_range(50) > 0).then(1), raw=pl.lit(b"x"))
+    frame = frame.with_columns(nan=pl.col("gap").cast(pl.Float64).fill_null(math.nan))
+    frame = frame.drop({"one", "gap", "raw", "nan", "who"} - {str(changes["group"])})
     with pytest.raises(BigForestError, match=words):
         bigforest.train(frame, "y", **changes, trees=1)
+
+
+def test_train__groups_named_by_floats() -> None:
+    """As pandas names them where a value was missing."""
+    frame = grouped(50).with_columns(pl.col("who").rank("dense").cast(pl.Int64))
+    floats = frame.with_columns(pl.col("who") / 2)
+    whole, halves = (bigforest.train(each, "y", group="who", trees=3) for each in (frame, floats))
+    assert halves.nodes.collect().equals(whole.nodes.collect())
+    assert halves.inbag(group=floats["who"]).equals(whole.inbag(group=frame["who"]))
 
 
 def test_train__groups_of_a_store_are_those_it_was_made_with(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,9 +82,18 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty parquet": (text("t.parquet", ""), "not a readable Parquet file"),
     "not arrow": (text("t.arrow", "hello, hello, hello"), "not a readable Arrow file"),
     "arrow stream cut": (text("t.arrow", b"\xff\xff\xff\xff\x10\x00\x00\x00abc"), "not a readable Arrow"),
-    "not csv": (
-        text("t.csv", b"PK\x03\x04\xff\xfe\x00\x00\n\x80\x81"),
-        "not a readable CSV file in UTF-8: .*; convert it",
+    "not csv": (text("t.csv", b"PK\x05\xff\xfe\n\x80\x81"), "not a readable CSV file in UTF-8: .*; convert it"),
+    "workbook named csv": (text("t.csv", b"PK\x03\x04\x14"), "is a ZIP archive or a workbook; .*save its table as CSV"),
+    "gzip named csv": (text("t.csv", gzip.compress(b"a\n1\n")), "t.csv: the file is compressed; unpack it, or pipe"),
+    "gzip named ndjson": (text("t.ndjson", gzip.compress(b"{}")), "t.ndjson: the file is compressed; unpack it"),
+    "gzip named parquet": (text("t.parquet", gzip.compress(b"PAR1")), "t.parquet: the file is compressed; unpack it"),
+    "arrow named parquet": (text("t.parquet", b"ARROW1\0\0abc"), "t.parquet: the file is Arrow; rename it to end with"),
+    "parquet named csv": (text("t.csv", b"PAR1\x15\x04"), "t.csv: the file is Parquet; rename it to end with .parquet"),
+    "cut parquet": (text("t.parquet", b"PAR1\x15\x04"), "t.parquet: not a readable Parquet file"),
+    "utf-16": (text("t.csv", "a\n1\n".encode("utf-16")), "t.csv: the file is text in UTF-16; convert it to UTF-8"),
+    "carriage returns": (
+        text("t.csv", "a,b\r1,2\r"),
+        r"t.csv: lines end with a carriage return alone, as on old Macs; .* tr '\\r' '\\n' does",
     ),
     "empty csv": (text("t.csv", ""), "the file is empty"),
     "csv header only": (text("t.csv", "a,b\n"), "no rows"),
