@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, counted, listed, shown
+from bigforest.common.errors import ConfigError, counted
 from bigforest.common.events import Notice, stage
 from bigforest.common.sizes import row_ranges
 from bigforest.explain.job import ExplainJob
@@ -29,8 +29,6 @@ _PART_CELLS = 1 << 21
 _PART_ROWS = 1 << 16
 # Most seconds on one thread for a file.
 _PART_SECONDS = 20.0
-# Classes named in an error.
-_NAMED = 10
 # Nanoseconds on one thread for a node on the path, and for a node of the tree per point and class. Measured.
 _PATH_NS = 15.0
 _POINT_NS = 1.0
@@ -107,19 +105,11 @@ def part_name(name: str, begin: int) -> str:
 
 
 def chosen_classes(job: ExplainJob) -> tuple[int, ...]:
-    """Codes of the classes to explain: those requested; else the second of two, or all. Raises ConfigError."""
+    """Codes of the classes to explain: those requested; else the second of two, or all."""
     classes = job.forest.classes
-    if not classes:  # plan.py refuses options for them
-        return (0,)
-    wanted = job.options.classes
-    if wanted is None:
-        return (1,) if len(classes) == 2 else tuple(range(len(classes)))
-    texts = [str(label) for label in classes]
-    wrong = [label for label in wanted if str(label) not in texts]
-    if wrong or not wanted:
-        what = f"{shown(wrong[0])} is no class of the target" if wrong else "no class was given"
-        raise ConfigError(f"{what}; the classes are {listed(texts, _NAMED)}")
-    return tuple(texts.index(str(label)) for label in wanted)
+    if job.options.classes is not None:
+        return job.options.codes(classes)
+    return (1,) if len(classes) == 2 else tuple(range(max(1, len(classes))))
 
 
 def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from bigforest.common.checks import check_flag, check_word, several
-from bigforest.common.errors import ConfigError, shown
+from bigforest.common.errors import ConfigError, listed, shown
 from bigforest.schema.dataspec import DataSpec
 
 Loss = Literal["error", "log_loss", "mse"]
+
+# Classes that a message names.
+_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,31 @@ class ExplainOptions:
             kind = "numbers are judged by mse" if numbers else "classes are judged by error or log_loss"
             raise ConfigError(f"loss {self.loss!r} does not fit the target {spec.target.name!r}: {kind}")
         return self.loss
+
+    def check_names(self, spec: DataSpec, labels: Sequence[Any], class_option: str = "classes") -> None:
+        """Raise ConfigError for a class, of those with `labels`, or a feature that the forest does not have, whether a
+        part uses it or not."""
+        if self.classes is not None:
+            if spec.target.is_regression:
+                raise ConfigError(
+                    f"{class_option} does not apply to this forest, which predicts the number {spec.target.name!r}; "
+                    "drop it"
+                )
+            self.codes(labels)
+        for own in self.features or ():
+            self.places(several(own), spec, "features")
+        for name, columns in self.groups.items():
+            self.places(several(columns), spec, f"the group {name!r}")
+
+    def codes(self, labels: Sequence[Any]) -> tuple[int, ...]:
+        """Codes of the classes to explain. Raises ConfigError for one that is none of the labels."""
+        texts = [str(label) for label in labels]
+        wanted = [str(label) for label in self.classes or ()]
+        wrong = [label for label in wanted if label not in texts]
+        if wrong or not wanted:
+            what = f"{shown(wrong[0])} is no class of the target" if wrong else "no class was given"
+            raise ConfigError(f"{what}; the classes are {listed(texts, _NAMED)}")
+        return tuple(texts.index(label) for label in wanted)
 
     def places(self, names: Sequence[str], spec: DataSpec, option: str) -> list[int]:
         """Positions of features in the dataspec. Raises ConfigError for a name that is not one."""

@@ -146,15 +146,8 @@ def _reading(job: ExplainJob) -> StagePlan:
 
 def plan_parts(job: ExplainJob) -> dict[str, PartPlan]:
     """How each requested part runs. Raises ConfigError and DataError for what cannot be requested."""
-    check_no_class(job.forest, job.options.classes, "classes")
+    job.options.check_names(job.forest.spec, job.forest.classes)
     return {part: MAKERS[part].plan(job) for part in job.options.parts}
-
-
-def check_no_class(forest: Forest, asked: Any, option: str) -> None:
-    """Raise ConfigError where an option asks for classes of a regression forest."""
-    if asked is not None and forest.is_regression:
-        target = forest.spec.target.name
-        raise ConfigError(f"{option} does not apply to this forest, which predicts the number {target!r}; drop it")
 
 
 def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) -> tuple[str, ...]:

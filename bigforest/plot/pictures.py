@@ -13,7 +13,7 @@ from bigforest.common.checks import is_integer, several
 from bigforest.common.errors import ConfigError, shown
 from bigforest.execution.arguments import resources_of
 from bigforest.explain.explain import explain_forest
-from bigforest.explain.plan import check_no_class
+from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import sampled
 from bigforest.explain.tables import Explanation
 from bigforest.forest.load.feature_map import open_rows
@@ -290,8 +290,9 @@ class Pictures:
 
     def _explained(self, label: Any) -> tuple[list[Any] | None, Any]:
         """The option `classes` that explains one class, and the class; None for regression. See `swarm`."""
-        check_no_class(self.forest, label, "label")
         classes = self.forest.classes
+        if label is not None:
+            ExplainOptions(classes=[label]).check_names(self.forest.spec, classes, "label")
         if label is None and classes:
             label = classes[1] if len(classes) == 2 else self._largest_class()
         return None if label is None else [label], label

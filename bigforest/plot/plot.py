@@ -9,7 +9,7 @@ from typing import Any
 from bigforest.common.checks import check_word, several
 from bigforest.common.errors import ConfigError, OutputExistsError, shown
 from bigforest.common.events import Listener
-from bigforest.explain.plan import check_no_class
+from bigforest.explain.options import ExplainOptions
 from bigforest.plot.draw import altair
 from bigforest.plot.files import FORMATS, converter, write_chart
 from bigforest.plot.pictures import Pictures
@@ -112,7 +112,8 @@ def plot_forest(
     altair()
     converter()
     forest = opened_forest(forest)
-    check_no_class(forest, label, "label")
+    named = ExplainOptions(classes=None if label is None else [label], features=features)
+    named.check_names(forest.spec, forest.classes, "label")
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     names = _possible(plot, data) if what is None else _named(what)
     given = {"data": data, "row": row, "tree": tree, "depth": depth, "features": features, "label": label}

@@ -388,6 +388,8 @@ def test_wrong_input__is_one_line(grown: Any, tmp_path: Path) -> None:
         (["--what", "dependence"], "set DATA"),
         (["--what", "tree", "--tree", "99"], "--tree must be a number from 0 to 11"),
         (["--what", "tree", "--depth", "9"], "--depth must be"),
+        (["--feature", "nope"], "--feature must list features, each once: 'nope' is not a feature of the forest"),
+        (["--class", "nope"], "'nope' is no class of the target; the classes are "),
     ):
         run = CliRunner().invoke(app, ["plot", str(tmp_path / "a.forest"), "--out", str(tmp_path / "o"), *words])
         assert run.exit_code == 2 and told in run.output and run.output.count("\n") == 1, run.output
