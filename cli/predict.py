@@ -67,6 +67,8 @@ def _draw(facts: Facts) -> None:
     if facts["mse"] is not None:
         pairs.append(("R2", f"{number_cell(facts['r2'])} of {labelled}"))
         pairs.append(("MSE", f"{number_cell(facts['mse'])}, MAE {number_cell(facts['mae'])}"))
+    if facts["poisson_deviance"] is not None:
+        pairs.append(("deviance", f"{number_cell(facts['poisson_deviance'])}, mean Poisson deviance"))
     if facts["accuracy"] is not None:
         pairs.append(("accuracy", f"{percent(facts['accuracy'])} of {labelled}"))
         pairs.append(("log loss", f"{facts['log_loss']:.4f}"))

@@ -160,7 +160,10 @@ def out_of_bag(oob: Facts | None) -> str:
         return "no estimate, because every row is in every bag"
     rows = count(oob["rows"], "row") + (", weighted" if oob.get("weighted") else "")
     if "mse" in oob:
-        return f"R2 {number_cell(oob['r2'])}, MSE {number_cell(oob['mse'])}, MAE {number_cell(oob['mae'])} on {rows}"
+        deviance = oob.get("poisson_deviance")
+        poisson = "" if deviance is None else f"mean Poisson deviance {number_cell(deviance)}, "
+        errors = f"R2 {number_cell(oob['r2'])}, MSE {number_cell(oob['mse'])}, MAE {number_cell(oob['mae'])}"
+        return f"{poisson}{errors} on {rows}"
     biased = "; biased, because hard rows are rarely out of bag: evaluate it on a test set" if oob.get("biased") else ""
     return f"error {percent(oob['error'])} on {rows}{biased}"
 

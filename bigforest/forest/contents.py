@@ -197,7 +197,7 @@ class Contents:
             raise ConfigError(
                 f"the forest was {self.revised}, and has no out-of-bag report since; evaluate it on a test set"
             )
-        return OobReport(self.directory, self.spec, self.identity, self._holding)
+        return OobReport(self.directory, self.spec, self.config.criterion, self.identity, self._holding)
 
     @property
     def has_votes(self) -> bool:

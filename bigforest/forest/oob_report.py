@@ -24,7 +24,7 @@ from bigforest.forest.format.files import (
     with_rows,
 )
 from bigforest.forest.format.frames import scan, to_frame
-from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, SPREAD, confusion, metrics, oob_rows
+from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, SPREAD, confusion, metrics, number_metrics, oob_rows
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_type, proba_names, stored_labels
 from bigforest.storage.parquet_footer import row_groups
@@ -42,15 +42,16 @@ class OobReport:
     curve      error by number of trees; columns CURVE, or NUMBER_CURVE for regression
     confusion  confusion matrix; columns confusion. None for regression
     metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all, columns metrics; for
-               regression R2, MSE and MAE, columns NUMBER_METRICS
+               regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance, columns number_metrics
     error      out-of-bag error (mean squared error for regression) on the rows that are out of bag for at least one
                tree; nan if there are none
     rows_used  number of these rows
     weighted   whether rows have weights, which apply to everything except numbers of rows
     """
 
-    def __init__(self, home: Path, spec: DataSpec, identity: str, holding: object = None) -> None:
-        """home: the directory of the forest; holding: kept as long as a LazyFrame of its files is in use."""
+    def __init__(self, home: Path, spec: DataSpec, impurity: str, identity: str, holding: object = None) -> None:
+        """home: the directory of the forest, grown by this impurity; holding: kept as long as a LazyFrame of its files
+        is in use."""
         directory = home / "oob"
         label = stored_labels(spec.target).type
         numbers = spec.target.is_regression
@@ -79,7 +80,7 @@ class OobReport:
         self.rows = _as_target(scan(paths, columns, row_batches, holding), oob_rows(label, ()), dtype)
         self.curve = read("curve", NUMBER_CURVE if numbers else CURVE)
         self.confusion = None if numbers else read("confusion", confusion(label))
-        self.metrics = read("metrics", NUMBER_METRICS if numbers else metrics(label))
+        self.metrics = read("metrics", number_metrics(impurity) if numbers else metrics(label))
         _, error, self.rows_used = self.curve.row(-1)
         self.error: float = float("nan") if error is None else error
 

@@ -23,11 +23,21 @@ class NumberMetrics:
     r2   share of the variance that is explained: 1 - mse / variance; where that is 0, 1 if all is right, else 0. None
          for less than two rows.
     mse  mean of the squared differences; mae: of their sizes.
+    poisson_deviance  mean of 2 (y log(y / p) - y + p), or of 2 p where y is 0; None where it was not asked for, and,
+         as scikit-learn refuses these, where a y is below 0 or a p is not above 0.
     """
 
     r2: float | None
     mse: float
     mae: float
+    poisson_deviance: float | None
+
+
+def poisson_deviances(truth: NDArray[np.float64], prediction: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The Poisson deviance of each row, by scikit-learn's formula; not finite where it is not defined."""
+    with np.errstate(all="ignore"):
+        logs = truth * np.log(np.where(truth == 0.0, 1.0, truth / prediction))
+        return np.where((truth >= 0.0) & (prediction > 0.0), 2.0 * (logs - truth + prediction), np.nan)
 
 
 class ExactSum:
@@ -64,14 +74,16 @@ class NumberSums:
 
     origin  a number near the targets, from which their variance is measured, so that squaring loses few digits.
     total   largest sum of the weights of all rows; None without weights.
+    poisson  whether the Poisson deviance is asked for.
     """
 
-    def __init__(self, origin: float, total: int | None = None) -> None:
+    def __init__(self, origin: float, total: int | None = None, *, poisson: bool = False) -> None:
         self.rows = 0
         self._total = total
         self._weight = ExactSum()
         self._origin = origin
         self._sums = [ExactSum() for _ in range(4)]  # of targets, their squares, squares and sizes of differences
+        self._deviance = ExactSum() if poisson else None
 
     def add(
         self, truth: NDArray[np.float64], prediction: NDArray[np.float64], weight: NDArray[np.int64] | None = None
@@ -85,6 +97,12 @@ class NumberSums:
             self._weight.add(share)
         for total, numbers in zip(self._sums, (centred, centred**2, error**2, np.abs(error)), strict=True):
             total.add(numbers * share)
+        if self._deviance is not None:
+            deviances = poisson_deviances(truth, prediction) * share
+            if np.isfinite(deviances).all():
+                self._deviance.add(deviances)
+            else:
+                self._deviance = None
 
     def join(self, other: NumberSums) -> None:
         """Add the rows of the other."""
@@ -92,6 +110,10 @@ class NumberSums:
         self._weight.join(other._weight)
         for own, theirs in zip(self._sums, other._sums, strict=True):
             own.join(theirs)
+        if self._deviance is not None and other._deviance is not None:
+            self._deviance.join(other._deviance)
+        else:
+            self._deviance = None
 
     def result(self) -> NumberMetrics:
         """The metrics; there must be rows."""
@@ -100,4 +122,5 @@ class NumberSums:
         spread = squares - total**2 / weight
         explained = 1 - squared / spread if spread > 0 else Fraction(squared == 0)
         r2 = float(explained) if self.rows > 1 else None
-        return NumberMetrics(r2, float(squared / weight), float(absolute / weight))
+        deviance = None if self._deviance is None else float(self._deviance.value / weight)
+        return NumberMetrics(r2, float(squared / weight), float(absolute / weight), deviance)

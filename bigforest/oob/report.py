@@ -23,10 +23,11 @@ from bigforest.forest.format.schema import (
     CURVE,
     METRICS,
     NUMBER_CURVE,
-    NUMBER_METRICS,
+    POISSON,
     SPREAD,
     confusion,
     metrics,
+    number_metrics,
     oob_rows,
 )
 from bigforest.forest.load.predictor import deviation
@@ -109,7 +110,7 @@ def write_report_rows(
 ) -> _Numbers | _Classes:
     """Task: write a file of rows; returns the sums over them."""
     spec = store.spec
-    judged = _Numbers(store) if spec.target.is_regression else _Classes(store, config, plan)
+    judged = _Numbers(store, config) if spec.target.is_regression else _Classes(store, config, plan)
     schema = oob_rows(stored_labels(spec.target).type, judged.shares)
 
     def tables() -> Iterator[pa.Table]:
@@ -169,9 +170,10 @@ class _Numbers:
     curve = NUMBER_CURVE
     shares: Sequence[str] = (SPREAD,)
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, config: TrainConfig) -> None:
         total = None if store.spec.weight is None else store.spec.weight.total
-        self._sums = NumberSums(store.spec.target.offset, total)
+        self._metrics = number_metrics(config.criterion)
+        self._sums = NumberSums(store.spec.target.offset, total, poisson=POISSON in self._metrics.names)
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Truth, prediction and shares, or spread, of the rows of a tally that begins with row `first`; adds them."""
@@ -194,9 +196,8 @@ class _Numbers:
     def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
         """The other files, by name."""
         rows = self._sums.rows
-        found = asdict(self._sums.result()) if rows else dict.fromkeys(("r2", "mse", "mae"))
-        columns = {"rows": [rows]} | {name: [value] for name, value in found.items()}
-        return {"metrics": arrow_table(columns, NUMBER_METRICS)}
+        found = {"rows": rows} | (asdict(self._sums.result()) if rows else {})
+        return {"metrics": arrow_table({name: [found.get(name)] for name in self._metrics.names}, self._metrics)}
 
 
 class _Classes:

@@ -81,7 +81,7 @@ def write_predictions(
     check_schema(source.schema, spec)
     check_columns(keep, source.schema, rule, answer_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
-    score = score_of(spec, source)
+    score = score_of(spec, forest.config.criterion, source)
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.empty())
     with (
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as answers,

@@ -44,6 +44,7 @@ class FilePrediction:
     metrics   for each class and, in the last row, for all, as `forest.oob.metrics`. The area under the ROC curve is
               None if rows have more than 262,144 different probabilities.
     r2, mse, mae  regression metrics, see metrics/numbers.py; None for classification.
+    poisson_deviance  of forests of the impurity poisson, likewise.
     weighted  whether rows are weighted, because the table has the weight column of training. Weights do not apply to
               `scored` and to numbers of rows in `metrics`.
     unscored  why there are no metrics, if the table has the target: a label that the forest does not know, no label at
@@ -58,6 +59,7 @@ class FilePrediction:
     r2: float | None = None
     mse: float | None = None
     mae: float | None = None
+    poisson_deviance: float | None = None
     weighted: bool = False
     unscored: str | None = None
 
@@ -102,12 +104,13 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
     return ScoreWeights(known.name, known.classes, step, int(total / step) + source.rows)
 
 
-def score_of(spec: DataSpec, source: Source) -> Score:
-    """What judges the predictions for a table, if it has the target, and its weights can be used."""
+def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
+    """What judges the predictions of a forest of this impurity for a table, if it has the target, and its weights can
+    be used."""
     try:
-        return Score(spec, score_weights(spec, source), spec.target.name in source.schema)
+        return Score(spec, impurity, score_weights(spec, source), spec.target.name in source.schema)
     except DataError as error:
-        return Score(spec, None, False, str(error))
+        return Score(spec, impurity, None, False, str(error))
 
 
 class Score:
@@ -116,19 +119,29 @@ class Score:
     unscored  why it is off, where the table has the target.
     """
 
-    def __init__(self, spec: DataSpec, weights: ScoreWeights | None, active: bool, unscored: str | None = None) -> None:
+    def __init__(
+        self,
+        spec: DataSpec,
+        impurity: str,
+        weights: ScoreWeights | None,
+        active: bool,
+        unscored: str | None = None,
+    ) -> None:
         self.active = active
         self.unscored = unscored
         self._weights = weights
         self._spec = spec
+        self._impurity = impurity
         target, total = spec.target, None if weights is None else weights.total
         self._sums: Metrics | NumberSums = (
-            NumberSums(target.offset, total) if target.is_regression else Metrics(len(target.classes), total=total)
+            NumberSums(target.offset, total, poisson=impurity == "poisson")
+            if target.is_regression
+            else Metrics(len(target.classes), total=total)
         )
 
     def empty(self) -> Score:
         """The same without what was counted."""
-        return Score(self._spec, self._weights, self.active, self.unscored)
+        return Score(self._spec, self._impurity, self._weights, self.active, self.unscored)
 
     @property
     def columns(self) -> list[str]:

@@ -22,6 +22,7 @@ _HEADINGS = {
     "most_often": "wrong rows mostly voted",
     "mse": "mean squared error",
     "mae": "mean absolute error",
+    "poisson_deviance": "mean Poisson deviance",
     "brier": "Brier score",
     "auc": "area under ROC",
     "f1": "F1",

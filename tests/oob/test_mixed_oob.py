@@ -152,6 +152,30 @@ def test_number_sums__are_scikit_learns(truth: list[float], guess: list[float]) 
     assert found.mae == metrics.mean_absolute_error(truth, guess)
 
 
+@pytest.mark.parametrize("weight", [None, np.array([3, 1, 2, 5])])
+def test_poisson_deviance__is_scikit_learns(weight: Any) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    truth, guess = np.array([0.0, 2.0, 1e9, 0.5]), np.array([0.3, 2.0, 2e9, 1e-6])
+    one, two = (NumberSums(7.0, None if weight is None else 11, poisson=True) for _ in range(2))
+    for sums, rows in ((one, slice(3)), (two, slice(3, 4))):
+        sums.add(truth[rows], guess[rows], None if weight is None else weight[rows])
+    one.join(two)
+    expected = metrics.mean_poisson_deviance(truth, guess, sample_weight=weight)
+    assert one.result().poisson_deviance == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize(("truth", "guess"), [(0.0, 0.0), (1.0, 0.0), (-1.0, 1.0), (1.0, -1.0), (1e150, 1e-200)])
+def test_poisson_deviance__is_none_where_one_row_has_none(truth: float, guess: float) -> None:
+    for swapped in (False, True):
+        sums, other = NumberSums(0.0, poisson=True), NumberSums(0.0, poisson=True)
+        sums.add(np.array([1.0, truth]), np.array([2.0, guess]))
+        other.add(np.array([1.0]), np.array([2.0]))
+        if swapped:
+            sums, other = other, sums
+        sums.join(other)
+        assert sums.result().poisson_deviance is None and sums.result().mae > 0.0
+
+
 def test_number_sums__one_row_has_no_r2() -> None:
     sums = NumberSums(0.0)
     sums.add(np.array([1.0]), np.array([3.0]))

@@ -78,7 +78,7 @@ def forest_in(folder: Path, store: Store, grown: list[TreeArrays], parts: list[i
 
 def write(store: Store, config: TrainConfig, folder: Path, threads: int = 1, limits: Limits = USUAL) -> OobReport:
     write_oob(store, config, folder, resources=Resources(threads=threads, limits=limits), listener=silent)
-    return OobReport(folder, store.spec, check_parts(part_paths(folder))[0].identity)
+    return OobReport(folder, store.spec, "gini", check_parts(part_paths(folder))[0].identity)
 
 
 def check(found: OobReport, store: Store, config: TrainConfig, grown: list[TreeArrays]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.metrics import mean_poisson_deviance
 from sklearn.tree import DecisionTreeRegressor
 
 import bigforest as bf
@@ -69,6 +70,32 @@ def test_train__refuses_targets_without_a_deviance(targets: list[float], message
         bf.train(frame, "y", **TREE)
     with pytest.raises(bf.DataError, match=message):
         bf.train(bf.encode_store(frame, tmp_path / "s", target="y", task="regression"), **{**TREE, "task": None})
+
+
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_report_and_scores__have_the_mean_deviance(weight: str | None, tmp_path: Path) -> None:
+    frame = table(300, "counts") if weight else table(300, "counts").drop("w")
+    forest = bf.train(frame, "y", task="regression", impurity="poisson", trees=9, weight=weight, out=tmp_path / "f")
+    rows = forest.oob.rows.collect().with_columns(weight=frame["w"] if weight else pl.lit(1.0))
+    voted = rows.filter(pl.col("trees") > 0)
+    found = forest.oob.metrics.row(0, named=True)
+    expected = mean_poisson_deviance(voted["truth"], voted["prediction"], sample_weight=voted["weight"])
+    assert found["poisson_deviance"] == pytest.approx(expected, rel=1e-3 if weight else 1e-12)  # weights are in steps
+    scores = bf.predict_file(forest, frame, tmp_path / "p.parquet")
+    weights = frame["w"] if weight else None
+    expected = mean_poisson_deviance(frame["y"], forest.predict(frame)["prediction"], sample_weight=weights)
+    assert scores.poisson_deviance == pytest.approx(expected, rel=1e-3 if weight else 1e-12)
+    plain = bf.train(frame, "y", task="regression", trees=2, weight=weight)
+    assert "poisson_deviance" not in plain.oob.metrics.columns
+    assert bf.predict_file(plain, frame, tmp_path / "q.parquet").poisson_deviance is None
+
+
+def test_report__has_no_deviance_where_0_is_predicted() -> None:
+    """Some bag has no row but those of 0."""
+    frame = pl.DataFrame({"x": np.arange(6.0), "y": [0.0, 0.0, 0.0, 0.0, 0.0, 3.0]})
+    forest = bf.train(frame, "y", task="regression", impurity="poisson", trees=1, shrink="off", seed=1)
+    assert forest.oob.rows.collect()["prediction"].min() == 0.0
+    assert forest.oob.metrics["poisson_deviance"].to_list() == [None] and forest.oob.metrics["mse"][0] is not None
 
 
 def test_train__takes_targets_far_from_zero() -> None:

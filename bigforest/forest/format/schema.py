@@ -35,6 +35,7 @@ from bigforest.store.levels import LEVEL_COLUMNS
 
 KINDS = ("leaf", "axis", "category", "oblique")
 
+POISSON = "poisson_deviance"
 METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
 # Nodes that fill a row group, and terms and levels in them: what is written and read at a time. A node is in one.
@@ -268,6 +269,13 @@ FILES: dict[str, tuple[Column, ...]] = {
         ),
         Column("mse", pa.float64(), "mean squared error", null=True),
         Column("mae", pa.float64(), "mean absolute error", null=True),
+        Column(
+            POISSON,
+            pa.float64(),
+            "mean Poisson deviance, by scikit-learn's definition; null if a prediction is not above 0. Only with the "
+            "impurity poisson",
+            null=True,
+        ),
     ),
     "oob/votes/part-NNNNNNN.parquet": (
         _TREE,
@@ -331,7 +339,6 @@ BOOSTING = file_schema(FILES["boosting.parquet"])
 RUN = file_schema(FILES["run.parquet"])
 CURVE = file_schema(FILES["oob/curve.parquet"])
 NUMBER_CURVE = file_schema(FILES["oob/curve.parquet for regression"])
-NUMBER_METRICS = file_schema(FILES["oob/metrics.parquet for regression"])
 VOTES = file_schema(FILES["oob/votes/part-NNNNNNN.parquet"])
 VALIDATION = file_schema(FILES["validation/curve.parquet"])
 VALIDATION_KIND = "validation-curve"
@@ -365,6 +372,15 @@ def oob_rows(label: pa.DataType, shares: Iterable[str]) -> pa.Schema:
 def confusion(label: pa.DataType) -> pa.Schema:
     """Schema of oob/confusion.parquet for classes of this Arrow type."""
     return _with_label(FILES["oob/confusion.parquet"], label)
+
+
+def number_metrics(impurity: str) -> pa.Schema:
+    """Schema of oob/metrics.parquet of a regression by this impurity; see metrics/numbers.py NumberMetrics."""
+    return file_schema(
+        column
+        for column in FILES["oob/metrics.parquet for regression"]
+        if column.name != POISSON or impurity == "poisson"
+    )
 
 
 def metrics(label: pa.DataType) -> pa.Schema:
