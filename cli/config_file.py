@@ -32,17 +32,30 @@ def _read(context: typer.Context, file: str | None) -> None:
         raise typer.BadParameter(f"{path} cannot be read: {error.strerror}; give a TOML file") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise typer.BadParameter(f"{path} cannot be read as TOML: {error}") from error
-    known = {parameter.name for parameter in context.command.params} - {"config_file", "help", "data"}
+    known = {parameter.name: parameter for parameter in context.command.params}
+    for name in ("config_file", "help", "data"):
+        known.pop(name, None)
     found = {}
     for name, value in given.items():
         option = name.replace("-", "_")
         if option not in known:
-            near = difflib.get_close_matches(option, sorted(filter(None, known)), n=2)
+            near = difflib.get_close_matches(option, sorted(known), n=2)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise typer.BadParameter(f"{path}: {context.command.name} has no option {name!r}{hint}")
-        found[option] = json.dumps(value) if isinstance(value, dict) else value
+        found[option] = _value(known[option], value, f"{path}: {name}")
     context.default_map = found
     context.meta[FROM_FILE] = path
+
+
+def _value(parameter: Any, value: Any, where: str) -> Any:
+    """The value of an option as the command takes it; what would be read as another is refused."""
+    if isinstance(value, dict):
+        return json.dumps(value)
+    if parameter.multiple:
+        return value if isinstance(value, list) else [value]
+    if isinstance(value, list) or (isinstance(value, bool) and not parameter.is_flag):
+        raise typer.BadParameter(f"{where} cannot be {'a list' if isinstance(value, list) else json.dumps(value)}")
+    return value
 
 
 _OPTION = typer.Option(

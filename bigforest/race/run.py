@@ -26,7 +26,7 @@ from bigforest.forest.contents import TUNING_FILE
 from bigforest.forest.format.files import write_run, write_table
 from bigforest.forest.format.schema import TUNING, TUNING_KIND
 from bigforest.predict.forest import Forest, is_forest, read_forest
-from bigforest.race.candidates import check_candidate_count, default_candidates, given_candidates
+from bigforest.race.candidates import Candidate, check_candidate_count, default_candidates, given_candidates
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
 from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
 from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
@@ -194,6 +194,8 @@ class Race:
                     f"the candidate {candidate.name} cannot be evaluated on out-of-bag rows: with sampling "
                     f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
                 )
+            if not isinstance(self.candidates, int | None):
+                self._check(candidate, {**base, **candidate.options}, store)
         if job.options.get("stop_oob") is not None:
             raise ConfigError(
                 "stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees"
@@ -213,6 +215,13 @@ class Race:
             options=base,
             candidates={candidate.name: candidate.options for candidate in candidates},
         )
+
+    def _check(self, candidate: Candidate, options: dict[str, Any], store: Store) -> None:
+        """Raise ConfigError and DataError, naming the candidate, where it cannot be grown on the table."""
+        try:
+            make_store(TrainingJob(store, None, (), options), self.out, self.out, self.resources, self.listener)
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"the candidate {candidate.name}: {error}") from error
 
     def _run_round(self, store: Store, state: RaceState, trees: int, rows: Rows) -> None:
         """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""

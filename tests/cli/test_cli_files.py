@@ -206,8 +206,8 @@ def test_config__of_a_forest_grows_it_again(folder: Path, run: Run) -> None:
 
 
 def test_config__the_command_line_comes_first(folder: Path, run: Run) -> None:
-    Path("bigforest.toml").write_text('trees = 4\nmax-depth = 1\nfamily = "axis"\nexclude = ["size"]\n')
-    run("train", "things.parquet", "--trees", "2", "--out", "f", "--quiet")
+    Path("bigforest.toml").write_text('trees = 4\nmax-depth = 1\nfamily = "axis"\nexclude = "size"\nquiet = true\n')
+    run("train", "things.parquet", "--trees", "2", "--out", "f")
     assert (run.code, run.err) == (0, "")
     forest = bigforest.read_forest("f")
     assert (forest.trees, forest.config.max_depth) == (2, 1)
@@ -221,6 +221,8 @@ def test_config__the_command_line_comes_first(folder: Path, run: Run) -> None:
         ("trees = [", "cannot be read as TOML"),
         ("trees = 'many'", "Invalid value for '--trees'"),
         ("trees = 0", "--trees must be a whole number"),
+        ("seed = true", "c.toml: seed cannot be true"),
+        ("target = ['a']", "c.toml: target cannot be a list"),
     ],
 )
 def test_config__that_cannot_be(folder: Path, run: Run, text: str, message: str) -> None:

@@ -174,6 +174,8 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
         ({"candidates": {"a": {}, "b": {"trees": 4}}}, "all candidates share it; set it in options"),
         ({"candidates": {"a": {}, "b": {"mtri": 4}}}, "unknown option"),
         ({"candidates": {"a": {}, "b": {"mtry": -4}}}, "the candidate b: mtry"),
+        ({"candidates": {"a": {}, "b": {"mtry": 99}}}, "the candidate b: the table has . features and a node cannot"),
+        ({"candidates": {"a": {}, "b": {"impurity": "poisson"}}}, "the candidate b: the impurity poisson is for"),
         ({"candidates": {"a": {}, "../b": {}}}, "cannot be the name"),
         ({"candidates": {"a": {}, "A": {"min_leaf": 2}}}, "upper and lower case; rename one"),
         ({"candidates": {"a": {}, "b": {"family": "tree"}}}, "no row is out of bag"),
