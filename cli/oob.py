@@ -38,9 +38,10 @@ def _draw(facts: Facts) -> None:
         _draw_confusion(facts["confusion"])
         typer.echo()
     curve = [facts["curve"][trees - 1] for trees in milestones(len(facts["curve"]))]
-    measure, written = ("error", percent) if "confusion" in facts else ("mse", number_cell)
+    _, measure, _ = curve[0]
+    written = percent if "confusion" in facts else number_cell
     rows = [[count(row["trees"]), written(row[measure]), count(row["rows"])] for row in curve]
-    print_table(["trees", measure, "rows"], rows, left=0)
+    print_table(["trees", measure.replace("_", " "), "rows"], rows, left=0)
 
 
 def draw_metrics(metrics: list[dict[str, Any]]) -> None:

@@ -24,12 +24,22 @@ from bigforest.forest.format.files import (
     with_rows,
 )
 from bigforest.forest.format.frames import scan, to_frame
-from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, SPREAD, confusion, metrics, number_metrics, oob_rows
+from bigforest.forest.format.schema import (
+    CURVE,
+    POISSON,
+    SPREAD,
+    confusion,
+    metrics,
+    number_curve,
+    number_metrics,
+    oob_rows,
+)
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_type, proba_names, stored_labels
 from bigforest.storage.parquet_footer import row_groups
 
 ROWS_OF_FILE = 1 << 18
+_MEASURES = {"error": "share of wrong rows", "mse": "mean squared error", POISSON: "mean Poisson deviance"}
 _LABELS = ("truth", "prediction", "class")
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -39,12 +49,13 @@ class OobReport:
     """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
 
     rows       LazyFrame, one row per training row; columns as in forest/format/schema.py oob_rows
-    curve      error by number of trees; columns CURVE, or NUMBER_CURVE for regression
+    curve      error by number of trees; columns CURVE, or number_curve for regression
     confusion  confusion matrix; columns confusion. None for regression
     metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all, columns metrics; for
                regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance, columns number_metrics
-    error      out-of-bag error (mean squared error for regression) on the rows that are out of bag for at least one
-               tree; nan if there are none
+    error      out-of-bag error on the rows that are out of bag for at least one tree; nan if there are none
+    measure    what that is: share of wrong rows, mean squared error or, with the impurity poisson, mean Poisson
+               deviance
     rows_used  number of these rows
     weighted   whether rows have weights, which apply to everything except numbers of rows
     """
@@ -78,16 +89,16 @@ class OobReport:
 
         self.weighted = spec.weight is not None
         self.rows = _as_target(scan(paths, columns, row_batches, holding), oob_rows(label, ()), dtype)
-        self.curve = read("curve", NUMBER_CURVE if numbers else CURVE)
+        self.curve = read("curve", number_curve(impurity) if numbers else CURVE)
         self.confusion = None if numbers else read("confusion", confusion(label))
         self.metrics = read("metrics", number_metrics(impurity) if numbers else metrics(label))
+        self.measure = _MEASURES[self.curve.columns[1]]
         _, error, self.rows_used = self.curve.row(-1)
         self.error: float = float("nan") if error is None else error
 
     def __repr__(self) -> str:
-        what = "error" if self.confusion is not None else "mean squared error"
         rows = f"{counted(self.rows_used, 'row')}{' by their weights' if self.weighted else ''}"
-        return f"OutOfBag({what} {self.error:.6g} on {rows})"
+        return f"OutOfBag({self.measure} {self.error:.6g} on {rows})"
 
     def _repr_html_(self) -> str:
         rows = [[_cell(name, cell) for name, cell in row.items()] for row in self.metrics.iter_rows(named=True)]

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.metrics.numbers import poisson_deviances
+from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.array_file import damaged, read_arrays, write_arrays
 from bigforest.storage.paths import downloads
@@ -39,6 +41,27 @@ class OobAccumulator(NamedTuple):
     def put(self, other: OobAccumulator) -> None:
         """Copy another one, of the same number of rows, into this one."""
         self.votes[:], self.voters[:], self.prediction[:], self.spread[:] = other
+
+
+class NumberLoss(NamedTuple):
+    """The loss of a predicted number: its squared error, or its Poisson deviance.
+
+    unit   factor of errors before they are squared, whose square is that of losses: the sum of all losses, with weights
+           of mean 1 (weight_unit), is then below 2**61, and losses can be rounded to whole numbers. A power of two, so
+           that only losses are rounded.
+    floor  of the deviance, the least that a prediction counts for, so that no loss is infinite; None for the squared
+           error.
+    """
+
+    unit: float = 1.0
+    floor: float | None = None
+
+    def of(self, truth: NDArray[np.float64], prediction: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The losses in this unit."""
+        if self.floor is None:
+            errors = (prediction - truth) * self.unit
+            return errors * errors
+        return poisson_deviances(truth, np.maximum(prediction, self.floor)) * self.unit * self.unit
 
 
 class LambdaAccumulator(NamedTuple):
@@ -75,12 +98,21 @@ def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None
     return None if store.spec.weight is None else store.weights_of(first, last).astype(np.int64)
 
 
-def error_unit(store: Store) -> float:
-    """The factor of regression errors, so that the sum of their squares, with weights of mean 1 (weight_unit), is a
-    whole number of 61 bits; 1 of classes.
+def number_loss(store: Store, config: TrainConfig) -> NumberLoss:
+    """The loss by which a forest of this configuration is measured; that of classes is not used."""
+    if config.criterion != "poisson":
+        return NumberLoss(error_unit(store))
+    most = float(store.spec.target.values(store.target.max()))
+    # A deviance is largest where the largest target is predicted by the floor: 70.1 times that target.
+    root = math.sqrt(2.0**61 / store.rows / 71.0 / most)
+    return NumberLoss(math.ldexp(1.0, math.frexp(root)[1] - 1), most * 2.0**-52)
 
-    Means of targets keep within their range, and so do errors. A power of two, so that only squares are rounded; the
-    largest one for targets that are all zero, whose step is tiny.
+
+def error_unit(store: Store) -> float:
+    """The factor of regression errors, see NumberLoss; 1 of classes.
+
+    Means of targets keep within their range, and so do errors. It is the largest power of two for targets that are all
+    zero, whose step is tiny.
     """
     if not store.spec.target.is_regression:
         return 1.0

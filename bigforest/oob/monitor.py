@@ -17,7 +17,7 @@ from bigforest.common.sizes import row_ranges
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.votes.leaf_files import step_rows
-from bigforest.oob.accumulator import error_unit
+from bigforest.oob.accumulator import number_loss
 from bigforest.oob.pipeline import cut_groups, find_missing, loaded_sizes
 from bigforest.oob.plan import choose_oob, range_rows
 from bigforest.oob.report import error_curve
@@ -84,7 +84,7 @@ class OobMonitor:
         executor = resources.executor(1)  # a task uses all threads of its process
         ranges = row_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
         groups = cut_groups(files, len(lambdas), store, plan, resources.workers)
-        work = TallyInputs(groups, lambdas, resources.workers, self._folder.path, error_unit(store))
+        work = TallyInputs(groups, lambdas, resources.workers, self._folder.path, number_loss(store, config))
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []
         for written, changes in executor.map(tally_further, tasks, (store, config, work)):
@@ -92,4 +92,4 @@ class OobMonitor:
             self._changes += changes
         for file in before:
             file.unlink()
-        return error_curve(self._changes[:, : parts[-1].stop], store)[0]
+        return error_curve(self._changes[:, : parts[-1].stop], store, config)[0]

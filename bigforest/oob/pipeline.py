@@ -31,7 +31,7 @@ from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.votes.ballots import loaded_bytes
 from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
 from bigforest.forest.votes.leaf_files import FOLDER, LeafFile
-from bigforest.oob.accumulator import RangeTally, error_unit
+from bigforest.oob.accumulator import RangeTally, number_loss
 from bigforest.oob.plan import OobPlan, choose_oob, max_scores, range_rows
 from bigforest.oob.report import ReportPlan, write_report
 from bigforest.oob.shrinkage import choose_shrinkage, no_losses
@@ -91,7 +91,7 @@ def write_oob(
         tally_folder = folder if in_files else None
         votes = read_tree_votes(directory, header_of(store.spec, config))
         kept = KeptLeaves(plan.kept_bytes) if len(tried) > 1 and not executor.remote else None
-        work = TallyInputs(groups, tried, resources.workers, tally_folder, error_unit(store), votes, kept)
+        work = TallyInputs(groups, tried, resources.workers, tally_folder, number_loss(store, config), votes, kept)
         tasks = [(*rows, None if executor.remote else progress.advance) for rows in ranges]
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
         if len(tried) > 1:
@@ -100,7 +100,7 @@ def write_oob(
                 losses = losses.plus(of_range)
                 if executor.remote:
                     progress.advance(config.trees)
-            shrinkage = choose_shrinkage(tried, losses, store, work.unit)
+            shrinkage = choose_shrinkage(tried, losses, store, work.loss.unit)
             work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
         tallies: list[RangeTally] = []
         changes = np.zeros((3, config.trees), np.int64)

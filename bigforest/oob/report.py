@@ -22,11 +22,11 @@ from bigforest.forest.format.files import write_table, write_tables
 from bigforest.forest.format.schema import (
     CURVE,
     METRICS,
-    NUMBER_CURVE,
     POISSON,
     SPREAD,
     confusion,
     metrics,
+    number_curve,
     number_metrics,
     oob_rows,
 )
@@ -38,7 +38,7 @@ from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import (
     OobAccumulator,
     RangeTally,
-    error_unit,
+    number_loss,
     read_tally,
     row_weights,
 )
@@ -79,7 +79,7 @@ def write_report(
     """
     own = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
     judged = executor.reduce(write_report_rows, own, join_sums, (store, config, plan))
-    error, reached = error_curve(changes, store)
+    error, reached = error_curve(changes, store, config)
     curve = pa.Table.from_arrays(
         [
             arrow_array(np.arange(1, error.size + 1, dtype=np.uint32)),
@@ -140,12 +140,14 @@ def _pieces(store: Store, tallies: Sequence[RangeTally]) -> Iterator[tuple[int, 
             yield start + first, tally.part(first, first + step)
 
 
-def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def error_curve(
+    changes: NDArray[np.int64], store: Store, config: TrainConfig
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Error after each tree, nan while no row is out of bag, and how many rows are; arguments as in `write_report`."""
     change, reached, weight = np.cumsum(changes, axis=1)
     error = np.divide(change, weight, out=np.full(change.size, np.nan), where=reached > 0)
     if store.spec.target.is_regression:
-        unit = error_unit(store)
+        unit = number_loss(store, config).unit
         error = error / store.spec.weight_unit / unit / unit  # the square of the unit might overflow
     return error, reached
 
@@ -167,12 +169,11 @@ class _Numbers:
     shares  names of the columns of a row after the number of its trees
     """
 
-    curve = NUMBER_CURVE
     shares: Sequence[str] = (SPREAD,)
 
     def __init__(self, store: Store, config: TrainConfig) -> None:
         total = None if store.spec.weight is None else store.spec.weight.total
-        self._metrics = number_metrics(config.criterion)
+        self.curve, self._metrics = number_curve(config.criterion), number_metrics(config.criterion)
         self._sums = NumberSums(store.spec.target.offset, total, poisson=POISSON in self._metrics.names)
 
     def add(self, store: Store, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:

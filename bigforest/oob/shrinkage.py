@@ -2,7 +2,7 @@
 
 Losses need the votes for what a row is, by each of a few lambdas (tally.py, judge_lambdas). All votes, which the report
 needs, are added up afterwards, by the lambda chosen.
-The lambda with the least log loss, or mean squared error of numbers, is taken if it lowers the loss of the leaves as
+The lambda with the least log loss, or loss of numbers (NumberLoss), is taken if it lowers the loss of the leaves as
 grown by more than the standard error of the difference, paired by row; else leaves stay as grown. The report is that of
 its votes. As the same rows choose lambda and are judged by it, its loss is also given cross-fitted: each half of the
 rows by the lambda that the other half chooses.
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.metrics.classes import log_losses
-from bigforest.oob.accumulator import LambdaAccumulator, row_weights
+from bigforest.oob.accumulator import LambdaAccumulator, NumberLoss, row_weights
 from bigforest.store.store import Store
 
 # All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.
@@ -61,19 +61,19 @@ def losses_of(
     store: Store,
     first: int,
     votes: LambdaAccumulator,
-    unit: float,
+    loss: NumberLoss,
     held: NDArray[np.bool_] | None,
     workers: int,
 ) -> LambdaLosses:
     """The losses of rows from `first` on with these votes, found by this many threads.
 
-    unit  factor of regression errors before they are squared (error_unit).
+    loss  of predicted numbers.
     held  which of the rows are held out of all bags, and do not count; None for none.
     """
     tasks = []
     for start in range(0, votes.voters.size, LOSS_ROWS):
         own = None if held is None else held[start : start + LOSS_ROWS]
-        tasks.append((store, first + start, votes.part(start, start + LOSS_ROWS), unit, own))
+        tasks.append((store, first + start, votes.part(start, start + LOSS_ROWS), loss, own))
     return reduce(LambdaLosses.plus, map_on_threads(_losses, tasks, workers), no_losses(votes.votes.shape[1]))
 
 
@@ -81,7 +81,7 @@ def _losses(
     store: Store,
     first: int,
     votes: LambdaAccumulator,
-    unit: float,
+    loss: NumberLoss,
     held: NDArray[np.bool_] | None,
 ) -> LambdaLosses:
     from bigforest.kernels.predict.losses import sum_losses
@@ -92,8 +92,8 @@ def _losses(
     weight = row_weights(store, first, last)
     own = np.ones(used.size, np.int64) if weight is None else weight[used]
     if store.spec.target.is_regression:
-        errors = (means - store.numbers(first, last)[used, None]) * unit
-        losses, factor = errors * errors, own * store.spec.weight_unit
+        losses = loss.of(store.numbers(first, last)[used, None], means)
+        factor = own * store.spec.weight_unit
     else:
         losses, factor = log_losses(means), own * (_STEPS / store.spec.total_weight)
     second = in_second_half(np.arange(first, last, dtype=np.uint64)[used])

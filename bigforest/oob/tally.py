@@ -38,6 +38,7 @@ from bigforest.kernels.predict.tally import (
 )
 from bigforest.oob.accumulator import (
     LambdaAccumulator,
+    NumberLoss,
     OobAccumulator,
     RangeTally,
     no_votes,
@@ -82,7 +83,7 @@ class TallyInputs(NamedTuple):
     amounts  the lambdas by which leaves are shrunk, in rows; none where they are as grown.
     workers  threads of a process.
     folder   for tallies, where they do not stay in the process.
-    unit     factor of regression errors before they are squared.
+    loss     of predicted numbers.
     votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight.
     kept     what is read twice; None where tasks run in other processes.
     """
@@ -91,7 +92,7 @@ class TallyInputs(NamedTuple):
     amounts: tuple[float, ...]
     workers: int
     folder: Path | None
-    unit: float
+    loss: NumberLoss
     votes: NDArray[np.float64] | None = None
     kept: KeptLeaves | None = None
 
@@ -100,8 +101,8 @@ class JudgedRange(NamedTuple):
     """The result of the votes on a range of rows.
 
     tallies  of these rows, in files one for each file of rows.
-    changes  int64 [3, trees], by how much each tree changed the weight of the rows that are wrong, or the sum of
-             squared errors by weight (error_unit); the number of rows that have a vote; and their weight.
+    changes  int64 [3, trees], by how much each tree changed the weight of the rows that are wrong, or the sum of the
+             losses of numbers by weight (NumberLoss); the number of rows that have a vote; and their weight.
     """
 
     tallies: list[RangeTally]
@@ -154,7 +155,7 @@ class _TallyPiece(NamedTuple):
 
     first    the number of the first row.
     truth    uint16, or float64 of numbers [rows].
-    unit     see TallyInputs.
+    loss     see TallyInputs.
     changes  see JudgedRange.
     """
 
@@ -162,7 +163,7 @@ class _TallyPiece(NamedTuple):
     tally: OobAccumulator
     first: int
     truth: NDArray[Any]
-    unit: float
+    loss: NumberLoss
     changes: NDArray[np.int64]
 
     def add(self, cast: _Cast, found: LeafChunk, rows: slice, trees: int) -> bool:
@@ -174,7 +175,7 @@ class _TallyPiece(NamedTuple):
         votes = OobVotes(Votes(cast.mixed, tally.votes), tally.voters, reached, weighed, weight)
         if cast.grown is None:
             return add_classes(leaves, ClassVotes(votes, self.truth[rows], tally.prediction, change))
-        numbers = NumberVotes(votes, self.truth[rows], self.unit, store.spec.weight_unit, change)
+        numbers = NumberVotes(votes, self.truth[rows], *self.loss, store.spec.weight_unit, change)
         as_grown = leaves._replace(ballot=cast.grown.ballot)
         sound = add_numbers(leaves, numbers)
         return sound and add_spread(as_grown, cast.grown.value, tally.spread)
@@ -196,7 +197,7 @@ def judge_lambdas(
         _LambdaPiece.of(store, votes.part(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
     ]
     _add_up(store, config, work, cuts, pieces, advance)
-    return losses_of(store, begin, votes, work.unit, held_out_of(store, config, begin, end), work.workers)
+    return losses_of(store, begin, votes, work.loss, held_out_of(store, config, begin, end), work.workers)
 
 
 def tally_range(
@@ -250,7 +251,7 @@ def _tally(
     changes = np.zeros((len(cuts) - 1, 3, config.trees), np.int64)
     truth_of = store.labels if store.spec.target.classes else store.numbers
     pieces = [
-        _TallyPiece(store, accumulator.part(start - begin, stop - begin), start, truth_of(start, stop), work.unit, own)
+        _TallyPiece(store, accumulator.part(start - begin, stop - begin), start, truth_of(start, stop), work.loss, own)
         for (start, stop), own in zip(pairwise(cuts), changes, strict=True)
     ]
     _add_up(store, config, work, cuts, pieces, advance)

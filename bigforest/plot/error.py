@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import polars as pl
 
 from bigforest.forest.contents import Contents
+from bigforest.forest.format.schema import POISSON
 from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finish_chart, thinned
 
 # Points of the curve that are drawn.
@@ -16,18 +18,21 @@ _POINTS = 500
 def error_table(forest: Contents) -> pl.DataFrame:
     """Columns trees, error, standard_error and rows, from the first tree on after which a row is out of bag.
 
-    standard_error  of a share of wrong rows: binomial. Of a mean squared error: as large a part of it as that of all
+    standard_error  of a share of wrong rows: binomial. Of a mean loss of numbers: as large a part of it as that of all
                     trees, grown with fewer rows. Null where rows have weights, which the report does not keep.
     """
     curve, rows = forest.oob.curve, pl.col("rows")
-    error = pl.col("error" if not forest.is_regression else "mse")
+    error = pl.col(curve.columns[1])
     if forest.oob.weighted:
         spread = pl.lit(None, pl.Float64)
     elif forest.is_regression:
-        squares = (pl.col("truth") - pl.col("prediction")) ** 2
+        truth, prediction = pl.col("truth"), pl.col("prediction")
+        losses = (truth - prediction) ** 2
+        if curve.columns[1] == POISSON:
+            losses = 2.0 * ((truth * (truth / prediction).log()).fill_nan(0.0) - truth + prediction)
         voted = forest.oob.rows.filter(pl.col("trees") > 0)
-        mean, deviation = voted.select(squares.mean().alias("m"), squares.std().alias("s")).collect().row(0)
-        part = deviation / mean if mean and deviation is not None else None
+        mean, deviation = voted.select(losses.mean().alias("m"), losses.std().alias("s")).collect().row(0)
+        part = deviation / mean if mean and deviation is not None and math.isfinite(mean) else None
         spread = error * pl.lit(part, pl.Float64) / rows.sqrt()
     else:
         spread = (error * (1 - error) / rows).sqrt()
@@ -37,7 +42,6 @@ def error_table(forest: Contents) -> pl.DataFrame:
 def error_chart(forest: Contents) -> Any:
     """A line with a band of two standard errors, and the validation error where there is one."""
     alt = altair()
-    what = "mean squared error" if forest.is_regression else "share of wrong rows"
     table = thinned(error_table(forest), _POINTS).with_columns(
         lower=(pl.col("error") - 2 * pl.col("standard_error")).clip(0.0),
         upper=pl.col("error") + 2 * pl.col("standard_error"),
@@ -50,7 +54,7 @@ def error_chart(forest: Contents) -> Any:
     x = alt.X("trees:Q", title="trees")
     legend = alt.Legend(symbolType="stroke", symbolOpacity=1) if forest.has_validation else None
     color = alt.Color("curve:N", title=None, scale=alt.Scale(range=list(COLORS)), legend=legend)
-    line = base.mark_line(point=table.height < 3).encode(x=x, y=alt.Y("error:Q", title=what), color=color)
+    line = base.mark_line(point=table.height < 3).encode(x=x, y=alt.Y("error:Q", title=forest.oob.measure), color=color)
     band = base.mark_area(opacity=0.2, color=INK).encode(x=x, y=alt.Y("lower:Q"), y2=alt.Y2("upper"), color=color)
     caption = "rows are weighted" if forest.oob.weighted else "the band is two standard errors to each side"
     return finish_chart(alt.layer(band, line), "Out-of-bag error by number of trees", [caption])

@@ -24,8 +24,8 @@ def html_of(forest: GrownForest) -> str:
     if not forest.is_regression:
         facts["classes"] = f"{len(forest.classes):,}"
     if forest.has_oob:
-        what = "mean squared error" if forest.is_regression else "error"
-        facts["out of bag"] = f"{what} {forest.oob.error:.6g} on {counted(forest.oob.rows_used, 'row')}"
+        rows = counted(forest.oob.rows_used, "row")
+        facts["out of bag"] = f"{forest.oob.measure} {forest.oob.error:.6g} on {rows}"
     if forest.is_tuned:
         facts["chosen"] = chosen_of(forest)
     return facts_table("Forest", facts)

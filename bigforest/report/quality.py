@@ -118,7 +118,6 @@ def worst_classes(forest: Forest) -> pl.DataFrame:
 def _error(forest: Forest) -> str:
     last = error_table(forest).row(-1, named=True)
     error, spread = last["error"], last["standard_error"]
-    what = "mean squared error" if forest.is_regression else "share of wrong rows"
     sure = ", with row weights"
     if spread is not None:
         low, high = max(0.0, error - 1.96 * spread), error + 1.96 * spread
@@ -126,7 +125,7 @@ def _error(forest: Forest) -> str:
             f", standard error {page.known_number(spread, 2)}, 95% interval "
             f"{page.known_number(low)} to {page.known_number(high)}"
         )
-    return f"The out-of-bag {what} is {page.known_number(error)} on {counted(last['rows'], 'row')}{sure}."
+    return f"The out-of-bag {forest.oob.measure} is {page.known_number(error)} on {counted(last['rows'], 'row')}{sure}."
 
 
 def _metrics(forest: Forest) -> str:

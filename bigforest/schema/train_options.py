@@ -204,10 +204,10 @@ class TrainOptions:
         more=(
             "Hierarchical shrinkage (Agarwal et al. 2022): a step below a node of n rows is multiplied by n / (n + "
             'lambda). "auto" selects lambda from 0, 0.1, 1, 3, 10 and 50 by the out-of-bag log loss (mean squared '
-            "error for regression). It uses 0 unless the loss decreases by more than the standard error of the "
-            "difference. It also uses 0 without out-of-bag rows, with hard votes, with more than 64 classes, or if "
-            "rows times classes exceed 4,194,304. With `sampling` arc-x4 and adaboost leaves are shrunk only by a "
-            "given lambda."
+            "error for regression, Poisson deviance with that impurity). It uses 0 unless the loss decreases by more "
+            "than the standard error of the difference. It also uses 0 without out-of-bag rows, with hard votes, with "
+            "more than 64 classes, or if rows times classes exceed 4,194,304. With `sampling` arc-x4 and adaboost "
+            "leaves are shrunk only by a given lambda."
         ),
     )
     stop_oob: float | None = option(

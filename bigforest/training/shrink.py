@@ -43,8 +43,8 @@ def shrink_forest(
         Folder of the new forest.
     amount : float or None, default=None
         Lambda, in rows; the new forest then has no out-of-bag report. None to select the lambda with the lowest
-        out-of-bag log loss (mean squared error for regression), as `train` does with shrink="auto"; the table is then
-        read again, and a new report is made.
+        out-of-bag log loss (mean squared error for regression, or Poisson deviance), as `train` does with
+        shrink="auto"; the table is then read again, and a new report is made.
     data : table or path, default=None
         The training table, or a store of it. None if it is still in the same place.
     threads, scratch, memory, overwrite, listener

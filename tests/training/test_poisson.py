@@ -12,6 +12,8 @@ from sklearn.metrics import mean_poisson_deviance
 from sklearn.tree import DecisionTreeRegressor
 
 import bigforest as bf
+from bigforest.oob.monitor import settled_at
+from bigforest.plot.error import error_table
 
 # More leaves would be of so few rows that splits on several features are equal.
 LEAVES = 7
@@ -90,12 +92,44 @@ def test_report_and_scores__have_the_mean_deviance(weight: str | None, tmp_path:
     assert bf.predict_file(plain, frame, tmp_path / "q.parquet").poisson_deviance is None
 
 
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_curve__has_the_deviance_by_each_number_of_trees(weight: str | None) -> None:
+    frame = table(300, "amounts") if weight else table(300, "amounts").drop("w")
+    given: dict[str, Any] = {"task": "regression", "impurity": "poisson", "weight": weight, "mtry": 2, "min_leaf": 3}
+    whole = bf.train(frame, "y", trees=9, shrink="auto", **given)
+    for trees in (1, 4, 9):
+        forest = bf.train(frame, "y", trees=trees, shrink=whole.shrinkage.amount, **given)
+        found = forest.oob.metrics["poisson_deviance"][0]
+        assert forest.oob.error == pytest.approx(found, rel=1e-12) and "mean Poisson deviance" in repr(forest.oob)
+        assert whole.oob.curve["poisson_deviance"][trees - 1] == forest.oob.error
+    assert whole.oob.curve.columns == ["trees", "poisson_deviance", "rows"]
+    if weight is None:
+        rows = whole.oob.rows.collect().filter(pl.col("trees") > 0)
+        losses = [mean_poisson_deviance([truth], [guess]) for truth, guess in rows.select("truth", "prediction").rows()]
+        assert error_table(whole)["standard_error"][-1] == pytest.approx(np.std(losses, ddof=1) / len(losses) ** 0.5)
+    for amount, loss in [*zip(whole.shrinkage.tried, whole.shrinkage.losses, strict=True)][::5]:
+        shrunk = bf.train(frame, "y", trees=9, shrink=amount, **given)
+        assert loss == pytest.approx(shrunk.oob.error, rel=1e-12)
+
+
+def test_stop_oob__goes_by_the_deviance() -> None:
+    frame = table(300, "counts").drop("w")
+    given: dict[str, Any] = {"task": "regression", "mtry": 1, "min_leaf": 5, "shrink": "off", "trees": 100}
+    whole = bf.train(frame, "y", impurity="poisson", **given)
+    voted = whole.oob.curve["poisson_deviance"].to_numpy()
+    stopped = bf.train(frame, "y", impurity="poisson", stop_oob=0.002, **given)
+    assert stopped.trees == settled_at(voted, 0.002) < 100
+    assert stopped.oob.curve["poisson_deviance"].to_list() == voted[: stopped.trees].tolist()
+
+
 def test_report__has_no_deviance_where_0_is_predicted() -> None:
     """Some bag has no row but those of 0."""
     frame = pl.DataFrame({"x": np.arange(6.0), "y": [0.0, 0.0, 0.0, 0.0, 0.0, 3.0]})
     forest = bf.train(frame, "y", task="regression", impurity="poisson", trees=1, shrink="off", seed=1)
     assert forest.oob.rows.collect()["prediction"].min() == 0.0
     assert forest.oob.metrics["poisson_deviance"].to_list() == [None] and forest.oob.metrics["mse"][0] is not None
+    least = 3.0 * 2.0**-52
+    assert forest.oob.error == pytest.approx(2.0 * (3.0 * np.log(3.0 / least) - 3.0) / 2.0)
 
 
 def test_train__takes_targets_far_from_zero() -> None:

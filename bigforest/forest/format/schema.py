@@ -224,7 +224,14 @@ FILES: dict[str, tuple[Column, ...]] = {
     ),
     "oob/curve.parquet for regression": (
         _TREES,
-        Column("mse", pa.float64(), "weighted mean squared error; null while `rows` is 0", null=True),
+        Column(
+            "mse",
+            pa.float64(),
+            "weighted mean squared error; null while `rows` is 0. With the impurity poisson the column is "
+            f"`{POISSON}`, the weighted mean Poisson deviance, for which predictions below 2**-52 times the largest "
+            "target count as that",
+            null=True,
+        ),
         _REACHED,
     ),
     "oob/confusion.parquet": (
@@ -338,7 +345,6 @@ RANKS = file_schema(FILES["ranks.parquet"])
 BOOSTING = file_schema(FILES["boosting.parquet"])
 RUN = file_schema(FILES["run.parquet"])
 CURVE = file_schema(FILES["oob/curve.parquet"])
-NUMBER_CURVE = file_schema(FILES["oob/curve.parquet for regression"])
 VOTES = file_schema(FILES["oob/votes/part-NNNNNNN.parquet"])
 VALIDATION = file_schema(FILES["validation/curve.parquet"])
 VALIDATION_KIND = "validation-curve"
@@ -372,6 +378,12 @@ def oob_rows(label: pa.DataType, shares: Iterable[str]) -> pa.Schema:
 def confusion(label: pa.DataType) -> pa.Schema:
     """Schema of oob/confusion.parquet for classes of this Arrow type."""
     return _with_label(FILES["oob/confusion.parquet"], label)
+
+
+def number_curve(impurity: str) -> pa.Schema:
+    """Schema of oob/curve.parquet of a regression by this impurity."""
+    trees, error, rows = FILES["oob/curve.parquet for regression"]
+    return file_schema([trees, error._replace(name=POISSON) if impurity == "poisson" else error, rows])
 
 
 def number_metrics(impurity: str) -> pa.Schema:

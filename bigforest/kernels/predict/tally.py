@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.llvm.poisson_scores import logarithm
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.predict.accumulate import Votes, add_ballot
 from bigforest.kernels.predict.shrink import USUAL
@@ -72,17 +73,20 @@ class ClassVotes(NamedTuple):
 class NumberVotes(NamedTuple):
     """For regression: predictions are votes / voters.
 
-    truth    float64 [rows]
-    unit     factor of errors before they are squared
-    share    factor of squares, besides the weight, before they are rounded to a whole number
-    squared  int64 [trees], added to: by how much this tree changed the sum of these squares
+    truth   float64 [rows]
+    unit    factor of errors before they are squared, whose square is that of losses
+    floor   the loss is the Poisson deviance, for which a prediction is at least this; None for the squared error,
+            compiled separately
+    share   factor of losses, besides the weight, before they are rounded to a whole number
+    change  int64 [trees], added to: by how much this tree changed the sum of these losses
     """
 
     bag: OobVotes
     truth: NDArray[np.float64]
     unit: float
+    floor: float | None
     share: float
-    squared: NDArray[np.int64]
+    change: NDArray[np.int64]
 
 
 class LambdaVotes(NamedTuple):
@@ -137,11 +141,21 @@ def _judge_class(state, tree, row, ballot):
 
 
 @inlined
-def _square(state, row):
-    """The squared error of a row, by its weight, as a whole number."""
+def _loss_of(truth, prediction, unit, floor, factor):
+    if floor is None:
+        error = (prediction - truth) * unit
+        return error * error * factor
+    prediction = max(prediction, floor)
+    return 2.0 * (truth * logarithm(truth / prediction) - truth + prediction) * unit * unit * factor
+
+
+@inlined
+def _loss(state, row):
+    """The loss of a row, by its weight, as a whole number."""
     bag = state.bag
-    error = (bag.cast.votes[row, 0] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
-    return np.int64(np.rint(error * error * (np.float64(_weight_of(bag.weight, row)) * state.share)))
+    prediction = bag.cast.votes[row, 0] / np.float64(bag.voters[row])
+    factor = np.float64(_weight_of(bag.weight, row)) * state.share
+    return np.int64(np.rint(_loss_of(state.truth[row], prediction, state.unit, state.floor, factor)))
 
 
 @inlined
@@ -150,10 +164,10 @@ def _judge_number(state, tree, row, ballot):
     if bag.voters[row] == 0:
         _hear(bag, tree, row)
     else:
-        state.squared[tree] -= _square(state, row)
+        state.change[tree] -= _loss(state, row)
     add_ballot(bag.cast, row, ballot)
     bag.voters[row] += np.uint32(1)
-    state.squared[tree] += _square(state, row)
+    state.change[tree] += _loss(state, row)
 
 
 @inlined
@@ -208,7 +222,7 @@ def add_classes(found, classes):
 
 @kernel
 def add_numbers(found, numbers):
-    """`add_classes` for NumberVotes."""
+    """`add_classes` for NumberVotes. Oracle of the deviance: scikit-learn (tests/training/test_poisson.py)."""
     return _add_up(found, _judge_number, numbers)
 
 
