@@ -3,9 +3,9 @@
 All settings are tried on the same bags of some rows. An error is the difference between the prediction of a tree and
 the truth: of a number, or of the share of each class and 1 or 0. For a row out of the bags of two trees, the product of
 their errors is on average the squared error of a forest of very many such trees (Breiman 2001, section 11), so the mean
-over pairs of trees estimates it. A setting is better if its estimate is lower by a standard error. The choice is a
-function of the table and of the options except for trees and seed, so that forests of different seeds can be merged.
-Oracle: tests/naive/trial_trees.py.
+over pairs of trees estimates it; for the Poisson deviance see `_losses`. A setting is better if its estimate is lower
+by a standard error. The choice is a function of the table and of the options except for trees and seed, so that forests
+of different seeds can be merged. Oracle: tests/naive/trial_trees.py.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from bigforest.grow.forest import forget_shared, grow_trees
 from bigforest.grow.shared.memory import cut_bytes, extra_bytes, tree_bytes
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import LEAF
+from bigforest.metrics.numbers import poisson_deviances
 from bigforest.oob.accumulator import error_unit
 from bigforest.sampling.bags import held_out_of
 from bigforest.schema.config import TrainConfig
@@ -59,12 +60,14 @@ _KEPT_BYTES = 192
 
 class Errors(NamedTuple):
     """Of each row: the sums of the errors of the trees that left it out, float64 [rows, outputs], the sum of their
-    squares, and how many such trees there are, float64 [rows]. `split`: rows of all nodes that the trees split."""
+    squares, and how many such trees there are, float64 [rows]. `split`: rows of all nodes that the trees split.
+    `truth`: float64 [rows], the targets, if the Poisson deviance is the loss; else None."""
 
     total: NDArray[np.float64]
     squares: NDArray[np.float64]
     trees: NDArray[np.float64]
     split: float
+    truth: NDArray[np.float64] | None = None
 
 
 class TrialTrees(NamedTuple):
@@ -130,7 +133,8 @@ def trial_errors(store: Store, config: TrainConfig, trees: range) -> Errors:
     for trial in trials(store, config, trees):
         if errors is None:
             rows = len(trial.truth)
-            errors = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows), 0.0)
+            truth = trial.truth[:, 0] * unit if config.criterion == "poisson" else None
+            errors = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows), 0.0, truth)
         answers = trial.answers
         errors = errors._replace(split=errors.split + float(trial.trees.weight[trial.splits[0]].sum()))
         for root, out in zip(np.flatnonzero(trial.trees.depth == 0), trial.left_out, strict=True):
@@ -159,7 +163,8 @@ def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[TrialTre
 
 def summed(parts: Sequence[Errors]) -> Errors:
     """The errors of all trees; added in their order, because sums of floats depend on it."""
-    return Errors(*(sum(part[1:], part[0]) for part in zip(*parts, strict=True)))
+    total, squares, trees, split = (sum(part[1:], part[0]) for part in [*zip(*parts, strict=True)][:4])
+    return Errors(total, squares, trees, split, parts[0].truth)
 
 
 def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
@@ -190,9 +195,17 @@ def spread_of(errors: Errors, weight: NDArray[Any] | None) -> float:
 
 
 def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """The mean product of the errors of two trees, for each row that is evaluated."""
+    """The loss of very many trees on each row that is evaluated: the mean product of the errors of two trees.
+
+    Or the deviance of the mean of the trees, less what it is too large by as they are few, to second order.
+    """
     total, squares, trees = (of[judged] for of in errors[:3])
-    return ((total**2).sum(axis=1) - squares) / (trees * (trees - 1))
+    if errors.truth is None:
+        return ((total**2).sum(axis=1) - squares) / (trees * (trees - 1))
+    truth, error = errors.truth[judged], total[:, 0] / trees
+    mean = np.maximum(truth + error, truth.max() * 2.0**-52)
+    variance = np.maximum(squares / trees - error**2, 0.0) / (trees - 1)  # of the mean of the trees
+    return poisson_deviances(truth, mean) - truth * variance / mean**2
 
 
 def weights_to_judge(store: Store, config: TrainConfig) -> NDArray[Any] | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise, permutations
+from statistics import variance
 
 import numpy as np
 
@@ -18,6 +19,17 @@ def loss(trees: Trees, row: int) -> float | None:
     errors = [tree[row] for tree in trees if row in tree]
     products = [math.fsum(a * b for a, b in zip(one, other, strict=True)) for one, other in permutations(errors, 2)]
     return math.fsum(products) / len(products) if products else None
+
+
+def deviance(trees: Trees, row: int, truth: float) -> float | None:
+    """The Poisson deviance by the mean of the trees, less half its second derivative by that times the variance of the
+    mean; None where no two left the row out."""
+    answers = [truth + tree[row][0] for tree in trees if row in tree]
+    if len(answers) < 2:
+        return None
+    mean = math.fsum(answers) / len(answers)
+    whole = 2.0 * ((truth * math.log(truth / mean) if truth else 0.0) - truth + mean)
+    return whole - truth / mean**2 * variance(answers) / len(answers)
 
 
 def spread(trees: Trees, weights: Sequence[float]) -> float:

@@ -19,7 +19,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.schema.options import Task
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.training import trial_trees as trial
-from tests.naive.trial_trees import Trees, gain, loss, spread
+from tests.naive.trial_trees import Trees, deviance, gain, loss, spread
 from tests.thorough import examples
 from tests.training.test_number_defaults import product
 
@@ -60,6 +60,7 @@ def test_gain_of__is_what_the_naive_one_says(data: st.DataObject) -> None:
     [
         {"mtry": "half", "min_leaf": 3},
         {"mtry": "all", "min_leaf": 1},
+        {"mtry": "half", "min_leaf": 3, "impurity": "poisson"},
         {"task": "classification", "mtry": "sqrt"},
         {"task": "classification", "family": "rotation", "axes_from": ("x0", "x1")},
     ],
@@ -68,6 +69,8 @@ def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_p
     frame = product(1200)
     if "family" not in options:
         frame = frame.with_columns(x0=pl.when(pl.col("x1") < 1.5).then("x0"), c=pl.col("x2").round(0).cast(pl.String))
+    if "impurity" in options:
+        frame = frame.with_columns(y=pl.col("y").clip(0.0))
     if "task" in options:
         frame = frame.with_columns(y=pl.col("y").clip(-3, 3).round(0).cast(pl.Int64))
     store = bf.encode_store(frame, tmp_path / "store", target="y", task=options.get("task"))
@@ -75,6 +78,8 @@ def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_p
     found = trial.trial_errors(store, config, range(4))
     unit = error_unit(store)
     found = found._replace(total=found.total / unit, squares=found.squares / unit**2)
+    if found.truth is not None:
+        found = found._replace(truth=found.truth / unit)
 
     forest = bf.train(store, trees=4, keep_votes=True, shrink="off", **options)
     if "task" in options:
@@ -99,7 +104,11 @@ def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_p
     assert np.allclose(found.squares, wanted.squares, atol=1e-9)
     judged = found.trees > 1
     losses = trial._losses(found, judged)
-    assert np.allclose(losses, [loss(trees, row) for row in np.flatnonzero(judged)], atol=1e-9)
+    if "impurity" in options:
+        wanted_losses = [deviance(trees, row, truth[row, 0]) for row in np.flatnonzero(judged)]
+    else:
+        wanted_losses = [loss(trees, row) for row in np.flatnonzero(judged)]
+    assert np.allclose(losses, wanted_losses, atol=1e-9)
 
 
 @pytest.mark.parametrize("rows", [1000, 4001, 16 * BLOCK_ROWS, 16 * BLOCK_ROWS + 1, 40 * BLOCK_ROWS + 9])
