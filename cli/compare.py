@@ -61,7 +61,11 @@ COMPARE = {
         "candidates. Default: all of these.",
         read=count_or_word,
     ),
-    "metric": option(str, "log_loss|error|auc|mse", "Loss to compare. Default: log_loss, mse for regression."),
+    "metric": option(
+        str,
+        "log_loss|error|auc|mse|poisson_deviance",
+        "Loss to compare. Default: log_loss; regression: mse, or poisson_deviance with --impurity poisson.",
+    ),
     "budget": option(str, "TIME", "Time limit after which no more trees are grown, such as 10m."),
     "out": option(
         str,

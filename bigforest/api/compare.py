@@ -54,8 +54,9 @@ def compare(
     candidates : mapping, path, int or None, default=None
         Options of `train` by the name of the candidate, the simplest first; or a TOML file with a table for each; or
         the number of default candidates to use. None for all default candidates.
-    metric : {"log_loss", "error", "auc", "mse"} or None, default=None
-        Loss to compare. None for log_loss (classification) or mse (regression).
+    metric : {"log_loss", "error", "auc", "mse", "poisson_deviance"} or None, default=None
+        Loss to compare. None for log_loss (classification) or mse (regression; poisson_deviance if the options have
+        that impurity).
     budget : str or float or None, default=None
         Time after which no more trees are grown, such as "10m". It is checked between rounds only and affects nothing
         else. None to grow `trees` trees for all candidates.

@@ -105,7 +105,12 @@ def number_loss(store: Store, config: TrainConfig) -> NumberLoss:
     most = float(store.spec.target.values(store.target.max()))
     # A deviance is largest where the largest target is predicted by the floor: 70.1 times that target.
     root = math.sqrt(2.0**61 / store.rows / 71.0 / most)
-    return NumberLoss(math.ldexp(1.0, math.frexp(root)[1] - 1), most * 2.0**-52)
+    return NumberLoss(math.ldexp(1.0, math.frexp(root)[1] - 1), least_counted(most))
+
+
+def least_counted(largest: float) -> float:
+    """The floor of NumberLoss where this is the largest target."""
+    return largest * 2.0**-52
 
 
 def error_unit(store: Store) -> float:

@@ -21,11 +21,12 @@ from bigforest.common.arrow_arrays import as_numpy
 from bigforest.common.errors import counted, damaged_forest
 from bigforest.forest.oob_report import oob_row_batches
 from bigforest.metrics.classes import log_losses
+from bigforest.oob.accumulator import NumberLoss, least_counted
 from bigforest.predict.forest import Forest
 from bigforest.schema.labels import label_codes, proba_names
 from bigforest.store.store import Store
 
-METRICS = {"classification": ("log_loss", "error", "auc"), "regression": ("mse",)}
+METRICS = {"classification": ("log_loss", "error", "auc"), "regression": ("mse", "poisson_deviance")}
 # Bytes of a row per candidate, and in common.
 ROW_BYTES = 16
 
@@ -80,6 +81,9 @@ def row_scores(forest: Forest, metric: str) -> RowScores:
     if score.size != forest.spec.rows:
         rows = f"{counted(score.size, 'row')}, not {forest.spec.rows:,}"
         raise damaged_forest(f"{forest.directory}: the out-of-bag report has {rows}")
+    if metric == "poisson_deviance":
+        truth = np.concatenate([piece[1] for piece in pieces])
+        score = NumberLoss(1.0, least_counted(float(truth.max()))).of(truth, score)
     if metric != "auc":
         return RowScores(score, None)
     assert len(target.classes) == 2
@@ -88,14 +92,16 @@ def row_scores(forest: Forest, metric: str) -> RowScores:
 
 def _columns(forest: Forest, metric: str) -> list[str]:
     names = ["truth", "prediction", "trees"]
-    return names if metric in ("mse", "error") else [*names, *proba_names(forest.spec.target)]
+    return names if forest.is_regression or metric == "error" else [*names, *proba_names(forest.spec.target)]
 
 
 def _scores(
     batch: pa.RecordBatch, forest: Forest, metric: str
 ) -> tuple[NDArray[np.float64], NDArray[np.int32] | NDArray[np.float64]]:
-    """The scores of a batch, and the classes."""
+    """The scores of a batch, and the classes; for the deviance, the predictions and the targets."""
     truth, prediction = (pl.Series(pl.from_arrow(batch.column(name))) for name in ("truth", "prediction"))
+    if metric == "poisson_deviance":
+        return prediction.fill_null(np.nan).to_numpy(), truth.to_numpy()
     if metric == "mse":
         squares = (truth - prediction).cast(pl.Float64).to_numpy() ** 2
         return np.asarray(squares, np.float64), truth.to_numpy()

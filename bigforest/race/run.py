@@ -25,6 +25,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.contents import TUNING_FILE
 from bigforest.forest.format.files import write_run, write_table
 from bigforest.forest.format.schema import TUNING, TUNING_KIND
+from bigforest.grow.shared.criteria import criterion_named
 from bigforest.predict.forest import Forest, is_forest, read_forest
 from bigforest.race.candidates import Candidate, check_candidate_count, default_candidates, given_candidates
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
@@ -84,7 +85,7 @@ class Race:
 
     job         the table, and the options that all candidates have.
     candidates  a mapping or the path of a TOML file; a number of default ones; None for all of them.
-    metric      None for log_loss, or mse of numbers.
+    metric      None for log_loss, or mse of numbers; poisson_deviance if the options have the impurity poisson.
     budget      seconds after which no round begins; None for no limit.
     out         its folder.
     """
@@ -200,11 +201,15 @@ class Race:
             raise ConfigError(
                 "stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees"
             )
-        metric = METRICS[task][0] if self.metric is None else self.metric
+        metric = self.metric
+        if metric is None:
+            metric = "poisson_deviance" if base.get("impurity") == "poisson" else METRICS[task][0]
         if not isinstance(metric, str) or metric not in METRICS[task]:
             raise ConfigError(f"metric must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
         if metric == "auc" and len(store.spec.target.classes) != 2:
             raise ConfigError(f"auc is for two classes, and there are {len(store.spec.target.classes)}; take log_loss")
+        if metric == "poisson_deviance":
+            criterion_named("poisson").check(store)
         return RaceState(
             data=job.location,
             target=job.target,

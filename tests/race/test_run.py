@@ -221,23 +221,39 @@ def test_compare__time_ends_between_rounds(monkeypatch: pytest.MonkeyPatch) -> N
     assert "stopped" in found.facts()
 
 
-@pytest.mark.parametrize("metric", ["log_loss", "error", "auc", "mse"])
+@pytest.mark.parametrize("metric", ["log_loss", "error", "auc", "mse", "poisson_deviance"])
 @pytest.mark.parametrize("column", [None, "w", "g"])
 def test_compare__losses_are_those_of_the_report(metric: str, column: str | None, tmp_path: Path) -> None:
-    frame = table(150, metric == "mse").drop({"w", "g"} - {column})
-    shared = {} if column is None else {"weight" if column == "w" else "group": column}
+    frame = table(150, metric in ("mse", "poisson_deviance")).drop({"w", "g"} - {column})
+    shared: dict[str, Any] = {} if column is None else {"weight" if column == "w" else "group": column}
+    if metric == "poisson_deviance":
+        shared["impurity"] = "poisson"
+        frame = frame.with_columns(pl.col("y").clip(0.0))
     found = bf.compare(
         frame, "y", candidates={"a": {}, "b": {"min_leaf": 5}}, metric=metric, out=tmp_path / "c",
         options={"trees": 12, **shared},
     )  # fmt: skip
     oob = found.forest.oob
-    name = {"log_loss": "log_loss", "auc": "auc", "mse": "mse"}.get(metric)
-    expected = oob.error if name is None else oob.metrics[name][-1]
+    expected = oob.error if metric == "error" else oob.metrics[metric][-1]
     assert found.loss == pytest.approx(1 - expected if metric == "auc" else expected, rel=1e-6)
     rows = Rows.of(Store.open(tmp_path / "c" / "table.store"))
     assert (rows.group is not None) == (column == "g")
     assert (rows.weight is not None) == (column == "w")
     assert measure_loss(row_scores(found.forest, metric), rows).loss == found.loss
+
+
+def test_compare__goes_by_the_deviance_where_trees_do() -> None:
+    frame = table(150, True).drop("w", "g")
+    candidates = {"a": {"impurity": "variance"}, "b": {"impurity": "poisson"}}
+    with pytest.raises(DataError, match="and the Poisson deviance is for numbers of which none is below 0"):
+        bf.compare(frame, "y", candidates={"a": {}, "b": {"min_leaf": 5}}, metric="poisson_deviance")
+    counts = frame.with_columns(pl.col("y").clip(0.0))
+    with pytest.raises(ConfigError, match="metric must be mse or poisson_deviance here"):
+        bf.compare(counts, "y", candidates=candidates, metric="auc", options={"trees": 12})
+    assert bf.compare(counts, "y", candidates=candidates, options={"trees": 12}).metric == "mse"
+    given = {"trees": 12, "impurity": "poisson"}
+    found = bf.compare(counts, "y", candidates={"a": {}, "b": {"min_leaf": 5}}, options=given)
+    assert found.metric == "poisson_deviance" and found.loss == pytest.approx(found.forest.oob.error)
 
 
 def test_compare__default_candidates_of_any_table() -> None:

@@ -62,8 +62,8 @@ def test_forest__has_the_mean_of_the_targets() -> None:
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        ([0.0, 1.0, -0.5, 2.5], r"'y' has the value -0\.5, and the impurity poisson is for numbers of which none is"),
-        ([0.0, 0.0, 0.0, 0.0], "'y' is 0 in all rows, and the impurity poisson"),
+        ([0.0, 1.0, -0.5, 2.5], r"'y' has the value -0\.5, and the Poisson deviance is for numbers of which none is"),
+        ([0.0, 0.0, 0.0, 0.0], "'y' is 0 in all rows, and the Poisson deviance"),
     ],
 )
 def test_train__refuses_targets_without_a_deviance(targets: list[float], message: str, tmp_path: Path) -> None:

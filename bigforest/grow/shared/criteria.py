@@ -127,8 +127,8 @@ class PoissonCriterion(Criterion):
         if least < zero or most <= zero:
             wrong = f"has the value {target.values(least)!r}" if least < zero else "is 0 in all rows"
             raise DataError(
-                f"target {target.name!r} {wrong}, and the impurity poisson is for numbers of which none is below 0 and "
-                "some are above; drop it, or convert the target"
+                f"target {target.name!r} {wrong}, and the Poisson deviance is for numbers of which none is below 0 and "
+                "some are above; choose another impurity or metric, or convert the target"
             )
 
     def zero(self, target: TargetSpec) -> float:
