@@ -6,7 +6,7 @@ import contextlib
 import csv
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 KIND = "predictions"
 VERSION = 1
 # How the names of files of text end.
-TEXT = (".csv", ".tsv", ".ndjson", ".jsonl")
+_JSON = (".ndjson", ".jsonl")
+TEXT = (".csv", ".tsv", *_JSON)
 
 # Ranges of rows for each process of a cluster, and the fewest rows of one.
 _RANGES = 4
@@ -102,14 +103,22 @@ def _write_text(tables: Iterator[pa.Table], path: Path) -> None:
     with path.open("wb") as file:
         for number, table in enumerate(tables):
             frame = pl.DataFrame(pl.from_arrow(table))
-            nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
-            if suffix in (".ndjson", ".jsonl"):
+            _check_text(frame.schema, suffix)
+            if suffix in _JSON:
                 text = frame.write_ndjson()
-            elif nested:
-                raise DataError(f"column {nested[0]!r} is nested, which CSV cannot hold; write Parquet or .ndjson")
             else:
                 text = frame.write_csv(include_header=number == 0, separator="\t" if suffix == ".tsv" else ",")
             file.write(text.encode())
+
+
+def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
+    """Raise DataError for a column that a file of text of this kind cannot hold."""
+    for name, dtype in schema.items():
+        if "Binary" in str(dtype):
+            raise DataError(f"column {name!r} is {dtype}, which no text can hold; write Parquet")
+        if suffix not in _JSON and (dtype.is_nested() or dtype == pl.Duration):
+            kind = "nested" if dtype.is_nested() else "a duration"
+            raise DataError(f"column {name!r} is {kind}, which CSV cannot hold; write Parquet or .ndjson")
 
 
 def _is_text_prediction(path: Path) -> bool:

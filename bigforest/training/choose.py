@@ -52,7 +52,8 @@ _FEWEST_OF_SOME = 1_000
 _FEWEST_OF_ALL_DRAWN = 250
 _FEWEST = 20
 # With fewer rows than this, few pairs of trees judge a row, and the standard error is uncertain itself: more trees are
-# grown, which costs little, and for regression the second rule must be better by two standard errors.
+# grown, which costs little, and for regression the second rule must be better by two standard errors, unless there are
+# more features than rows: the first rule then rarely is the better one.
 _FEW = 250
 _TREES_OF_FEW = 64
 # Classification of more features than rows has as many trees, and one standard error: the root of many features rarely
@@ -143,7 +144,7 @@ def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
         trees = _TREES_OF_FEW if few else _TREES_OF_CLASSES
         return _Effort(first=_FIRST_TREES, size=_FIRST_TREES, trees=trees, errors=3.0)
     trees = _TREES_OF_FEW if few else TREES
-    return _Effort(first=trees, size=TASK_TREES, trees=trees, errors=2.0 if few else 1.0)
+    return _Effort(first=trees, size=TASK_TREES, trees=trees, errors=2.0 if few and features <= rows else 1.0)
 
 
 def rules_for(config: TrainConfig, features: int) -> list[TrainConfig]:

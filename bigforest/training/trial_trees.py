@@ -43,7 +43,7 @@ TREES = 16
 TASK_TREES = 4
 # Rows that they are grown and evaluated on: this many, fewer for wide tables, or a share of a large table, within
 # limits. Axis trees of classification have a smaller share, as the choice must be cheap beside fast trees, but no fewer
-# than `_WIDE_ROWS` of a wide table.
+# than `_WIDE_ROWS` of a wide table, as have those of regression where there are more features than rows.
 _ROWS = 4_000
 _CELLS = 1 << 18
 _SHARE = 32
@@ -236,10 +236,9 @@ def rows_to_judge(rows: int, wanted: int) -> NDArray[np.int64]:
 def row_count(rows: int, features: int, config: TrainConfig) -> int:
     """How many rows trees of a configuration, which has a task, are judged on."""
     most = _MOST_CELLS // features
-    if config.task == "classification" and base_family(config.family) == "axis":
-        share, wide = rows // _SHARE_OF_CLASSES, max(_CELLS // features, _WIDE_ROWS)
-    else:
-        share, wide = rows // _SHARE, _CELLS // features
+    axis, classes = base_family(config.family) == "axis", config.task == "classification"
+    share = rows // (_SHARE_OF_CLASSES if axis and classes else _SHARE)
+    wide = max(_CELLS // features, _WIDE_ROWS if axis and (classes or features > rows) else 0)
     return min(rows, max(min(share, most), min(_ROWS, wide, most)))
 
 

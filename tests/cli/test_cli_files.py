@@ -82,6 +82,27 @@ def test_predict__the_kind_of_file_is_its_ending(folder: Path, run: Run, ending:
     assert read(f"p{ending}").equals(pl.read_parquet("expected"))  # type: ignore[operator]
 
 
+@pytest.mark.parametrize(
+    ("column", "ending", "words"),
+    [
+        (
+            pl.duration(minutes=pl.int_range(60) % 2),
+            ".csv",
+            "'kept' is a duration, which CSV cannot hold; write Parquet or",
+        ),
+        (pl.lit(b"a"), ".csv", "'kept' is Binary, which no text can hold; write Parquet"),
+        (pl.concat_list(pl.lit(b"a")), ".ndjson", "'kept' is List(Binary), which no text can hold; write Parquet"),
+    ],
+)
+def test_predict__what_a_text_cannot_hold(folder: Path, run: Run, column: pl.Expr, ending: str, words: str) -> None:
+    pl.DataFrame({"x": range(60), "y": [1, 2] * 30}).with_columns(kept=column).write_parquet("t.parquet")
+    run("train", "t.parquet", "--target", "y", "--exclude", "kept", "--trees", "2", "--quiet")
+    run("predict", "t.forest", "t.parquet", "--keep", "kept", "--out", f"p{ending}")
+    assert run.code == 2
+    assert words in run.err
+    assert not Path(f"p{ending}").exists()
+
+
 def test_predict__another_text_is_not_replaced(folder: Path, run: Run) -> None:
     run("train", "things.parquet", "--trees", "2", "--out", "f", "--quiet")
     things().write_csv("things.csv")
