@@ -49,7 +49,7 @@ _CLASSES: list[dict[str, Any]] = [
     *({"impurity": "entropy"}, {"impurity": "error"}, {"sampling": "stratified"}, {"sampling": "balanced"}),
     *({"sampling": "arc-x4"}, {"sampling": "adaboost"}, {"vote": "hard"}),
 ]
-_NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}]
+_NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}, {"impurity": "poisson", "weight": "weight"}]
 _FAMILIES: dict[str, list[dict[str, Any]]] = {
     "axis": [{"ranks": True}, {"constants": "count"}, {"mtry": "all"}],
     "sparse-oblique": [
@@ -95,8 +95,7 @@ def check(kind: str, folder: Path, done: Callable[[str], None]) -> None:
     bagged = "subspace" not in kind  # with bags and weights
     options = [] if mixed else _FAMILIES[own.get("family", "axis")]
     if bagged:
-        criteria = [] if "splitter" in own else _NUMBERS  # random splits by the deviance are not in a wheel
-        options = [*_BAGGED, *(criteria if numbers else _CLASSES), *options]
+        options = [*_BAGGED, *(_NUMBERS if numbers else _CLASSES), *options]
     for classes in (0,) if numbers else (2, 5):
         frame = table(mixed, numbers, classes)
         for name, columns in {

@@ -8,6 +8,7 @@ option that has kernels of its own. tests/shipped.py, which CI runs on a wheel, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
@@ -56,15 +57,16 @@ _CLASSES: list[dict[str, Any]] = [
     {"sampling": "adaboost"},
     {"vote": "hard"},
 ]
-_NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}]
+_NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}, {"impurity": "poisson", "weight": "weight"}]
 
 
 def warm_rest(kind: str) -> None:
     """Compile what is needed for this kind besides training and predicting, or load it from the cache."""
     mixed, numbers, own = KINDS[kind]
-    if "splitter" in own:  # once they are grown, these forests are like those of the best splits
-        return
     table = small_table(mixed, 0 if numbers else 3, _ROWS)
+    if "splitter" in own:  # once they are grown, these forests are like those of the best splits
+        _vary(kind, table, _NUMBERS if numbers else [])
+        return
     bagged = takes_weights(kind)
     options = [] if mixed else [*family_of(TrainConfig.of(**own)).variants]
     if bagged:
@@ -77,6 +79,14 @@ def warm_rest(kind: str) -> None:
                 _route(forest, typed, folder)
                 _revise(forest, typed, folder)
             _explain(forest, typed)
+    _vary(kind, table, options)
+    compile_pieces()
+    simulate("trunk", rows=_ROWS, dims=2, listener=silent)
+
+
+def _vary(kind: str, table: pl.DataFrame, options: Sequence[dict[str, Any]]) -> None:
+    """Grow a forest with each of these options, in memory and by passes."""
+    with TemporaryFolder(None) as folder:
         for one in options:
             try:
                 forest = _trained(kind, table, folder / "option", **one)
@@ -86,8 +96,6 @@ def warm_rest(kind: str) -> None:
             if one.keys() & {"sampling", "group"} and not forest.config.boosts:
                 _explain(forest, table)
             compile_for(extras_of(kind), forest.config, passes=True, scratch=None)
-    compile_pieces()
-    simulate("trunk", rows=_ROWS, dims=2, listener=silent)
 
 
 def _typed(table: pl.DataFrame, travel: str, gaps: str) -> pl.DataFrame:

@@ -236,7 +236,7 @@ class Store:
         return groups
 
     def numbers(self, start: int, stop: int) -> NDArray[np.float64]:
-        """The regression targets, as they were given.
+        """The regression targets, as they were given, read-only.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class Store:
         float64 [stop - start]
         """
         if self._numbers is None:
-            return np.asarray(self.spec.target.values(self.labels(start, stop)), np.float64)
+            return read_only(np.asarray(self.spec.target.values(self.labels(start, stop)), np.float64))
         self.fetch_whole(NUMBERS)
         return self._numbers[start:stop]
 
