@@ -320,6 +320,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 values = checked_sample_weight(given, frame) if option == "weight" else np.asarray(given)
                 check_consistent_length(frame, values)
                 columns.append(pl.Series(options[option], values.tolist() if values.dtype.kind in "OU" else values))
+        outputs = ["y"] if len(targets) == 1 else [f"y[:, {number}]" for number in range(len(targets))]
         frames = [frame.with_columns([target.alias(target_name), *columns]) for target in targets]
         run: dict[str, Any] = {
             "memory": self.memory,
@@ -341,7 +342,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 if not self._grows_further(options, len(targets)):
                     return False
                 resumed = [self._written(forest) for forest in self.forests_]
-                for own, home in zip(frames, resumed, strict=True):
+                for own, home, output in zip(frames, resumed, outputs, strict=True):
+                    called[target_name] = output
                     train(
                         own,
                         target_name,
@@ -353,10 +355,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 self.forests_ = [read_forest(home.path / "forest", holding=home) for home in resumed]
             else:
                 seed = seed_of(self.random_state)
-                self.forests_ = [
-                    train(own, target_name, seed=seed, scheduler="threads", **chosen, **run)
-                    for own, chosen in zip(frames, each, strict=True)
-                ]
+                grown = []
+                for own, chosen, output in zip(frames, each, outputs, strict=True):
+                    called[target_name] = output
+                    grown.append(train(own, target_name, seed=seed, scheduler="threads", **chosen, **run))
+                self.forests_ = grown
         self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
         return True
 

@@ -27,7 +27,8 @@ class FittedArrays(NamedTuple):
     missing_go_to_left  uint8
     value           float64 [nodes, 1, classes], shares of the classes, or [nodes, 1, 1], the number predicted; shrunk
                     where the forest is
-    impurity        float64, see bigforest/export/trees.py node_impurities
+    impurity        float64. Of a regression, how much the splits below decrease the impurity: leaves have 0, as the
+                    forest does not store how their rows differ
     weighted_n_node_samples  float64, weight of the bag rows; without weights their number, repeats counted
     n_node_samples  int64, the same, rounded
     max_depth       level of the deepest leaf, the root having 0

@@ -218,6 +218,11 @@ def test_what_does_not_go_with_several_outputs__is_refused(parameters: Any, targ
         BigForestClassifier(n_estimators=3, **parameters).fit(X, targets)
 
 
+def test_errors__say_which_output() -> None:
+    with pytest.raises(BigForestError, match=r"^y\[:, 1\] has values up to"):
+        BigForestRegressor(n_estimators=3).fit(X, NUMBERS * [1.0, 1e300])
+
+
 def test_forest__of_several_outputs_is_one_of_each() -> None:
     ours = BigForestClassifier(n_estimators=3).fit(X, LABELS)
     with pytest.raises(AttributeError, match=r"3 forests, one for each output of y: forests_\[0\] to forests_\[2\]"):
