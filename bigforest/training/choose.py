@@ -53,7 +53,7 @@ _FEWEST_OF_ALL_DRAWN = 250
 _FEWEST = 20
 # With fewer rows than this, few pairs of trees judge a row, and the standard error is uncertain itself: more trees are
 # grown, which costs little, and for regression the second rule must be better by two standard errors, unless there are
-# more features than rows: the first rule then rarely is the better one.
+# more features than rows: the first rule is then rarely the better one.
 _FEW = 250
 _TREES_OF_FEW = 64
 # Classification of more features than rows has as many trees, and one standard error: the root of many features rarely

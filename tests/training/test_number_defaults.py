@@ -117,13 +117,20 @@ def test_is_open__not_where_it_was_said_or_rows_are_few(options: dict[str, Any],
 
 def test_is_open__not_where_trial_trees_have_a_small_part_of_the_rows() -> None:
     numbers = TrainConfig.of().settled("regression")
-    assert [choose.is_open(numbers, 600, rows) for rows in (19, 20, 436, 437, 40_000)] == [
-        False,
-        True,
-        True,
-        False,
-        True,
-    ]
+    answers = {19: False, 20: True, 599: True, 600: False, 40_000: True}
+    assert {rows: choose.is_open(numbers, 600, rows) for rows in answers} == answers
+
+
+@pytest.mark.parametrize("seed", [0, 2, 4])  # where it is better by less than two standard errors
+def test_train__more_features_than_rows_take_one_standard_error_in_place_of_two(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(60, 100))
+    y = 2 * x[:, 0] + draw.normal(size=60)
+    frame = pl.DataFrame({f"x{k}": column for k, column in enumerate(x.T)})
+    for target, wanted in ((y, "all"), (draw.permutation(y), "half")):
+        assert bf.train(frame.with_columns(y=target), "y", trees=1).config.mtry == wanted
+    wide, tall = (choose._effort(TrainConfig.of().settled("regression"), rows, 100) for rows in (99, 100))
+    assert (wide.trees, wide.errors, tall.trees, tall.errors) == (64, 1.0, 64, 2.0)
 
 
 @pytest.mark.parametrize("family", ["tree", "rotation", "sparse-oblique"])
