@@ -34,14 +34,16 @@ from bigforest.sklearn.tables import (
     category_names,
     check_dense,
     checked_sample_weight,
+    has_text,
     named,
+    objects_of,
     only,
     outputs_of,
     table_frame,
     with_categories,
 )
 from bigforest.sklearn.tree import FittedTree, mean_of_shares
-from bigforest.source.in_memory import SparseTable, free_name, is_sparse, numeric_categories
+from bigforest.source.in_memory import SparseTable, frame_in_memory, free_name, is_sparse, numeric_categories
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 
@@ -398,6 +400,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         """X as a table, checked and remembered as scikit-learn does, and the names of its columns."""
         frame = table_frame(X)
         if frame is None:
+            cells = objects_of(X)
+            if cells is not None and has_text(cells):
+                frame = table_frame(frame_in_memory(self._objects(cells)))
+                assert frame is not None
+                return frame, frame.columns
             X = self._array(X)
             names = [f"x{place}" for place in range(X.shape[1])]
             return SparseTable(X) if is_sparse(X) else named(X, names), names
@@ -412,10 +419,17 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
             return named(frame, self._names)
         categories = any(feature.kind == "category" for feature in self.forests_[0].spec.features)
-        if categories and isinstance(X, np.ndarray) and X.dtype.kind == "O":  # as scikit-learn makes of other frames
-            return validate_data(self, X, dtype=None, ensure_all_finite=self._finite, reset=False)
+        if categories and (cells := objects_of(X)) is not None:
+            return self._objects(cells, reset=False)
         X = self._array(X, reset=False)
         return named(X.toarray() if is_sparse(X) else X, self._names) if categories else X
+
+    def _objects(self, cells: NDArray[np.object_], *, reset: bool = True) -> NDArray[np.object_]:
+        """An array of objects as scikit-learn checks it."""
+        checked: NDArray[np.object_] = validate_data(
+            self, cells, dtype=None, ensure_all_finite=self._finite, reset=reset
+        )
+        return checked
 
     def _array(self, X: Any, *, reset: bool = True) -> Any:
         """X as scikit-learn checks it; objects, as in lists with None, and floats of more than 64 bits are float64."""

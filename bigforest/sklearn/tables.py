@@ -15,10 +15,12 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_consi
 
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.source.in_memory import (
+    array_of_rows,
     arrow_stream,
     frame_from_arrow,
     frame_from_numpy,
     frame_from_pandas,
+    is_matrix,
     is_sparse,
     package_of,
 )
@@ -47,6 +49,24 @@ def table_frame(X: Any) -> pl.DataFrame | None:
         names = [name for name, found in infinite.row(0, named=True).items() if found]
         raise DataError(f"X contains infinity in {names[0]!r}; replace infinite values, by nulls for instance")
     return frame
+
+
+def objects_of(X: Any) -> NDArray[np.object_] | None:
+    """An array of objects or text, as scikit-learn makes of frames, or a list of rows with some; None for others."""
+    cells = array_of_rows(X)
+    mixed = is_matrix(cells) and cells.ndim == 2 and cells.dtype.kind in "OU"
+    return np.asarray(cells, object) if mixed else None
+
+
+def has_text(cells: NDArray[np.object_]) -> bool:
+    """Whether some cells are text and not numbers."""
+    try:
+        cells.astype(np.float64)
+    except ValueError:
+        return any(isinstance(cell, str) for cell in cells.flat)
+    except TypeError:
+        pass
+    return False
 
 
 def named(X: NDArray[Any] | pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:

@@ -298,8 +298,16 @@ def _from_numpy(array: Any) -> pl.Series:
         raise DataError(f"a column was expected, not an array of shape {plain.shape}; reshape it")
     if plain.dtype.kind not in "biufUOM":
         raise DataError(f"an array of type {plain.dtype} cannot be a column; convert it to booleans, numbers or text")
-    column = pl.Series(values=plain.tolist() if plain.dtype.kind in "UO" else plain)
+    if plain.dtype.kind == "O":
+        column = pl.Series(values=[None if is_missing(one) else one for one in plain.tolist()])
+    else:
+        column = pl.Series(values=plain.tolist() if plain.dtype.kind == "U" else plain)
     return column if masked is None else column.set(pl.Series(masked), None)
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell of an array of objects is a missing value, of Python, numpy or pandas."""
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and cell != cell)
 
 
 def package_of(data: Any) -> str:

@@ -565,6 +565,28 @@ class ArrowStream:
         return self._frame.__arrow_c_stream__(requested_schema)
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA])
+def test_arrays_with_text__give_the_forest_of_the_frame(missing: Any) -> None:
+    frame = mixed_table().select("number", "text", c=pl.when(pl.int_range(200) % 9 > 0).then(pl.col("enum")))
+    own = BigForestClassifier(6).fit(frame, Y)
+    cells = np.array([[missing if cell is None else cell for cell in row] for row in frame.rows()], object)
+    for form in (cells, cells.tolist()):
+        ours = BigForestClassifier(6).fit(form, Y)
+        assert not hasattr(ours, "feature_names_in_") and same(ours, own, frame.to_numpy()) and ours.n_features_in_ == 3
+        assert np.array_equal(ours.predict_proba(form), own.predict_proba(frame))
+    gap = np.array([[1.0, missing, missing]], object)  # whose cells could all be numbers
+    assert np.array_equal(ours.predict(gap), own.predict(pl.DataFrame([[1.0, None, None]], frame.schema, orient="row")))
+    words = frame.select("text", "c").fill_null("none").to_numpy().astype(str)
+    assert BigForestClassifier(6).fit(words, Y).forest_.spec.features[0].kind == "category"
+    cells[0, 0] = np.inf
+    with pytest.raises(BigForestError, match="X contains infinity in 'x0'"):
+        BigForestClassifier(6).fit(cells, Y)
+    cells[0, 0] = "much"
+    with pytest.raises(BigForestError, match="x0 is not a column of one type"):
+        BigForestClassifier(6).fit(cells, Y)
+
+
 def test_infinite_values__are_refused() -> None:
     broken = X.copy()
     broken[3, 2] = np.inf

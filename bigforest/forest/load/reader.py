@@ -17,6 +17,7 @@ from bigforest.forest.load.feature_map import NARROW, FeatureMap
 from bigforest.forest.load.row_batch import FeatureBlock, RowBatch
 from bigforest.schema.columns import cells, codes_by_column, is_plain, numbers
 from bigforest.schema.dataspec import DataSpec
+from bigforest.source.in_memory import is_missing
 from bigforest.store.levels import Levels
 
 # Unseen levels that an error names.
@@ -162,7 +163,7 @@ class Reader:
     def _objects(self, column: NDArray[Any], place: int) -> NDArray[Any]:
         feature = self.spec.features[place]
         try:
-            values = [None if cell is None or cell != cell else cell for cell in column.tolist()]
+            values = [None if is_missing(cell) else cell for cell in column.tolist()]
             if feature.kind == "numeric":
                 return np.array([np.nan if cell is None else cell for cell in values], np.float64)
             return self._codes([pl.Series(feature.name, values, strict=True)], [place])[0]
