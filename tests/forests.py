@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import write_features, write_run
+from bigforest.forest.format.files import Header, write_features, write_run
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.kernels.common.layout import OBLIQUE, Terms
@@ -95,12 +95,13 @@ def write_forest(
 ) -> TrainConfig:
     """Write the trees into parts that start with tree 0 and with the trees `parts`, without an out-of-bag report."""
     made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})  # type: ignore[arg-type]
+    header = Header(spec, made, Levels.none(spec))
     directory.mkdir(parents=True, exist_ok=True)
     starts = [0, *parts]
     for start, stop in zip(starts, [*parts, len(trees)], strict=True):
-        write_part(directory, start, trees[start:stop], spec, made, Levels.none(spec))
-    write_features(directory, spec, made, importance(directory, spec))
-    write_run(directory, {"grow": 0.5}, 2, spec, made, None, Shrinkage())
+        write_part(directory, start, trees[start:stop], header)
+    write_features(directory, header, importance(directory, spec))
+    write_run(directory, {"grow": 0.5}, 2, header, None, Shrinkage())
     return made
 
 

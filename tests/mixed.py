@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import write_features, write_levels, write_run
+from bigforest.forest.format.files import Header, write_features, write_levels, write_run
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.kernels.common.layout import LevelLists
@@ -123,14 +123,14 @@ def write_mixed(
     **config: Any,
 ) -> Forest:
     """The trees as an open forest, parts cut before the trees `cuts`."""
-    levels = levels or mixed_levels()
     made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})
+    header = Header(spec, made, levels or mixed_levels())
     directory.mkdir(parents=True, exist_ok=True)
     for start, stop in pairwise([0, *cuts, len(trees)]):
-        write_part(directory, start, trees[start:stop], spec, made, levels)
-    write_levels(directory, levels, spec, made)
-    write_features(directory, spec, made, importance(directory, spec))
-    write_run(directory, {"grow": 0.5}, 2, spec, made, None, Shrinkage())
+        write_part(directory, start, trees[start:stop], header)
+    write_levels(directory, header)
+    write_features(directory, header, importance(directory, spec))
+    write_run(directory, {"grow": 0.5}, 2, header, None, Shrinkage())
     return read_forest(directory)
 
 

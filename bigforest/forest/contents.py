@@ -81,7 +81,7 @@ class Contents:
         self.config: TrainConfig = header.config
         self.shrinkage = shrinkage
         self._shrunk = shrunk
-        self._header = header
+        self.header = header
         self.identity = header.identity
         self.part_files = [part.path for part in parts]
         self._parts = list(parts)
@@ -142,10 +142,10 @@ class Contents:
 
     def read_parts(self) -> list[Nodes]:
         """The checked nodes of each part. Raises FormatError."""
-        parts = [join_nodes(list(read_span(span, self._header))) for span in self._parts]
+        parts = [join_nodes(list(read_span(span, self.header))) for span in self._parts]
         trees = [part.roots.size for part in parts]
         check_order(self.part_files, [part.tree for part in parts], trees)
-        check_count(self.directory, sum(trees), self._header)
+        check_count(self.directory, sum(trees), self.header)
         return parts
 
     @property
@@ -268,13 +268,13 @@ class Contents:
             raise ConfigError(
                 f"the forest was grown with sampling {self.config.sampling!r}, and all its trees have equal votes"
             )
-        return to_frame(read_judgements(self.directory, self._header))
+        return to_frame(read_judgements(self.directory, self.header))
 
     @property
     def levels(self) -> Levels:
         """The levels of categories."""
-        assert self._header.levels is not None
-        return self._header.levels
+        assert self.header.levels is not None
+        return self.header.levels
 
     @cached_property
     def ranks(self) -> training_ranks.Ranks | None:

@@ -69,7 +69,7 @@ class GrownForest(Contents):
         """
         with self._lock:
             if self._votes is None:
-                self._votes = read_tree_votes(self.directory, self._header)
+                self._votes = read_tree_votes(self.directory, self.header)
             return self._votes
 
     def rule(
@@ -249,8 +249,8 @@ class GrownForest(Contents):
         """All trees, read once by whichever thread comes first. Raises FormatError."""
         with self._lock:
             if self._packed is None:
-                packed = load(self._parts, self._header, 0, available_threads(), lambdas=self._lambdas)
-                check_count(self.directory, packed.roots.size, self._header)
+                packed = load(self._parts, self.header, 0, available_threads(), lambdas=self._lambdas)
+                check_count(self.directory, packed.roots.size, self.header)
                 self._packed = packed.with_narrow()
             return self._packed
 
@@ -262,10 +262,10 @@ class GrownForest(Contents):
         if not rule.quantiles:
             return None
         if resources.memory is not None:
-            return read_targets(self.directory, self._header, resources.scratch, mapped=True)
+            return read_targets(self.directory, self.header, resources.scratch, mapped=True)
         with self._lock:
             if self._targets is None:
-                self._targets = read_targets(self.directory, self._header, None, mapped=False)
+                self._targets = read_targets(self.directory, self.header, None, mapped=False)
             return self._targets
 
     def _leaf_means(self, packed: FlatTrees) -> NDArray[np.float64]:
@@ -274,7 +274,7 @@ class GrownForest(Contents):
             return packed.counts[:, 0]
         with self._lock:
             if self._means is None:
-                grown = load(self._parts, self._header, 0, available_threads())
+                grown = load(self._parts, self.header, 0, available_threads())
                 self._means = grown.counts[:, 0]
             return self._means
 

@@ -23,6 +23,7 @@ from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.decreases import DecreaseSums, TreeDecreases, grown_decreases
+from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flat_tree import FlatTrees
@@ -51,7 +52,6 @@ from bigforest.sampling.bags import Sampler, max_weight
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.atomic import TemporaryFolder
-from bigforest.store.levels import Levels
 from bigforest.store.store import Dictionaries, Store
 
 # Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
@@ -176,7 +176,8 @@ def missing_parts(
     """
     # Levels are read only if an existing part is to be checked: that takes as long as growing some small trees.
     levels = store.levels() if any(part_path(directory, part.start).exists() for part in parts) else None
-    wanted = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
+    header = Header(store.spec, config, levels)
+    wanted = [part for part in parts if not is_finished(directory, part, header)]
     if done := sum(map(len, parts)) - sum(map(len, wanted)):
         advance(done)
     return wanted
@@ -237,7 +238,7 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
                 decreases.extend(grown_decreases(call.trees, store.spec))
             yield call.trees
 
-    write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
+    write_part(directory, trees.start, grown(), shared_of(store, config).header)
     leaves.write()
     return GrownPart(list(grown_nodes(trees.start, kept)), decreases) if keep else None
 
@@ -268,7 +269,7 @@ class SharedInputs(NamedTuple):
     """Data that all trees of a forest growing in memory share.
 
     family  data of the family, see Family.shared
-    levels  of the categories
+    header  of the files, with levels
     view    the codes, for routing rows
     """
 
@@ -278,7 +279,7 @@ class SharedInputs(NamedTuple):
     target: ClassTarget | RegressionTarget
     family: Any
     features: Features
-    levels: Levels
+    header: Header
     view: CodeView
 
 
@@ -291,8 +292,8 @@ def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
     family = family_of(config).shared(store, config, copies)
     rules = rules_of(store, config)
     view = code_view(store.codes, copies.by_row)
-    features, levels = Features.of(store, config), store.levels()
-    return SharedInputs(Sampler.of(store, config), copies.by_row, rules, target, family, features, levels, view)
+    features, header = Features.of(store, config), Header(store.spec, config, store.levels())
+    return SharedInputs(Sampler.of(store, config), copies.by_row, rules, target, family, features, header, view)
 
 
 # Shared data of the forests that grow in this process.

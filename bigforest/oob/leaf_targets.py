@@ -15,7 +15,7 @@ from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.common.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import write_tables
+from bigforest.forest.format.files import Header, write_tables
 from bigforest.forest.format.leaf_targets import LEAVES_KIND, leaf_targets_path, leaves_tables, write_values
 from bigforest.forest.format.schema import LEAF_TARGETS
 from bigforest.forest.load.groups import Trees, outline
@@ -75,7 +75,7 @@ def write_targets(
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
     executor = resources.executor(tasks_at_once(task_bytes(store.shape, config), resources))
-    write_values(directory, _values(store), store.spec, config)
+    write_values(directory, _values(store), Header(store.spec, config))
     with stage("targets", config.trees, "trees", listener) as progress:
         try:
             executor.run(
@@ -103,7 +103,7 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
         for own, tree in enumerate(group.trees)
         for table in leaves_tables(tree, nodes[own], *_leaf_targets(sampler, group, own, codes, first[own : own + 2]))
     )
-    write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, store.spec, config)
+    write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, Header(store.spec, config))
 
 
 _target_values: ProcessCache[NDArray[np.float64]] = ProcessCache(1)

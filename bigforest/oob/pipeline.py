@@ -22,7 +22,7 @@ from bigforest.common.events import Listener, Stage, stage
 from bigforest.common.memory_estimate import keep_freed
 from bigforest.common.sizes import row_ranges
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import header_of
+from bigforest.forest.format.files import Header
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.groups import Trees, outline, survey
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
@@ -89,7 +89,7 @@ def write_oob(
         in_files = executor.remote or len(ranges) > 1
         groups = cut_groups(files, len(tried), store, plan, resources.workers)
         tally_folder = folder if in_files else None
-        votes = read_tree_votes(directory, header_of(store.spec, config))
+        votes = read_tree_votes(directory, Header(store.spec, config))
         kept = KeptLeaves(plan.kept_bytes) if len(tried) > 1 and not executor.remote else None
         work = TallyInputs(groups, tried, resources.workers, tally_folder, number_loss(store, config), votes, kept)
         tasks = [(*rows, None if executor.remote else progress.advance) for rows in ranges]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, arrow_table
 from bigforest.execution.executor import Executor
-from bigforest.forest.format.files import write_table, write_tables
+from bigforest.forest.format.files import Header, write_table, write_tables
 from bigforest.forest.format.schema import (
     CURVE,
     METRICS,
@@ -88,10 +88,10 @@ def write_report(
         ],
         schema=judged.curve,
     )
-    folder = plan.directory / "oob"
-    write_table(curve, folder / "curve.parquet", "oob-curve", store.spec, config)
+    folder, header = plan.directory / "oob", Header(store.spec, config)
+    write_table(curve, folder / "curve.parquet", "oob-curve", header)
     for name, table in judged.tables(store, plan, executor).items():
-        write_table(table, folder / f"{name}.parquet", f"oob-{name}", store.spec, config)
+        write_table(table, folder / f"{name}.parquet", f"oob-{name}", header)
 
 
 def _within(tallies: Sequence[RangeTally], first: int) -> list[RangeTally]:
@@ -119,7 +119,7 @@ def write_report_rows(
             yield pa.Table.from_arrays(columns, schema=schema)
 
     with judged.writing(number):
-        write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", spec, config)
+        write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", Header(spec, config))
     return judged
 
 

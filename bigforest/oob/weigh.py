@@ -20,6 +20,7 @@ from bigforest.common.arrow_arrays import arrow_array, as_numpy
 from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import counts_column, part_path
 from bigforest.forest.format.parts import Span, batches
 from bigforest.forest.format.rewrite import as_written, with_columns, write_nodes
@@ -89,7 +90,7 @@ def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> N
     for own in range(len(part)):
         _weigh_tree(sampler, group, own, held)
     found = _describe(group, path, store, config, held)
-    write_nodes(_pieces(path, store, found, held), part_path(directory, part.start), store.spec, config)
+    write_nodes(_pieces(path, store, found, held), part_path(directory, part.start), Header(store.spec, config))
     _move_leaves(store, light, directory, part, group.packed.roots, found, held)
 
 

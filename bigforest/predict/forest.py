@@ -88,7 +88,7 @@ class Forest(ExportableForest):
     # What other modules of the package call is not for users.
     _INTERNAL = frozenset(
         {
-            *("calibration", "each_tree", "node_count", "passes", "predictor", "reader"),
+            *("calibration", "each_tree", "header", "node_count", "passes", "predictor", "reader"),
             *("read_parts", "rule", "take", "tree_nodes", "tree_votes"),
         }
     )
@@ -484,7 +484,7 @@ class Forest(ExportableForest):
         """
         check_amount(amount)
         found = Shrinkage(float(amount))
-        return Forest(self.directory, self._header, self._parts, found, self._holding, shrunk=True)
+        return Forest(self.directory, self.header, self._parts, found, self._holding, shrunk=True)
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the folder `path`.
@@ -519,7 +519,7 @@ class Forest(ExportableForest):
             if self._shrunk:
                 seconds = {**dict(self.run.select("stage", "seconds").iter_rows()), SHRUNK: 0.0}
                 threads = self.run["threads"][0]
-                write_run(copy, seconds, threads, self.spec, self.config, self.origin, self.shrinkage)
+                write_run(copy, seconds, threads, self.header, self.origin, self.shrinkage)
 
 
 def _carried(files: dict[str, bytes], amount: float | None) -> Forest:

@@ -341,7 +341,7 @@ def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> Non
         return
     origin = replace(forest.origin, data=data, exclude=tuple(exclude))
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
-    write_run(directory, seconds, forest.run["threads"][0], forest.spec, forest.config, origin, forest.shrinkage)
+    write_run(directory, seconds, forest.run["threads"][0], forest.header, origin, forest.shrinkage)
 
 
 def _forest_of(out: Path, name: str) -> Path:
@@ -418,4 +418,4 @@ def _keep_candidates(tuned: Comparison) -> None:
     made = table.select(TUNING.names).to_arrow().cast(pa.schema([field.with_nullable(True) for field in TUNING]))
     path = forest.directory / TUNING_FILE
     path.parent.mkdir(exist_ok=True)
-    write_table(pa.table(made.columns, schema=TUNING), path, TUNING_KIND, forest.spec, forest.config)
+    write_table(pa.table(made.columns, schema=TUNING), path, TUNING_KIND, forest.header)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bigforest.common.errors import ConfigError, damaged_forest
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import header_of, write_features, write_levels, write_run
+from bigforest.forest.format.files import write_features, write_levels, write_run
 from bigforest.forest.format.leaf_targets import copy_targets
 from bigforest.forest.format.origin import MergedForest, Origin
 from bigforest.forest.format.ranks import write_ranks
@@ -72,24 +72,24 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
         _check_alike(first, other)
     votes = all(forest.has_votes for forest in forests)
     config = replace(first.config, trees=sum(forest.trees for forest in forests), keep_votes=votes)
-    origin = _merged_origin(forests)
+    merged, origin = replace(first.header, config=config), _merged_origin(forests)
     with staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory:
         directory.mkdir()
         written = 0
         for forest in forests:
-            copy_parts(forest.directory, written, directory, first.spec, config)
+            copy_parts(forest.directory, written, directory, merged)
             written += forest.trees
-        write_features(directory, first.spec, config, importance(directory, first.spec))
-        write_levels(directory, first.levels, first.spec, config)
+        write_features(directory, merged, importance(directory, first.spec))
+        write_levels(directory, merged)
         if first.ranks is not None:
-            write_ranks(directory, first.ranks.knots(), first.spec, config)
-        sources = [(forest.directory, header_of(forest.spec, forest.config)) for forest in forests]
+            write_ranks(directory, first.ranks.knots(), merged)
+        sources = [(forest.directory, forest.header) for forest in forests]
         if config.keep_targets:
-            copy_targets(sources, directory, first.spec, config)
+            copy_targets(sources, directory, merged)
         if config.keep_votes:
-            copy_votes(sources, directory, first.spec, config)
+            copy_votes(sources, directory, merged)
         seconds, shrinkage = {"merge": time.perf_counter() - begin}, _merged_shrinkage(forests)
-        write_run(directory, seconds, 1, first.spec, config, origin, shrinkage)
+        write_run(directory, seconds, 1, merged, origin, shrinkage)
     return read_forest(out)
 
 

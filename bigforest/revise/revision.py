@@ -102,7 +102,7 @@ def revise(
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
         kept = Shrinkage(forest.shrinkage.amount)
-        write_run(directory, seconds, resources.workers, forest.spec, forest.config, forest.origin, kept)
+        write_run(directory, seconds, resources.workers, forest.header, forest.origin, kept)
     return read_forest(out)
 
 
@@ -110,16 +110,16 @@ def _write(
     forest: Forest, parts: Sequence[Nodes], directory: Path, revision: Revision, counts: NDArray[np.int64]
 ) -> None:
     """Write all files but run.parquet, from the counts of all nodes."""
-    spec, config = forest.spec, forest.config
+    spec, header = forest.spec, forest.header
     first = 0
     for path, part in zip(forest.part_files, parts, strict=True):
         own = counts[first : first + part.feature.size]
         first += part.feature.size
         table = read_table(path, "trees", nodes_schema(spec), forest.identity)
-        write_nodes([revision.table(part, table, own)], directory / "trees" / path.name, spec, config)
-    write_features(directory, spec, config, importance(directory, spec))
-    write_levels(directory, forest.levels, spec, config)
-    if config.ranks:
+        write_nodes([revision.table(part, table, own)], directory / "trees" / path.name, header)
+    write_features(directory, header, importance(directory, spec))
+    write_levels(directory, header)
+    if forest.config.ranks:
         copy_regular(forest.directory / ranks.FILE, directory / ranks.FILE)
 
 

@@ -90,7 +90,7 @@ def validate_forest(
             return to_frame(measure(forest, source, vote, ties, resources, listener))
         with staged(out, overwrite=overwrite, kind="validation curve", is_ours=_is_curve) as made:
             table = measure(forest, source, vote, ties, resources, listener)
-            write_table(table, made, VALIDATION_KIND, forest.spec, forest.config)
+            write_table(table, made, VALIDATION_KIND, forest.header)
         return to_frame(table)
 
 
@@ -104,7 +104,7 @@ def write_validation(
     """Evaluate the trees in a directory by the rule of their configuration, and write the curve to their folder."""
     forest = grown_forest(directory, shrinkage)
     table = measure(forest, source, None, None, resources, listener)
-    write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.spec, forest.config)
+    write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.header)
 
 
 def measure(

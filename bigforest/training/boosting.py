@@ -52,12 +52,12 @@ def grow_boosted(
         boosting = _Boosting(shared.sampler, RowWeights(store.rows, config), [], resources.workers, progress)
         for part in part_groups(store.rows, config.trees):
             leaves = LeafWriter(store, config, directory, part.start)
-            if is_finished(directory, part, store.spec, config, shared.levels):
+            if is_finished(directory, part, shared.header):
                 boosting.follow(directory, part, leaves)
             else:
-                write_part(directory, part.start, boosting.grow(part, leaves), store.spec, config, shared.levels)
+                write_part(directory, part.start, boosting.grow(part, leaves), shared.header)
             leaves.write()
-    write_judgements(directory, boosting.judged, store.spec, config)
+    write_judgements(directory, boosting.judged, shared.header)
 
 
 class _Boosting(NamedTuple):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bigforest.common.events import Listener, stage
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import write_levels
+from bigforest.forest.format.files import Header, write_levels
 from bigforest.forest.format.origin import Stop
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.votes.leaf_files import found_leaves
@@ -55,7 +55,7 @@ def grow_until_settled(
         remember(settled)
     made = replace(config, trees=settled, stop_oob=None)
     used = [part for part in parts if part.start < settled]
-    recut(growing, part_groups(store.rows, settled), directory, store.spec, made, used)
+    recut(growing, part_groups(store.rows, settled), directory, Header(store.spec, made), used)
     for file in found_leaves(growing, store.rows, store.spec.target.answer_width):
         if file.trees.start < settled:
             file.move(directory)
@@ -73,7 +73,7 @@ def _grow(
 ) -> int:
     """Grow trees into the folder `growing` until their error has settled; how many there were then, or all."""
     store = ranked_store(store, config, growing)
-    write_levels(growing, store.levels(), store.spec, config)
+    write_levels(growing, Header(store.spec, config, store.levels()))
     grower = grower_of(store, config, growing, resources, listener)
     with (
         stage("grow", config.trees, "trees", listener) as progress,

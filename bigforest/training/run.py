@@ -24,7 +24,7 @@ from bigforest.encode.pipeline import column_roles, encode
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import write_features, write_levels, write_run
+from bigforest.forest.format.files import Header, write_features, write_levels, write_run
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.shrinkage import Shrinkage
@@ -280,7 +280,7 @@ def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clo
     state = run.state
     if state.extends:
         groups = [group for group in part_groups(store.rows, state.config.trees) if group.stop <= state.extends]
-        recut(run.path, groups, run.forest, store.spec, state.config)
+        recut(run.path, groups, run.forest, Header(store.spec, state.config))
     assert state.fingerprint is not None
     origin = Origin(state.data, state.exclude, state.fingerprint)
     trees = _write_forest(store, state.config, origin, run.forest, resources, clock, validation, run)
@@ -430,7 +430,7 @@ def _write_forest(
         write_validation(directory, validation, shrinkage, resources, clock)
     store.check_unchanged()
     remove_leftovers(directory)
-    write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin, shrinkage)
+    write_run(directory, clock.seconds, resources.executor().size, Header(store.spec, config), origin, shrinkage)
     return trees
 
 
@@ -462,7 +462,8 @@ def _grow_and_report(
         config, stop = grow_until_settled(store, config, directory, resources, clock, known, remember)
         origin = replace(origin, stop=stop)
     store = ranked_store(store, config, directory)
-    write_levels(directory, store.levels(), store.spec, config)
+    header = Header(store.spec, config, store.levels())
+    write_levels(directory, header)
     tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width)
     grown = None
     if config.boosts:
@@ -486,7 +487,7 @@ def _grow_and_report(
         shares = importance(directory, store.spec, resources.executor(None if resources.memory is None else 1))
     else:
         shares = grown.decreases.shares
-    write_features(directory, store.spec, config, shares)
+    write_features(directory, header, shares)
     trees = None if grown is None else grown.packed(leaf_lambdas(config, shrinkage.amount), resources.workers)
     return config, origin, shrinkage, trees
 

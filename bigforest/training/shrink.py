@@ -90,7 +90,7 @@ def shrink_forest(
         store = ranked_store(store, forest.config, directory)
         report = write_oob(store, forest.config, directory, resources=resources, listener=clock, lambdas=lambdas)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows()) | {"oob": clock.seconds["oob"]}
-        write_run(directory, seconds, resources.workers, forest.spec, forest.config, origin, report)
+        write_run(directory, seconds, resources.workers, forest.header, origin, report)
     return read_forest(out)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bigforest.common.events import Listener
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import write_levels
+from bigforest.forest.format.files import Header, write_levels
 from bigforest.forest.format.nodes import part_path
 from bigforest.grow.forest import Grower, missing_parts
 from bigforest.grow.memory import GrowPlan
@@ -40,7 +40,7 @@ class WeighingGrower(Grower):
         weigh_estimate(store.shape, config, resources).check(resources.memory)
         light = directory / _LIGHT
         light.mkdir(exist_ok=True)
-        write_levels(light, store.levels(), store.spec, config)
+        write_levels(light, Header(store.spec, config, store.levels()))
         super().__init__(store, config, light, resources, listener, way)
         self._weighed, self._resources = directory, resources
 

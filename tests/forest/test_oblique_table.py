@@ -20,6 +20,7 @@ from bigforest.common.errors import FormatError
 from bigforest.forest.format import nodes as forest_nodes
 from bigforest.forest.format import parts
 from bigforest.forest.format.checks import join_nodes
+from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.format.parts import check_parts, part_paths, read_span
 from bigforest.forest.format.schema import NODES
@@ -79,7 +80,7 @@ def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -
         for way in range(3):
             (home / str(way)).mkdir()
         found = [
-            write_part(home / str(way), 0, way_, SPEC, config, Levels.none(SPEC)).read_bytes()
+            write_part(home / str(way), 0, way_, Header(SPEC, config, Levels.none(SPEC))).read_bytes()
             for way, way_ in enumerate(ways)
         ]
         assert found[0] == found[1] == found[2]

@@ -25,7 +25,7 @@ from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.execution.executor import Threads
 from bigforest.forest.format import decreases, files, parts
 from bigforest.forest.format.checks import Nodes, join_nodes
-from bigforest.forest.format.files import METADATA_KEY, VERSION
+from bigforest.forest.format.files import METADATA_KEY, VERSION, Header
 from bigforest.forest.format.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.format.parts import check_parts, part_paths, read_span
 from bigforest.forest.format.schema import FILES, KINDS, NODE_KINDS, NODES, SPREAD, oob_rows
@@ -185,7 +185,7 @@ def test_write_part__leaves_only_whole_files(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_part(tmp_path, 0, trees(1), SPEC, TrainConfig(trees=1), Levels.none(SPEC))
+        write_part(tmp_path, 0, trees(1), Header(SPEC, TrainConfig(trees=1), Levels.none(SPEC)))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -513,7 +513,7 @@ def test_read_parts__missing_part(last: bool, tmp_path: Path) -> None:
 
 def test_read_parts__tree_twice(tmp_path: Path) -> None:
     write(tmp_path)
-    write_part(tmp_path, 2, trees()[2:], SPEC, TrainConfig(trees=4, bootstrap=False), Levels.none(SPEC))
+    write_part(tmp_path, 2, trees()[2:], Header(SPEC, TrainConfig(trees=4, bootstrap=False), Levels.none(SPEC)))
     part_path(tmp_path, 3).unlink()
     with pytest.raises(FormatError, match="tree 2 is there more than once"):
         read_forest(tmp_path).check()

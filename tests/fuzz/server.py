@@ -32,7 +32,7 @@ import bigforest
 from bigforest.common.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import write_features, write_levels
+from bigforest.forest.format.files import Header, write_features, write_levels
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
@@ -196,11 +196,12 @@ def _grow(store: Store, folder: Path) -> None:
     for name, memory in (("whole", None), ("passes", 400_000_000)):
         resources, directory = Resources(threads=1, memory=memory), folder / name
         directory.mkdir()
-        write_levels(directory, store.levels(), store.spec, config)
+        header = Header(store.spec, config, store.levels())
+        write_levels(directory, header)
         grow_forest(store, config, directory, resources=resources, listener=silent)
         if store.spec.target.is_regression:  # Polars sorts the scores of classes, with threads
             write_oob(store, config, directory, resources=resources, listener=silent)
-        write_features(directory, store.spec, config, importance(directory, store.spec))
+        write_features(directory, header, importance(directory, store.spec))
 
 
 def _serve(originals: Path) -> None:

@@ -23,6 +23,7 @@ from bigforest.common.events import silent
 from bigforest.common.memory_estimate import Extras, Shape
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.grow.families.axis import family
 from bigforest.grow.forest import grow_tree, grow_trees, rules_of
@@ -190,7 +191,7 @@ def test_kernel_grow_trees__several_in_a_call_as_each_alone(
         for way in range(2):
             (Path(folder) / str(way)).mkdir()
         one, other = (
-            write_part(Path(folder) / str(way), first, grown, store.spec, config, store.levels()).read_bytes()
+            write_part(Path(folder) / str(way), first, grown, Header(store.spec, config, store.levels())).read_bytes()
             for way, grown in enumerate(ways)
         )
         assert one == other

@@ -21,7 +21,6 @@ import bigforest
 from bigforest.common.errors import ConfigError, DataError, FormatError
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import header_of
 from bigforest.forest.format.leaf_targets import leaf_targets_path, read_targets, values_path
 from bigforest.kernels.predict.quantile import add_up_leaves, find_quantiles
 from bigforest.oob.leaf_targets import leaf_targets_estimate
@@ -241,9 +240,7 @@ def test_merge__targets_of_both(tmp_path: Path) -> None:
         bigforest.train(frame(300), out=tmp_path / name, **OPTIONS | {"trees": 3, "seed": seed})
     both = bigforest.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c")
     assert both.trees == 6
-    targets = [
-        read_targets(path, header_of(own.spec, own.config), None, mapped=False) for path, own in opened(tmp_path)
-    ]
+    targets = [read_targets(path, own.header, None, mapped=False) for path, own in opened(tmp_path)]
     assert np.array_equal(targets[2].code, np.concatenate([own.code for own in targets[:2]]))
     assert np.array_equal(targets[2].first, np.append(targets[0].first[:-1], targets[1].first + targets[0].first[-1]))
     assert both.predict(frame(20, 5), quantiles=[0.5]).columns == ["prediction", "q0.5"]
@@ -255,7 +252,7 @@ def opened(folder: Path) -> list[tuple[Path, Forest]]:
 
 @compiled
 def test_read_targets__mapped_is_the_same(forest: Forest, tmp_path: Path) -> None:
-    header = header_of(forest.spec, forest.config)
+    header = forest.header
     one, two = (read_targets(forest.directory, header, tmp_path, mapped=mapped) for mapped in (False, True))
     assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
     assert isinstance(two.code, np.memmap)

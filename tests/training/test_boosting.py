@@ -356,9 +356,9 @@ def judged(*votes: float) -> list[Judgement]:
 def test_read_forest__refuses_votes_that_cannot_be(votes: tuple[float, ...], tmp_path: Path) -> None:
     train("adaboost", "axis", trees=2, out=tmp_path / "f")
     forest = bigforest.read_forest(tmp_path / "f")
-    write_judgements(tmp_path / "f", judged(2.0, 1.0), forest.spec, forest.config)
+    write_judgements(tmp_path / "f", judged(2.0, 1.0), forest.header)
     bigforest.read_forest(tmp_path / "f").predict(frame())
-    write_judgements(tmp_path / "f", judged(*votes), forest.spec, forest.config)
+    write_judgements(tmp_path / "f", judged(*votes), forest.header)
     with pytest.raises(FormatError, match="error and a vote for each tree"):
         bigforest.read_forest(tmp_path / "f").predict(frame())
 

@@ -113,7 +113,7 @@ def check_batch(
             sound = np.array_equal(as_numpy(column[name].is_valid()), valid)
             require(sound, f"{name} must be null but in {' and '.join(kinds)} nodes")
     feature = _features(column["feature"], category, leaf, oblique, spec, require)
-    levels = check_levels(column["levels"], feature, header.levels, spec, require) if category.any() else None
+    levels = check_levels(column["levels"], feature, header, require) if category.any() else None
     terms = check_terms(column["terms"], spec, require) if oblique.any() else None
     threshold = _numbers(column["threshold"])
     require(not np.isnan(threshold)[~leaf & ~category].any(), "a threshold is not a number")

@@ -19,9 +19,10 @@ import platform
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 import polars as pl
@@ -68,34 +69,26 @@ _ENCODING = {
 }
 
 
-class Header(NamedTuple):
+@dataclass(frozen=True)
+class Header:
     """What a file says about its forest.
 
-    identity  equal for all files of one forest and no others.
-    levels    of the forest's categories; None where they have not been read.
+    levels  of the forest's categories; None where they have not been read.
     """
 
     spec: DataSpec
     config: TrainConfig
-    identity: str
     levels: Levels | None = None
 
+    @cached_property
+    def identity(self) -> str:
+        """Equal for all files of one forest and no others."""
+        return self.spec.to_json() + self.config.to_json()
 
-def header_of(spec: DataSpec, config: TrainConfig, levels: Levels | None = None) -> Header:
-    """The header of the files of the forest of (spec, config), whose categories have these levels, if given."""
-    return Header(spec, config, spec.to_json() + config.to_json(), levels)
 
-
-def write_table(
-    table: pa.Table,
-    path: Path,
-    kind: str,
-    spec: DataSpec,
-    config: TrainConfig,
-    more: Mapping[str, Any] | None = None,
-) -> None:
+def write_table(table: pa.Table, path: Path, kind: str, header: Header, more: Mapping[str, Any] | None = None) -> None:
     """Write `table` as the file `path` of a forest; `more` are further entries of its metadata."""
-    write_tables(table.schema, [table], path, kind, spec, config, more)
+    write_tables(table.schema, [table], path, kind, header, more)
 
 
 def write_tables(
@@ -103,12 +96,12 @@ def write_tables(
     tables: Iterable[pa.Table],
     path: Path,
     kind: str,
-    spec: DataSpec,
-    config: TrainConfig,
+    header: Header,
     more: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a table that comes in pieces, each of `schema`, as the file `path` of a forest; `more` as above."""
-    entries = {"version": f"{VERSION}", "kind": json.dumps(kind), "spec": spec.to_json(), "config": config.to_json()}
+    own = {"spec": header.spec.to_json(), "config": header.config.to_json()}
+    entries = {"version": f"{VERSION}", "kind": json.dumps(kind), **own}
     entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
     names = schema.names
     floats = [field.name for field in schema if pa.types.is_floating(field.type)]
@@ -296,7 +289,7 @@ def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
     version, kind = raw["version"], raw["kind"]
     try:
         config = json.dumps(raw["config"], sort_keys=True)
-        return version, kind, header_of(DataSpec.from_entries(raw["spec"]), TrainConfig.from_json(config))
+        return version, kind, Header(DataSpec.from_entries(raw["spec"]), TrainConfig.from_json(config))
     except (KeyError, TypeError, BigForestError) as error:
         return version, kind, str(error)
 
@@ -368,12 +361,12 @@ def _check_columns(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Sche
         raise damaged_forest(f"{path} has columns that do not belong there")
 
 
-def write_features(directory: Path, spec: DataSpec, config: TrainConfig, importance: NDArray[np.float64]) -> None:
+def write_features(directory: Path, header: Header, importance: NDArray[np.float64]) -> None:
     """Write features.parquet of the forest in `directory`; importance: of each feature (decreases.py)."""
-    features = spec.features
+    features = header.spec.features
     columns = {name: [getattr(feature, name) for feature in features] for name in ("name", "kind", "dtype", "codes")}
     numbered = {"feature": np.arange(len(features), dtype=np.uint32), **columns, "importance": importance}
-    write_table(arrow_table(numbered, FEATURES), directory / "features.parquet", "features", spec, config)
+    write_table(arrow_table(numbered, FEATURES), directory / "features.parquet", "features", header)
 
 
 def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
@@ -393,8 +386,7 @@ def write_run(
     directory: Path,
     seconds: Mapping[str, float],
     threads: int,
-    spec: DataSpec,
-    config: TrainConfig,
+    header: Header,
     origin: Origin | None,
     shrinkage: Shrinkage,
 ) -> None:
@@ -408,12 +400,12 @@ def write_run(
         "numpy": np.__version__,
         "numba": numba.__version__,
         "polars": pl.__version__,
-        "config": config.to_json(),
+        "config": header.config.to_json(),
     }
     columns = {"stage": list(seconds), "seconds": list(seconds.values())}
     columns |= {name: [value] * len(seconds) for name, value in same.items()}
     more = {name: entry for own in (origin, shrinkage) if own is not None for name, entry in own.entries().items()}
-    write_table(arrow_table(columns, RUN), directory / "run.parquet", "run", spec, config, more)
+    write_table(arrow_table(columns, RUN), directory / "run.parquet", "run", header, more)
 
 
 def has_levels(spec: DataSpec) -> bool:
@@ -421,10 +413,11 @@ def has_levels(spec: DataSpec) -> bool:
     return any(feature.levels for feature in spec.features)
 
 
-def write_levels(directory: Path, levels: Levels, spec: DataSpec, config: TrainConfig) -> None:
+def write_levels(directory: Path, header: Header) -> None:
     """Write levels.parquet of the forest in `directory`, where there are levels."""
-    if has_levels(spec):
-        write_tables(LEVELS, levels.tables(spec), directory / LEVELS_FILE, LEVELS_KIND, spec, config)
+    if header.levels is not None and has_levels(header.spec):
+        tables = header.levels.tables(header.spec)
+        write_tables(LEVELS, tables, directory / LEVELS_FILE, LEVELS_KIND, header)
 
 
 def read_forest_levels(directory: Path, header: Header) -> Levels:

@@ -29,8 +29,6 @@ from bigforest.forest.format.files import (
 from bigforest.forest.format.lists import cut_entries
 from bigforest.forest.format.parts import first_tree, parts_in
 from bigforest.forest.format.schema import LEAF_TARGETS, TARGET_VALUES
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.parquet_footer import row_groups
 from bigforest.storage.paths import is_remote
 
@@ -109,10 +107,9 @@ def leaf_targets_path(directory: Path, first_tree: int) -> Path:
     return directory / FOLDER / f"part-{first_tree:07d}.parquet"
 
 
-def write_values(directory: Path, values: NDArray[np.float64], spec: DataSpec, config: TrainConfig) -> None:
+def write_values(directory: Path, values: NDArray[np.float64], header: Header) -> None:
     """Write the different targets, ascending."""
-    table = arrow_table({"value": values}, TARGET_VALUES)
-    write_table(table, values_path(directory), VALUES_KIND, spec, config)
+    write_table(arrow_table({"value": values}, TARGET_VALUES), values_path(directory), VALUES_KIND, header)
 
 
 def leaves_tables(
@@ -174,18 +171,18 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
     return LeafTargets(first, node, start, code, reach, value)
 
 
-def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, spec: DataSpec, config: TrainConfig) -> None:
-    """Write the targets of several forests, in this order, as those of the one of (spec, config) in `directory`."""
+def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged: Header) -> None:
+    """Write the targets of several forests, in this order, as those of the `merged` one in `directory`."""
     values = [_read_values(source, header) for source, header in sources]
     union = np.unique(np.concatenate(values))
-    write_values(directory, union, spec, config)
+    write_values(directory, union, merged)
     offset = 0
     for (source, header), own in zip(sources, values, strict=True):
         places = np.searchsorted(union, own).astype(np.uint32)
         for path in parts_in(source, FOLDER):
             first = first_tree(path) + offset
             tables = _moved(path, header, offset, places)
-            write_tables(LEAF_TARGETS, tables, leaf_targets_path(directory, first), LEAVES_KIND, spec, config)
+            write_tables(LEAF_TARGETS, tables, leaf_targets_path(directory, first), LEAVES_KIND, merged)
         offset += header.config.trees
 
 

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, as_numpy
+from bigforest.forest.format.files import Header
 from bigforest.kernels.common.layout import LevelLists, Terms
 from bigforest.schema.dataspec import DataSpec
-from bigforest.store.levels import Levels
 
 Lists = TypeVar("Lists", Terms, LevelLists)
 
@@ -86,12 +86,7 @@ def _made(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) ->
 
 
 def levels_column(
-    lists: LevelLists | None,
-    valid: pa.Buffer,
-    feature: NDArray[np.int32],
-    levels: Levels,
-    spec: DataSpec,
-    kind: pa.DataType,
+    lists: LevelLists | None, valid: pa.Buffer, feature: NDArray[np.int32], header: Header, kind: pa.DataType
 ) -> Any:
     """The column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null.
 
@@ -99,6 +94,8 @@ def levels_column(
     """
     if lists is None:
         return pa.nulls(feature.size, kind)
+    spec, levels = header.spec, header.levels
+    assert levels is not None
     of = np.repeat(feature, np.diff(lists.start))
     missing = np.array([known.missing for known in spec.features])[of]
     place = levels.offsets[of] + lists.code - missing
@@ -108,16 +105,13 @@ def levels_column(
 
 
 def check_levels(
-    column: Any,
-    feature: NDArray[np.int32],
-    levels: Levels | None,
-    spec: DataSpec,
-    require: Callable[[object, str], None],
+    column: Any, feature: NDArray[np.int32], header: Header, require: Callable[[object, str], None]
 ) -> LevelLists:
     """The checked lists of a column whose nulls are right, of nodes on these features; else `require` raises.
 
     column  lists of text, read as a dictionary: each word is looked up once for all nodes of a feature.
     """
+    spec, levels = header.spec, header.levels
     assert levels is not None
     start = _starts(column, require, "a node on a category has no levels")
     words = column.flatten()

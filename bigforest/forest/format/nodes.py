@@ -11,13 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, arrow_table, bitmap
-from bigforest.forest.format.files import write_tables
+from bigforest.forest.format.files import Header, write_tables
 from bigforest.forest.format.lists import cut_lists, join_fields, levels_column, terms_column
 from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, nodes_schema
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec
-from bigforest.store.levels import Levels
 
 T = TypeVar("T")
 
@@ -96,17 +93,8 @@ def part_path(directory: Path, first_tree: int) -> Path:
     return directory / "trees" / f"part-{first_tree:07d}.parquet"
 
 
-def write_part(
-    directory: Path,
-    first_tree: int,
-    pieces: Iterable[TreeArrays],
-    spec: DataSpec,
-    config: TrainConfig,
-    levels: Levels,
-) -> Path:
+def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], header: Header) -> Path:
     """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its path.
-
-    levels  of the categories.
 
     The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
     within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
@@ -114,9 +102,9 @@ def write_part(
     """
     groups = cut_row_groups((nodes, nodes.entries) for nodes in pieces)
     joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
-    tables = (_nodes_table(*numbered, spec, levels) for numbered in _numbered(first_tree, joined))
+    tables = (_nodes_table(*numbered, header) for numbered in _numbered(first_tree, joined))
     path = part_path(directory, first_tree)
-    write_tables(nodes_schema(spec), tables, path, "trees", spec, config)
+    write_tables(nodes_schema(header.spec), tables, path, "trees", header)
     return path
 
 
@@ -161,18 +149,9 @@ def cut_row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[li
         yield waiting
 
 
-def _nodes_table(
-    nodes: TreeArrays,
-    tree: NDArray[np.uint32],
-    number: NDArray[np.uint32],
-    spec: DataSpec,
-    levels: Levels,
-) -> pa.Table:
-    """Nodes, which have these numbers of their trees and in them, as a table of schema NODES.
-
-    levels  of the categories
-    """
-    schema, names = nodes_schema(spec), spec.feature_names
+def _nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.uint32], header: Header) -> pa.Table:
+    """Nodes, which have these numbers of their trees and in them, as a table of schema NODES."""
+    schema, names = nodes_schema(header.spec), header.spec.feature_names
     size = nodes.feature.size
     kind = (nodes.feature != LEAF).astype(np.int8)  # places in KINDS
     kinds = {"axis"}
@@ -205,7 +184,7 @@ def _nodes_table(
         "feature": _named(where("feature", nodes.feature), names),
         "threshold": where("threshold", nodes.threshold),
         "default_left": pa.Array.from_buffers(pa.bool_(), size, [valid("default_left"), bitmap(nodes.default_left)]),
-        "levels": levels_column(nodes.levels, valid("levels"), nodes.feature, levels, spec, NODES.field("levels").type),
+        "levels": levels_column(nodes.levels, valid("levels"), nodes.feature, header, NODES.field("levels").type),
         "terms": terms_column(nodes.terms, size, names, NODES.field("terms").type),
         "gain": where("gain", nodes.gain),
         "weight": arrow_array(nodes.weight),

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +105,7 @@ def check_parts(paths: Sequence[Path]) -> tuple[Header, list[Span]]:
     """
     header, _ = read_header(paths[0], "trees")
     spans = [check_part(path, header) for path in paths]
-    return header._replace(levels=read_forest_levels(paths[0].parent.parent, header)), spans
+    return replace(header, levels=read_forest_levels(paths[0].parent.parent, header)), spans
 
 
 def check_part(path: Path, header: Header) -> Span:

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import damaged_forest
-from bigforest.forest.format.files import read_table, write_tables
+from bigforest.forest.format.files import Header, read_table, write_tables
 from bigforest.forest.format.schema import RANKS
-from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 
 FILE = "ranks.parquet"
@@ -79,13 +78,13 @@ def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     return upto - (counts - 1) / 2.0
 
 
-def write_ranks(directory: Path, knots: Iterable[Knots], spec: DataSpec, config: TrainConfig) -> None:
+def write_ranks(directory: Path, knots: Iterable[Knots], header: Header) -> None:
     """Write ranks.parquet of the forest in `directory`: values and ranks of every feature, in order."""
     tables = (
         arrow_table({"feature": np.full(value.size, feature, np.uint32), "value": value, "rank": rank}, RANKS)
         for feature, (value, rank) in enumerate(knots)
     )
-    write_tables(RANKS, tables, directory / FILE, KIND, spec, config)
+    write_tables(RANKS, tables, directory / FILE, KIND, header)
 
 
 def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:

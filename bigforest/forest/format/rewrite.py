@@ -16,17 +16,15 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.common.errors import FormatError, counted, damaged_forest
-from bigforest.forest.format.files import Header, header_of, write_tables
+from bigforest.forest.format.files import Header, write_tables
 from bigforest.forest.format.nodes import cut_row_groups, part_path
 from bigforest.forest.format.parts import Span, batches, check_part, check_parts, first_tree, part_paths, read_span
 from bigforest.forest.format.schema import KINDS, NODES, nodes_schema
-from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
-from bigforest.store.levels import Levels
 
 
-def is_finished(directory: Path, group: range, spec: DataSpec, config: TrainConfig, levels: Levels | None) -> bool:
-    """Whether the part of the trees `group` is there, whole. levels: of the categories, if there are some.
+def is_finished(directory: Path, group: range, header: Header) -> bool:
+    """Whether the part of the trees `group` is there, whole.
 
     Raises FormatError when it is damaged, is of another forest or holds other trees.
     """
@@ -34,7 +32,6 @@ def is_finished(directory: Path, group: range, spec: DataSpec, config: TrainConf
     if not path.exists():
         return False
     try:
-        header = header_of(spec, config, levels)
         found = _checked_trees(check_part(path, header), header)
     except FormatError as error:
         raise FormatError(f"{error}; remove this file and resume the run, which grows its trees again") from error
@@ -44,14 +41,9 @@ def is_finished(directory: Path, group: range, spec: DataSpec, config: TrainConf
 
 
 def recut(
-    source: Path,
-    groups: Sequence[range],
-    directory: Path,
-    spec: DataSpec,
-    config: TrainConfig,
-    parts: Sequence[range] | None = None,
+    source: Path, groups: Sequence[range], directory: Path, header: Header, parts: Sequence[range] | None = None
 ) -> None:
-    """Write trees of the forest in `source` as the parts `groups` of the forest of (spec, config) in `directory`.
+    """Write trees of the forest in `source` as the parts `groups` of the forest of `header` in `directory`.
 
     groups  the first parts of that forest, as grow/forest.py cuts it; the trees they cover must be in `source`.
     parts   the trees of each part to read, of a forest that is growing; None for all that are there.
@@ -60,30 +52,30 @@ def recut(
     """
     if all(part_path(directory, group.start).exists() for group in groups):
         return
-    nodes = _Nodes(_stored(source, spec, 0, parts))
+    nodes = _Nodes(_stored(source, header.spec, 0, parts))
     for group in groups:
-        write_nodes(nodes.until(group.stop), part_path(directory, group.start), spec, config)
+        write_nodes(nodes.until(group.stop), part_path(directory, group.start), header)
 
 
-def copy_parts(source: Path, offset: int, directory: Path, spec: DataSpec, config: TrainConfig) -> None:
-    """Write all trees of the forest in `source` as trees from `offset` on of the forest of (spec, config).
+def copy_parts(source: Path, offset: int, directory: Path, merged: Header) -> None:
+    """Write all trees of the forest in `source` as trees from `offset` on of the `merged` forest in `directory`.
 
     The parts are cut as they are. Raises FormatError.
     """
     paths = part_paths(source)
     starts, (header, _) = [first_tree(path) for path in paths], check_parts(paths)
-    nodes = _Nodes(_stored(source, spec, offset))
+    nodes = _Nodes(_stored(source, merged.spec, offset))
     for start, stop in zip(starts, [*starts[1:], header.config.trees], strict=True):
-        write_nodes(nodes.until(offset + stop), part_path(directory, offset + start), spec, config)
+        write_nodes(nodes.until(offset + stop), part_path(directory, offset + start), merged)
 
 
-def write_nodes(tables: Iterable[pa.Table], path: Path, spec: DataSpec, config: TrainConfig) -> None:
+def write_nodes(tables: Iterable[pa.Table], path: Path, header: Header) -> None:
     """Write tables of schema NODES as the part `path`, in the row groups that nodes.py write_part makes."""
     groups = (
         pa.concat_tables([table.slice(begin, end - begin) for table, begin, end in group]).combine_chunks()
         for group in cut_row_groups((table, _starts(table)) for table in tables)
     )
-    write_tables(nodes_schema(spec), groups, path, "trees", spec, config)
+    write_tables(nodes_schema(header.spec), groups, path, "trees", header)
 
 
 class _Nodes:

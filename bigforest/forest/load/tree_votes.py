@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import damaged_forest
-from bigforest.forest.format.files import Header, header_of, read_table, write_table
+from bigforest.forest.format.files import Header, read_table, write_table
 from bigforest.forest.format.schema import BOOSTING
 from bigforest.sampling.boosting import Judgement
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec
 
 FILE = "boosting.parquet"
 KIND = "boosting"
@@ -23,20 +21,20 @@ KIND = "boosting"
 _LARGEST_VOTE = 64.0
 
 
-def write_judgements(directory: Path, judged: Sequence[Judgement], spec: DataSpec, config: TrainConfig) -> None:
+def write_judgements(directory: Path, judged: Sequence[Judgement], header: Header) -> None:
     """Write boosting.parquet of the forest in `directory`, whose trees were judged so."""
     columns = {
         "tree": np.arange(len(judged), dtype=np.uint32),
         "error": np.array([one.error for one in judged]),
         "vote": np.array([one.vote for one in judged]),
     }
-    write_table(arrow_table(columns, BOOSTING), directory / FILE, KIND, spec, config)
+    write_table(arrow_table(columns, BOOSTING), directory / FILE, KIND, header)
 
 
 def read_judgements(directory: Path, header: Header) -> pa.Table:
     """The checked table of boosting.parquet. Raises FormatError."""
     path = directory / FILE
-    table = read_table(path, KIND, BOOSTING, header_of(header.spec, header.config).identity)
+    table = read_table(path, KIND, BOOSTING, header.identity)
     tree, error, vote = (as_numpy(table[name]) for name in BOOSTING.names)
     sound = (
         np.array_equal(tree, np.arange(header.config.trees))

@@ -24,7 +24,6 @@ from bigforest.forest.format.parts import first_tree, parts_in
 from bigforest.forest.format.schema import VOTES
 from bigforest.forest.votes.leaf_files import LeafFile
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec
 from bigforest.store.store import Store
 
 VOTES_KIND = "oob-votes"
@@ -51,11 +50,11 @@ def write_votes(directory: Path, store: Store, config: TrainConfig, file: LeafFi
     trees = range(file.trees.start, min(file.trees.stop, config.trees))
     path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
     tables = (table for tree in trees for table in _tables(file, tree, store.row_numbers))
-    write_tables(VOTES, tables, path, VOTES_KIND, store.spec, config)
+    write_tables(VOTES, tables, path, VOTES_KIND, Header(store.spec, config))
 
 
-def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, spec: DataSpec, config: TrainConfig) -> None:
-    """Write the votes of several forests, in this order, as those of the forest of (spec, config) in `directory`.
+def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: Header) -> None:
+    """Write the votes of several forests, in this order, as those of the `merged` forest in `directory`.
 
     Raises FormatError.
     """
@@ -66,7 +65,7 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, spec: Da
             check_file(path, VOTES_KIND, VOTES, header.identity)
             check_bytes(path)
             to = directory / VOTES_FOLDER / f"part-{first_tree(path) + offset:07d}.parquet"
-            write_tables(VOTES, _moved(path, offset, header.config.trees), to, VOTES_KIND, spec, config)
+            write_tables(VOTES, _moved(path, offset, header.config.trees), to, VOTES_KIND, merged)
         offset += header.config.trees
 
 

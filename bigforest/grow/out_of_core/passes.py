@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
+from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import write_part
 from bigforest.grow.out_of_core.assemble import remove_subtrees, write_subtree
 from bigforest.grow.out_of_core.context import PROJECTIONS, Counts, NodeStats, total_of
@@ -189,7 +190,7 @@ def write_assemblies(
     with keeping_splits(store.spec, directory, folder, part, split) if config.bootstrap else nullcontext() as kept:
         through = (lambda _, pieces: pieces) if kept is None else kept[0]
         trees = (piece for top in tops for piece in through(top.tree, table.pieces(top, folder)))
-        write_part(directory, part.start, trees, store.spec, config, store.levels())
+        write_part(directory, part.start, trees, Header(store.spec, config, store.levels()))
     release_freed()
     return {} if kept is None else kept[1]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bigforest.forest.format.files import Header
 from bigforest.forest.format.ranks import Knots, average_ranks, write_ranks
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -31,7 +32,7 @@ def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
             distinct = np.append(True, ends[1:] != ends[:-1])
             yield ends[distinct], np.repeat(with_ranks.low(feature), 2)[distinct]
 
-    write_ranks(directory, knots(), store.spec, config)
+    write_ranks(directory, knots(), Header(store.spec, config))
     return with_ranks
 
 
