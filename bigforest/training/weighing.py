@@ -50,7 +50,6 @@ class WeighingGrower(Grower):
             remove(self._task[2])
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
-        """See Grower."""
         store, config, light = self._task
         wanted = missing_parts(store, config, self._weighed, parts, advance)
         super().grow(wanted, lambda _: None)

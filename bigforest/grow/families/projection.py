@@ -27,7 +27,6 @@ from bigforest.grow.out_of_core.assemble import read_subtree
 from bigforest.grow.out_of_core.context import PROJECTIONS, GrowContext, MemoryLimits
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, ValueReader, decode_table
 from bigforest.grow.out_of_core.probes import Direction, terms_of
-from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all
 from bigforest.grow.out_of_core.table import TableView, block_ranges
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.criteria import criterion_of
@@ -61,18 +60,11 @@ class ProjectionTable(TableView):
         return [(blocks,) for blocks in self.decoded.runs]
 
     def reader(self, blocks: range, features: Sequence[int], again: bool) -> ValueReader:
-        """See TableView."""
         return ValueReader(self.store, self.decoded, blocks)
 
     def place(self, tree_data: Any) -> NDArray[np.uint32]:
         """See TableView: those of the table."""
         return self.decoded.place
-
-    def answer_roots(
-        self, requests: list[SplitRequest], ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> list[SplitResponse]:
-        """The responses of all blocks to the requests about the bags of trees, before they grow."""
-        return executor.reduce(TableView.answer, ranges, merged_all, (self, requests, folder))
 
     def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The largest values that are equivalent in the forest to some values of a column."""
@@ -80,7 +72,6 @@ class ProjectionTable(TableView):
 
     @property
     def steps(self) -> Steps | None:
-        """See TableView."""
         return self.decoded.steps
 
     def extras(self, top: UpperTree) -> DirectionExtras:
@@ -112,7 +103,6 @@ class ProjectionFamily(Family):
     """A family of trees that split on projections."""
 
     def check(self, shape: Shape, config: TrainConfig) -> None:
-        """See Family."""
         extras = shape.extras
         if extras.odd:
             raise ConfigError(

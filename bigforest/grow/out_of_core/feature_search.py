@@ -124,7 +124,6 @@ class FeatureSearch(HistogramSearch):
         return [(2 * number, self._missing[number]), (2 * number + 1, 0)]
 
     def cut(self) -> NodeSplit | None:
-        """See HistogramSearch."""
         cut = HistogramSearch.cut(self)
         if cut is None:
             return None

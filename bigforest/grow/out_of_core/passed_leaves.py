@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.arrays import read_only
-from bigforest.execution.executor import Executor
 from bigforest.forest.format.files import has_levels
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.votes.ballots import Ballots, ballots_of_trees, shifted
@@ -35,7 +34,7 @@ from bigforest.forest.votes.leaf_files import (
 from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
 from bigforest.grow.out_of_core.assemble import remove_subtrees
 from bigforest.grow.out_of_core.context import PROJECTIONS
-from bigforest.grow.out_of_core.table import TableView
+from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.shared.memory import fitting
 from bigforest.grow.shared.tree_splits import LeafFinder, code_view, split_arrays, splits_of
 from bigforest.kernels.columns.row_major import fill_rows
@@ -177,18 +176,15 @@ def keeping_splits(
 
 
 def write_left_out(
-    table: TableView,
+    passes: Passes,
     parts: Sequence[range],
     splits: Mapping[int, SplitFiles],
     subtrees: Sequence[Path],
     directory: Path,
-    folder: Path,
-    ranges: Sequence[tuple[range]],
-    executor: Executor,
     on_trees: Callable[[int], None],
 ) -> None:
-    """Write the leaves of out-of-bag rows in the trees of these parts, and remove their subtrees; ranges: runs of
-    blocks."""
+    """Write the leaves of out-of-bag rows in the trees of these parts, and remove their subtrees."""
+    table, ranges, folder, executor = passes
     # Subtrees are not removed before all parts are written: until then a task may have to run again.
     work = [(blocks, subtrees[at :: len(ranges)]) for at, (blocks,) in enumerate(ranges)]
     sizes = [sum(splits[tree].nodes for tree in part) for part in parts]

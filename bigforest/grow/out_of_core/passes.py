@@ -25,9 +25,9 @@ from bigforest.grow.out_of_core.assemble import remove_subtrees, write_subtree
 from bigforest.grow.out_of_core.context import PROJECTIONS, Counts, NodeStats, total_of
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.passed_leaves import SplitFiles, keeping_splits, split_types, write_left_out
-from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, choose_nodes, merged_all, request
+from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, choose_nodes, request
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of
-from bigforest.grow.out_of_core.table import SubtreeScratch, TableView
+from bigforest.grow.out_of_core.table import Passes, SubtreeScratch, TableView
 from bigforest.grow.out_of_core.upper_tree import UpperNode, UpperTree, root_key
 from bigforest.grow.shared.weighted_bags import check_bag, weighed_block
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
@@ -50,25 +50,24 @@ def grow_by_passes(
     on_trees is called with the number of finished trees.
     """
     trees = [tree for part in parts for tree in part]
-    ranges = table.ranges(executor.size)
+    passes = Passes(table, table.ranges(executor.size), folder, executor)
     stats = table.context.stats
-    totals = executor.reduce(count_bags, ranges, np.add, (table.sampler, trees, stats))
+    totals = executor.reduce(count_bags, passes.ranges, np.add, (table.sampler, trees, stats))
     if stats.weighted:
         check_bag(int(stats.weight(totals).max()))
     config, context = table.sampler.config, table.context
-    tree_data = table.tree_data(trees, totals, ranges, folder, executor)
+    tree_data = table.tree_data(trees, totals, passes)
     tops = [
         UpperTree(tree, root_key(config, tree), total, context, table.search, data, table.constant(data))
         for tree, total, data in zip(trees, totals, tree_data, strict=True)
     ]
-    split_large(table, tops, folder, ranges, executor)
-    requests = [request(top, {}, top.small()) for top in tops]
-    written = executor.reduce(spill, ranges, merged_all, (table, requests, folder))
+    split_large(passes, tops)
+    written = passes.responses(spill, [request(top, {}, top.small()) for top in tops])
     rows: dict[int, list[Path]] = {}
     for top, response in zip(tops, written, strict=True):
         top.sent(response.below, response.above, {})
         rows[top.tree] = [*top.past.values(), *top.row_nodes.values(), *response.row_nodes.values()]
-    _grow_all(table, tops, written, folder, executor)
+    _grow_all(passes, tops, written)
     subtrees = {top.subtree(folder, entry): nodes for top in tops for entry, nodes in top.sizes.items()}
     table.finish(subtrees, executor)
 
@@ -82,32 +81,21 @@ def grow_by_passes(
 
     executor.run(write_assemblies, tasks, end, (table, directory, folder), even=True)
     if splits:
-        write_left_out(table, parts, splits, list(subtrees), directory, folder, ranges, executor, on_trees)
+        write_left_out(passes, parts, splits, list(subtrees), directory, on_trees)
     else:
         remove_subtrees(list(subtrees))
 
 
-def split_large(
-    table: TableView, tops: Sequence[UpperTree], folder: Path, ranges: Sequence[tuple[range]], executor: Executor
-) -> None:
-    """Make passes over the store until no node of `tops` searches.
-
-    folder  for files of the nodes of rows.
-    ranges  the runs of blocks, the same for all passes over these trees.
-    """
-    while chosen := choose_nodes(tops, table.context.limits.room):
-        _ask(table, chosen, folder, ranges, executor)
-        table.train_nodes(tops, executor)
+def split_large(passes: Passes, tops: Sequence[UpperTree]) -> None:
+    """Make passes over the store until no node of `tops` searches."""
+    while chosen := choose_nodes(tops, passes.table.context.limits.room):
+        _ask(passes, chosen)
+        passes.table.train_nodes(tops, passes.executor)
 
 
-def _ask(
-    table: TableView,
-    chosen: Sequence[tuple[UpperTree, dict[int, NodeSearch]]],
-    folder: Path,
-    ranges: Sequence[tuple[range]],
-    executor: Executor,
-) -> None:
+def _ask(passes: Passes, chosen: Sequence[tuple[UpperTree, dict[int, NodeSearch]]]) -> None:
     """One pass, for these nodes of these trees."""
+    table, ranges, folder, executor = passes
     requests = [request(top, searches) for top, searches in chosen]
     tasks = [(number, searches) for number, (_, searches) in enumerate(chosen)]
     release_freed()
@@ -195,19 +183,18 @@ def write_assemblies(
     return {} if kept is None else kept[1]
 
 
-def _grow_all(
-    table: TableView, tops: Sequence[UpperTree], written: Sequence[SplitResponse], folder: Path, executor: Executor
-) -> None:
+def _grow_all(passes: Passes, tops: Sequence[UpperTree], written: Sequence[SplitResponse]) -> None:
     """Grow the subtrees below all small nodes, the largest first, so that tasks end together, and note their sizes."""
     work: list[tuple[UpperTree, int, NodeRows]] = []
     for top, response in zip(tops, written, strict=True):
         files = [path for _, path in sorted(response.row_nodes.items())]
         work += [(top, entry, rows_of(files, number)) for number, entry in enumerate(top.small())]
     work.sort(key=lambda own: -own[0].stats.rows(own[0].nodes[own[1]].total))
-    tasks = [(top.tree, top.nodes[entry], rows, top.subtree(folder, entry)) for top, entry, rows in work]
+    tasks = [(top.tree, top.nodes[entry], rows, top.subtree(passes.folder, entry)) for top, entry, rows in work]
 
     def keep(index: int, nodes: int) -> None:
         top, entry, _ = work[index]
         top.sizes[entry] = nodes
 
-    executor.run(grow_subtree_task, tasks, keep, (table, {top.tree: top.tree_data for top in tops}))
+    shared = (passes.table, {top.tree: top.tree_data for top in tops})
+    passes.executor.run(grow_subtree_task, tasks, keep, shared)

@@ -70,8 +70,7 @@ class SplitScorer:
 
     def offer(self, number: int, codes: NDArray[Any], left: Counts) -> None:
         """Offer splits after `codes` [n >= 1], ascending, with `left` [n, parts] on the left."""
-        scores = np.empty(codes.size)
-        self._criterion.scores(left, self._scored, self._origin, max(self._min_leaf, 1), scores)
+        scores = self._criterion.scores(left, self._scored, self._origin, max(self._min_leaf, 1))
         best = float(scores.max())
         if best == -np.inf:
             return
@@ -101,6 +100,4 @@ class SplitScorer:
 
         before, counts  int64 [buckets, parts]: statistics before each bucket, and in it.
         """
-        bounds = np.empty(len(counts))
-        self._criterion.bounds(before, counts, self._scored, self._origin, bounds)
-        return bounds
+        return self._criterion.bounds(before, counts, self._scored, self._origin)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from bigforest.grow.out_of_core.assemble import Subtree, cut_pieces, join_pieces
 from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.probes import CollectedRows
-from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse
+from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all
 from bigforest.grow.out_of_core.row_file import WordRoom, writing_rows
 from bigforest.grow.out_of_core.row_nodes import NodeItems, row_nodes
 from bigforest.grow.out_of_core.upper_tree import UpperTree
@@ -67,9 +67,7 @@ class TableView(ABC):
         """The runs of blocks, for this many tasks."""
         return block_ranges(self.store, tasks)
 
-    def tree_data(
-        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> Sequence[Any]:
+    def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> Sequence[Any]:
         """The data of each tree; totals int64 [trees, parts], statistics of their bags."""
         return [None] * len(trees)
 
@@ -213,6 +211,25 @@ class TableView(ABC):
         for matrix in cells[:3]:
             slots = place[place[:, 0] == matrix.itemsize, 1]
             yield read_only(matrix if slots.size == len(matrix) else matrix[slots])
+
+
+class Passes(NamedTuple):
+    """The passes of a group of trees over a table.
+
+    ranges  the runs of blocks, a task each, the same for all passes
+    folder  scratch for these trees
+    """
+
+    table: TableView
+    ranges: Sequence[tuple[range]]
+    folder: Path
+    executor: Executor
+
+    def responses(
+        self, task: Callable[..., list[SplitResponse]], requests: Sequence[SplitRequest]
+    ) -> list[SplitResponse]:
+        """The responses of all blocks to the requests; task: TableView.answer, or what calls it."""
+        return self.executor.reduce(task, self.ranges, merged_all, (self.table, requests, self.folder))
 
 
 def block_ranges(store: Store, tasks: int) -> list[tuple[range]]:

@@ -32,6 +32,10 @@ from bigforest.schema.dataspec import TargetSpec
 from bigforest.schema.registered import name_impurity
 from bigforest.store.store import Store
 
+# Statistics of a node or of a side of a split, int64 [scored] (out_of_core/context.py); or a row for each of
+# several splits or buckets.
+Sides = NDArray[np.int64]
+
 
 class Criterion(ABC):
     """A criterion.
@@ -68,42 +72,31 @@ class Criterion(ABC):
         return None
 
     @abstractmethod
-    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> Fraction | float:
-        """Score of the split that leaves `left` of `total`, int64 [scored] (out_of_core/context.py), on the left.
+    def exact(self, left: Sides, total: Sides, origin: float) -> Fraction | float:
+        """Score of the split that leaves `left` of `total` on the left.
 
         origin  the number from which sums are counted, itself counted from `zero`
 
         Larger is a larger decrease; scores of one node compare without rounding.
         """
 
-    def scores(
-        self,
-        left: NDArray[np.int64],
-        total: NDArray[np.int64],
-        origin: float,
-        min_leaf: int,
-        scores: NDArray[np.float64],
-    ) -> None:
+    def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
         """See split_scores of kernels/out_of_core/split_scores.py."""
+        scores = np.empty(len(left))
         split_scores(self.number, left, total, min_leaf, self.table, np.empty_like(total), scores)
+        return scores
 
-    def bounds(
-        self,
-        before: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        total: NDArray[np.int64],
-        origin: float,
-        bounds: NDArray[np.float64],
-    ) -> None:
+    def bounds(self, before: Sides, counts: Sides, total: Sides, origin: float) -> NDArray[np.float64]:
         """See bucket_bounds of kernels/out_of_core/split_scores.py."""
+        bounds = np.empty(len(counts))
         bucket_bounds(self.number, before, counts, total, self.table, np.empty_like(total), bounds)
+        return bounds
 
 
 class GiniCriterion(Criterion):
     """Gini impurity: 1 minus the sum of squares of the shares of classes."""
 
-    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> Fraction:
-        """See Criterion."""
+    def exact(self, left: Sides, total: Sides, origin: float) -> Fraction:
         sides = left.tolist(), (total - left).tolist()
         return sum((Fraction(sum(n * n for n in side), sum(side)) for side in sides), Fraction(0))
 
@@ -111,8 +104,7 @@ class GiniCriterion(Criterion):
 class VarianceCriterion(Criterion):
     """Variance of regression targets, from [weight, sum]."""
 
-    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> Fraction:
-        """See Criterion."""
+    def exact(self, left: Sides, total: Sides, origin: float) -> Fraction:
         sides = left.tolist(), (total - left).tolist()
         return sum((Fraction(of_side**2, weight) for weight, of_side in sides), Fraction(0))
 
@@ -121,7 +113,6 @@ class PoissonCriterion(Criterion):
     """Half the Poisson deviance of regression targets that are not negative, from [weight, sum]."""
 
     def check(self, store: Store) -> None:
-        """See Criterion."""
         target, zero = store.spec.target, self.zero(store.spec.target)
         least, most = int(store.target.min()), int(store.target.max())
         if least < zero or most <= zero:
@@ -132,36 +123,20 @@ class PoissonCriterion(Criterion):
             )
 
     def zero(self, target: TargetSpec) -> float:
-        """See Criterion."""
         return -target.offset / target.step
 
-    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> float:
-        """See Criterion."""
-        score = np.empty(1)
-        self.scores(left[np.newaxis], total, origin, 1, score)
-        return float(score[0])
+    def exact(self, left: Sides, total: Sides, origin: float) -> float:
+        return float(self.scores(left[np.newaxis], total, origin, 1)[0])
 
-    def scores(
-        self,
-        left: NDArray[np.int64],
-        total: NDArray[np.int64],
-        origin: float,
-        min_leaf: int,
-        scores: NDArray[np.float64],
-    ) -> None:
-        """See Criterion."""
+    def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
+        scores = np.empty(len(left))
         poisson_split_scores(left, total, origin, min_leaf, scores)
+        return scores
 
-    def bounds(
-        self,
-        before: NDArray[np.int64],
-        counts: NDArray[np.int64],
-        total: NDArray[np.int64],
-        origin: float,
-        bounds: NDArray[np.float64],
-    ) -> None:
-        """See Criterion."""
+    def bounds(self, before: Sides, counts: Sides, total: Sides, origin: float) -> NDArray[np.float64]:
+        bounds = np.empty(len(counts))
         poisson_bucket_bounds(before, counts, total, origin, bounds)
+        return bounds
 
 
 class ScoredCriterion(Criterion):
@@ -187,16 +162,13 @@ class ScoredCriterion(Criterion):
 
     @property
     def table(self) -> Any:
-        """See Criterion."""
         return super().table if self._score is None else self._score
 
     @property
     def impurity(self) -> Any:
-        """See Criterion."""
         return super().impurity if self._value is None else self._value
 
-    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64], origin: float) -> int:
-        """See Criterion."""
+    def exact(self, left: Sides, total: Sides, origin: float) -> int:
         return int(integer_score(self.number, left, total, np.empty_like(total), self.table))
 
 

@@ -53,7 +53,6 @@ class AxisFamily(Family):
         self.splits_on = splits_on
 
     def check(self, shape: Shape, config: TrainConfig) -> None:
-        """See Family."""
         if config.ranks and shape.extras.odd:
             raise ConfigError(
                 f"ranks need numbers without missing values, unlike {listed(list(map(repr, shape.extras.odd)))}: "
@@ -70,7 +69,6 @@ class AxisFamily(Family):
         return TreeMemory(shape.rows * shape.row_bytes, 0, code_bytes(shape) + values)
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
-        """See Family."""
         drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
         target = target_bytes(shape)
         picked = BLOCK_ROWS * (shape.row_bytes + target)
@@ -85,11 +83,9 @@ class AxisFamily(Family):
         )
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> FeatureInputs:
-        """See Family."""
         return FeatureInputs(Features.of(store, config), dictionary_of(store) if config.splitter == "random" else None)
 
     def grow(self, call: TreeCall, shared: FeatureInputs) -> TreeArrays:
-        """See Family."""
         store, config = call.sampler.store, call.sampler.config
         mixed = shared.features.mixed(call.roots.max_rows, call.target.number)
         trees = (call.items, call.target, call.roots, call.rules)
@@ -101,7 +97,6 @@ class AxisFamily(Family):
     def passed_table(
         self, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, folder: Path, executor: Executor
     ) -> FeatureTable:
-        """See Family."""
         context = GrowContext.of(store, config, rules, limits, CODES)
         return FeatureTable(store, Sampler.of(store, config), context)
 

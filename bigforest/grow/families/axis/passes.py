@@ -32,22 +32,18 @@ class FeatureTable(TableView):
     """See TableView."""
 
     def search(self, tree_data: None, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> FeatureSearch:
-        """See TableView."""
         search = FeatureSearch if self.context.values is None else RandomSearch
         return search(self.context, SplitScorer(self.context, total), constant.copy(), key)
 
     def reader(self, blocks: range, features: Sequence[int], again: bool) -> BlockReader:
-        """See TableView."""
         store = self.store
         store.fetch(features, blocks)
         return BlockReader(store.folder, store.spec, store.place, again)
 
     def place(self, tree_data: None) -> NDArray[np.uint32]:
-        """See TableView."""
         return self.store.place
 
     def grow_below(self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
-        """See TableView."""
         features, roots = self.context.features, subtree.roots
         mixed = features.mixed(roots.max_rows, subtree.target.number)
         u8, u16, u32 = cells
@@ -64,7 +60,6 @@ class FeatureTable(TableView):
         executor.run(look_up_thresholds, batches, lambda *_: None, (self.store,))
 
     def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
-        """See TableView."""
         store, config = self.store, self.sampler.config
         nodes, subsets = (top.skeleton(), top.subsets()) if path is None else read_subtree(path)
         assert not isinstance(subsets, DirectionExtras)

@@ -64,12 +64,10 @@ class RotationFamily(ProjectionFamily):
         return config.axis_count(features)
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
-        """See Family."""
         rotated = config.rotated_count(features)
         return min(config.subset_features, rotated) if config.has_components else rotated
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        """See Family."""
         axes = self.drawn_from(shape.features, config)
         codes = 2 * 4 * axes * shape.rows  # by columns and by rows
         tree = self.grown_terms(shape, config, splits) + codes + 24 * axes * rows + shape.rows * MEASURED
@@ -77,7 +75,6 @@ class RotationFamily(ProjectionFamily):
         return TreeMemory(shape.rows * (shape.row_bytes + MEASURED), tree, random_access_bytes(shape))
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
-        """See Family."""
         axes = self.drawn_from(shape.features, config)
         drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
         sums, sampled = _component_bytes(shape, config)
@@ -101,7 +98,6 @@ class RotationFamily(ProjectionFamily):
         return feature_scale(store, "zscore")
 
     def grow(self, call: TreeCall, shared: NDArray[np.float64]) -> TreeArrays:
-        """See Family."""
         store, config = call.sampler.store, call.sampler.config
         axes = self.tree_axes(call.sampler, call.first, shared)
         codes, dictionaries = rotate(store, axes, (call.items >> np.uint64(32)).astype(np.intp))
@@ -112,7 +108,6 @@ class RotationFamily(ProjectionFamily):
     def projection_table(
         self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
     ) -> RotationTable:
-        """See ProjectionFamily."""
         scale = feature_scale(store, "zscore", context.limits.values)
         rotated, axes = rotated_features(store.spec, sampler.config), sampler.config.axis_count(scale.size)
         context = context._replace(

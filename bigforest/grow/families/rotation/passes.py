@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.projection import ProjectionTable
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
@@ -23,7 +22,7 @@ from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans, feature_direction
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import SubtreeScratch
+from bigforest.grow.out_of_core.table import Passes, SubtreeScratch
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.encode_values import code_columns, places, with_thresholds
 from bigforest.kernels.columns.row_major import by_rows
@@ -57,7 +56,6 @@ class AxisSearch(FeatureSearch):
         return Histogram.on(feature, feature_direction(feature), self.spans, most)
 
     def cut(self) -> NodeSplit | None:
-        """See HistogramSearch."""
         cut = FeatureSearch.cut(self)
         return None if cut is None else cut._replace(direction=feature_direction(cut.feature))
 
@@ -78,22 +76,19 @@ class RotationTable(ProjectionTable):
         """How many axes there are."""
         return self.sampler.config.axis_count(self.scale.size)
 
-    def tree_data(
-        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> list[TreeAxes]:
+    def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> list[TreeAxes]:
         """See TableView; an axis is lost if not all projections of the bag on it are finite."""
         sums: Sequence[NDArray[np.int64] | None] = [None] * len(trees)
         if self.sampler.config.has_components:
-            sums = [*executor.reduce(RotationTable.sum_moments, ranges, np.add, (self, trees))]
+            sums = [*passes.executor.reduce(RotationTable.sum_moments, passes.ranges, np.add, (self, trees))]
         axes = [self._axes(*each) for each in zip(trees, sums, strict=True)]
         nowhere = Spans(np.zeros(self.columns), np.zeros(self.columns))
         probes = [Histogram.on(column, feature_direction(column), nowhere, 2) for column in range(self.columns)]
         requests = [root_request(tree, data, *probes) for tree, data in zip(trees, axes, strict=True)]
-        lost = [response.mark & NOT_FINITE != 0 for response in self.answer_roots(requests, ranges, folder, executor)]
+        lost = [response.mark & NOT_FINITE != 0 for response in passes.responses(RotationTable.answer, requests)]
         return [data._replace(lost=here) for data, here in zip(axes, lost, strict=True)]
 
     def constant(self, tree_data: TreeAxes) -> NDArray[np.bool_]:
-        """See TableView."""
         return tree_data.lost
 
     def sum_moments(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
@@ -129,15 +124,12 @@ class RotationTable(ProjectionTable):
         return Grid(spans.low[self.rotated], spans.high[self.rotated])
 
     def search(self, tree_data: TreeAxes, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> AxisSearch:
-        """See TableView."""
         return AxisSearch(self.context, SplitScorer(self.context, total), constant.copy(), key, tree_data.spans)
 
     def needed(self, columns: Collection[int]) -> list[int]:
-        """See TableView."""
         return np.flatnonzero(self.scale).tolist()
 
     def view(self, tree_data: TreeAxes, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
-        """See TableView."""
         axes = np.arange(self.columns) if columns is None else np.array(sorted(columns), np.int64)
         projections = project_rows_on(tree_data.weight[axes], rows, lambda feature: column_of(cells, feature)[:rows])
         place = np.zeros((self.columns, 2), np.uint32)
@@ -150,7 +142,6 @@ class RotationTable(ProjectionTable):
         return places(8, self.columns)
 
     def grow_below(self, tree_data: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
-        """See TableView."""
         columns = tree_columns(cells, self.place(tree_data))
         fit = (np.zeros_like(column) if tree_data.lost[axis] else column for axis, column in enumerate(columns))
         codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
@@ -160,5 +151,4 @@ class RotationTable(ProjectionTable):
         return nodes, with_thresholds(nodes, dictionaries, pool)
 
     def pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
-        """See TableView."""
         return (in_terms(nodes, top.tree_data.weight) for nodes in super().pieces(top, folder))

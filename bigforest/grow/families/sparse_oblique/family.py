@@ -52,16 +52,13 @@ class SparseObliqueFamily(ProjectionFamily):
     splits = Oblique
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
-        """See Family."""
         terms = features * (config.density or _SHARE[config.projection_kind](features))
         return features if config.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
 
     def looks(self, features: int, config: TrainConfig) -> float:
-        """See Family."""
         return config.drawn_projections(features) * self.max_terms(features, config)
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
-        """See Family."""
         tree = self.grown_terms(shape, config, splits)
         tree += rows * _PROJECTED + 8 * config.drawn_projections(shape.features)
         shared = shape.rows * (shape.row_bytes + MEASURED) + 8 * shape.rows * shape.widths.count(WIDE_CODE)
@@ -73,7 +70,6 @@ class SparseObliqueFamily(ProjectionFamily):
         return TreeMemory(shared, tree, random_access_bytes(shape))
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
-        """See Family."""
         pairs = _max_pairs(shape, config)
         of_tree = pairs > 0 and config.mean_difference_scope == "tree"
         drawn = config.drawn_projections(shape.features) + pairs
@@ -101,7 +97,6 @@ class SparseObliqueFamily(ProjectionFamily):
         return row_cache_of(store, wide=True)
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SparseObliqueTrees:
-        """See Family."""
         return sparse_trees(store, config, copies.wide)
 
     def projection_table(

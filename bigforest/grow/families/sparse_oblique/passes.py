@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.execution.executor import Executor
 from bigforest.grow.families.projection import ProjectionTable
 from bigforest.grow.families.sparse_oblique.trees import SparseDraws, values_of
 from bigforest.grow.out_of_core.assemble import Subtree
@@ -31,7 +29,7 @@ from bigforest.grow.out_of_core.probes import (
 )
 from bigforest.grow.out_of_core.requests import root_request
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
-from bigforest.grow.out_of_core.table import SubtreeScratch
+from bigforest.grow.out_of_core.table import Passes, SubtreeScratch
 from bigforest.grow.shared.encode_values import code_columns, with_thresholds
 from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.row_major import by_rows
@@ -74,7 +72,6 @@ class DirectionSearch(HistogramSearch):
         self._draw()
 
     def cut(self) -> NodeSplit | None:
-        """See HistogramSearch."""
         cut = HistogramSearch.cut(self)
         return None if cut is None else cut._replace(direction=self._known[cut.feature])
 
@@ -118,19 +115,15 @@ class SparseObliqueTable(ProjectionTable):
 
     draws: SparseDraws
 
-    def tree_data(
-        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> list[Any]:
-        """See TableView."""
+    def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> list[Any]:
         if not self.draws.of_tree:
             return [None] * len(trees)
         every = StepSums(np.arange(self.draws.unit.size, dtype=np.uint32))
         asked = [root_request(tree, None, every) for tree in trees]
-        responses = zip(self.answer_roots(asked, ranges, folder, executor), totals, strict=True)
+        responses = zip(passes.responses(SparseObliqueTable.answer, asked), totals, strict=True)
         return [(response.sums, total[: self.context.stats.classes]) for response, total in responses]
 
     def search(self, tree_data: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> DirectionSearch:
-        """See TableView."""
         draws, columns, classes = self.draws, self.draws.sparse.columns, total[: self.context.stats.classes]
         present = int(np.count_nonzero(classes)) if draws.by_node else classes.size
         differences = np.zeros(max_pairs(draws.pairing, present), np.bool_)
@@ -153,12 +146,10 @@ class SparseObliqueTable(ProjectionTable):
         )
 
     def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See ProjectionTable."""
         store = self.store
         return values if store.max_bins == "exact" else store.high(column)[store.low(column).searchsorted(values)]
 
     def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
-        """See TableView."""
         items, columns = subtree.items, tree_columns(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes)

@@ -44,7 +44,6 @@ class SubspaceFamily(ProjectionFamily):
         self.learns = learns
 
     def check(self, shape: Shape, config: TrainConfig) -> None:
-        """See Family."""
         super().check(shape, config)
         if shape.extras.weighted:
             raise ConfigError(f"the family {self.name} has no weights of rows; use the family axis for weighted rows")
@@ -76,7 +75,6 @@ class SubspaceFamily(ProjectionFamily):
         return TreeMemory(columns, tree, 0) if shared else TreeMemory(0, columns + tree, 0)
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
-        """See Family."""
         seen, value = self.drawn_from(shape.features, config), decoded_bytes(shape)
         terms, space = self.node_terms(shape, config), self._space_row(shape, config)
         picked = BLOCK_ROWS * value * seen
@@ -102,7 +100,6 @@ class SubspaceFamily(ProjectionFamily):
         return RowCache(NO_ROWS, no_decoded_columns(0))
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SubspaceTrees:
-        """See Family."""
         features, epochs = len(store.spec.features), self.epochs(config)
         columns = columns_of(store, config, epochs)
         space = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None

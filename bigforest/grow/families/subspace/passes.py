@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +33,7 @@ from bigforest.grow.out_of_core.decoded_table import tree_columns
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.probes import Answer, Direction, Histogram, Probe, StepSums
 from bigforest.grow.out_of_core.requests import SplitRequest, request
-from bigforest.grow.out_of_core.table import SubtreeScratch
+from bigforest.grow.out_of_core.table import Passes, SubtreeScratch
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.encode_values import places
 from bigforest.kernels.columns.project import LARGEST
@@ -153,27 +152,21 @@ class SubspaceTable(ProjectionTable):
 
     trees: SubspaceTrees
 
-    def tree_data(
-        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
-    ) -> list[TreeSpace]:
-        """See TableView."""
+    def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> list[TreeSpace]:
         config, columns = self.sampler.config, self.trees.columns.unit.size
         return [TreeSpace(tree_subspace(config, columns, tree), config.subspace_size(columns, tree)) for tree in trees]
 
     def search(
         self, tree_data: TreeSpace, key: np.uint64, total: Counts, constant: NDArray[np.bool_]
     ) -> SubspaceSearch:
-        """See TableView."""
         space = empty_space(self.trees.columns, tree_data.feature)
         scratch = partial(self.trees.of, space, tree_data.drawn, total.size, 0)
         return SubspaceSearch(scratch, key, total, self.context.rules.min_leaf, constant)
 
     def place(self, tree_data: TreeSpace) -> NDArray[np.uint32]:
-        """See TableView."""
         return self.decoded.place[tree_data.feature]
 
     def grow_below(self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
-        """See TableView."""
         rows = subtree.items.size
         space = with_cells(
             empty_space(self.trees.columns, tree_data.feature), tree_columns(cells, self.place(tree_data)), rows
