@@ -20,6 +20,8 @@ from typing import Any
 
 from larger_table import TARGET, write_table
 
+from bigforest.grow.forest import ForestJob
+
 # Of all libraries, as runs.py says.
 THREADS = int(os.environ["OMP_NUM_THREADS"])
 # What /proc/self/io calls what we call otherwise.
@@ -100,7 +102,7 @@ def grow(stages: Stages, table: str, out: str, memory: int | None, trees: int, f
     store = Store.open(table, verify=False)
     stages.end("open")
     config = TrainConfig.of(trees=trees, seed=1, family=family)
-    grow_forest(store, config, Path(out), resources=resources, listener=stages.listen)
+    grow_forest(ForestJob(store, config, Path(out), resources, stages.listen))
     parts = sorted((Path(out) / "trees").iterdir())
     return {"digest": hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()}
 

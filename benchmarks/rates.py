@@ -27,6 +27,7 @@ from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.grow import memory
 from bigforest.grow.families.registry import family_of
+from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import limits_for
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.table import TableView
@@ -99,11 +100,11 @@ def measure(rows: int, trees: int) -> Rates:
         encode = (time.process_time() - begin) / (rows * 28)
         store, config = Store.open(place), TrainConfig(trees=trees)
         way = by_passes(store, config)
-        grow_forest(store, TrainConfig(trees=1), home / "first", resources=alone, listener=silent, way=way)
+        grow_forest(ForestJob(store, TrainConfig(trees=1), home / "first", alone, silent), way=way)
         with timed_tasks() as (spent, asked):
-            grow_forest(store, config, home / "forest", resources=alone, listener=silent, way=way)
+            grow_forest(ForestJob(store, config, home / "forest", alone, silent), way=way)
             shutil.copytree(home / "forest", home / "again")
-            write_oob(store, config, home / "forest", resources=alone, listener=silent)
+            write_oob(ForestJob(store, config, home / "forest", alone, silent))
         client, task = _client_seconds(store, config, home)
         levels, below = _levels(home / "forest", way.limits.rows)
         mtry, bag = config.drawn_features(28), DISTINCT * rows * trees
@@ -148,7 +149,7 @@ def _client_seconds(store: Store, config: TrainConfig, home: Path) -> tuple[floa
     with cluster(2) as client:
         resources = Resources(threads=1, scratch=home, cluster=Cluster(client))
         begin = time.thread_time()
-        write_oob(store, config, home / "again", resources=resources, listener=silent)
+        write_oob(ForestJob(store, config, home / "again", resources, silent))
         report = time.thread_time() - begin
         executor = ClusterExecutor(Cluster(client), 1)
         begin = time.process_time()

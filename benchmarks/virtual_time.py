@@ -43,6 +43,7 @@ from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources, available_threads
 from bigforest.execution.task_run import TaskRun
+from bigforest.grow.forest import ForestJob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.projection import MEASURED, Machines, project_training
@@ -242,14 +243,14 @@ def real(options: argparse.Namespace) -> pl.DataFrame:
                 for number in range(WARM + options.rounds):
                     begin = time.perf_counter()
                     out = home / f"{workers}-{number}"
-                    grow_forest(store, config, out, resources=resources, listener=silent, way=by_passes(store, config))
+                    grow_forest(ForestJob(store, config, out, resources, silent), way=by_passes(store, config))
                     seconds.append(time.perf_counter() - begin)
                 if len(traces) < 2:
                     client.run(count_processor_time)
                     with traced() as trace:
                         out = home / f"{workers}-traced"
                         way = by_passes(store, config)
-                        grow_forest(store, config, out, resources=resources, listener=silent, way=way)
+                        grow_forest(ForestJob(store, config, out, resources, silent), way=way)
                     traces.append(trace)
                     costs.append(overheads(ClusterExecutor(Cluster(client), 1)))
             rows.append({"workers": workers, "real": median(seconds[WARM:])})

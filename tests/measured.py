@@ -21,6 +21,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.load_plan import loaded_tree_bytes
 from bigforest.forest.load.row_passes import plan_passes
+from bigforest.grow.forest import ForestJob
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
 from bigforest.predict.forest import read_forest
@@ -81,7 +82,7 @@ def main() -> None:
             need = oob_estimate(store.shape, config, resources, nodes)
             (Path(work) / "trees").symlink_to(place.resolve() / "trees")
             peak.start()
-            write_oob(store, config, Path(work), resources=resources, listener=silent)
+            write_oob(ForestJob(store, config, Path(work), resources, silent))
         else:
             source = open_source(data, scratch=Path(work))
             forest = read_forest(place)

@@ -85,6 +85,20 @@ class KeptTrees(NamedTuple):
         return pack(self.parts, self.spec, lambdas, workers)
 
 
+class ForestJob(NamedTuple):
+    """A forest to make: from what, how, the folder of its files, what runs it, and who is told."""
+
+    store: Store
+    config: TrainConfig
+    directory: Path
+    resources: Resources
+    listener: Listener
+
+    def header(self) -> Header:
+        """The header of its files, with levels."""
+        return Header(self.store.spec, self.config, self.store.levels())
+
+
 class Grower:
     """Grows parts of a forest; compiles first. A context manager, for its memory.
 
@@ -94,21 +108,12 @@ class Grower:
     together  trees that are grown best in one call, at least.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        config: TrainConfig,
-        directory: Path,
-        resources: Resources,
-        listener: Listener,
-        way: GrowPlan | None = None,
-        keep: bool = False,
-    ) -> None:
-        """keep: whether trees are kept for `grown`, as far as memory allows."""
+    def __init__(self, job: ForestJob, way: GrowPlan | None = None, keep: bool = False) -> None:
+        """way: None for the best within the resources; keep: whether trees are kept for `grown`, as far as memory
+        allows."""
+        store, config, _, resources, listener = self._job = job
         self._way = way or choose_grow_plan(store.shape, config, resources)
         _check_rows(store, config, self._way)
-        self._task = (store, config, directory)
-        self._scratch = resources.scratch
         self._prepared = ExitStack()  # keeps the table for passes until all trees are grown
         self._table: TableView | None = None
         self._executor = resources.executor(self._way.workers)
@@ -131,19 +136,19 @@ class Grower:
     def grown(self) -> KeptTrees | None:
         """All trees of the forest, if they are kept and were all grown in memory, in this process."""
         parts = [self._kept[first] for first in sorted(self._kept)]
-        if sum(nodes.roots.size for part in parts for nodes in part) < self._task[1].trees:
+        if sum(nodes.roots.size for part in parts for nodes in part) < self._job.config.trees:
             return None
         self._kept = {}
-        return KeptTrees(parts, self._task[0].spec, self._decreases)
+        return KeptTrees(parts, self._job.store.spec, self._decreases)
 
     def rest(self) -> None:
         """Free the memory that is kept for further trees."""
-        self._executor.run_on_all_workers(forget_shared, *self._task[:2])
+        self._executor.run_on_all_workers(forget_shared, *self._job[:2])
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
         """Write these parts, except for existing ones; `advance` is called with numbers of finished trees."""
-        store, config, directory = self._task
-        wanted = missing_parts(store, config, directory, parts, advance)
+        store, config, directory, resources, _ = self._job
+        wanted = missing_parts(self._job, parts, advance)
         limits = self._way.limits
         if limits is None:
             tasks = [(part,) for part in wanted]
@@ -157,27 +162,26 @@ class Grower:
                     if self._kept_bytes > _KEPT_BYTES:
                         self._keep, self._kept = False, {}
 
-            self._executor.run(grow_part, tasks, end, (*self._task, self._keep))
+            self._executor.run(grow_part, tasks, end, (store, config, directory, self._keep))
             return
         for group in fitting(wanted, [len(part) for part in wanted], self._way.group):
             if self._table is None:
-                kept, rules = self._prepared.enter_context(TemporaryFolder(self._scratch)), rules_of(store, config)
+                kept, rules = self._prepared.enter_context(TemporaryFolder(resources.scratch)), rules_of(store, config)
                 self._table = family_of(config).passed_table(store, config, rules, limits, kept, self._executor)
-            with TemporaryFolder(self._scratch) as folder:
+            with TemporaryFolder(resources.scratch) as folder:
                 grow_by_passes(self._table, group, directory, folder, executor=self._executor, on_trees=advance)
 
 
-def missing_parts(
-    store: Store, config: TrainConfig, directory: Path, parts: Sequence[range], advance: Callable[[int], None]
-) -> list[range]:
-    """The parts that are not in `directory` yet; `advance` is called with the trees of the others.
+def missing_parts(job: ForestJob, parts: Sequence[range], advance: Callable[[int], None]) -> list[range]:
+    """The parts that are not there yet; `advance` is called with the trees of the others.
 
     Raises FormatError for a part that is damaged or of another forest.
     """
     # Levels are read only if an existing part is to be checked: that takes as long as growing some small trees.
-    levels = store.levels() if any(part_path(directory, part.start).exists() for part in parts) else None
-    header = Header(store.spec, config, levels)
-    wanted = [part for part in parts if not is_finished(directory, part, header)]
+    if not any(part_path(job.directory, part.start).exists() for part in parts):
+        return list(parts)
+    header = job.header()
+    wanted = [part for part in parts if not is_finished(job.directory, part, header)]
     if done := sum(map(len, parts)) - sum(map(len, wanted)):
         advance(done)
     return wanted

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.events import Listener, stage
+from bigforest.common.events import stage
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.common.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
@@ -20,6 +20,7 @@ from bigforest.forest.format.leaf_targets import LEAVES_KIND, leaf_targets_path,
 from bigforest.forest.format.schema import LEAF_TARGETS
 from bigforest.forest.load.groups import Trees, outline
 from bigforest.forest.load.load_plan import loaded_tree_bytes, loading_bytes
+from bigforest.grow.forest import ForestJob
 from bigforest.oob.vote import CodeTrees, leaves_in, load_group
 from bigforest.sampling.bags import Sampler, distinct_rows, draws_bytes, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -64,13 +65,12 @@ def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
     return max(1, min(resources.workers, (resources.memory - shared) // own))
 
 
-def write_targets(
-    store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
-) -> None:
-    """Write the files of forest/format/leaf_targets.py of the forest grown into `directory`.
+def write_targets(job: ForestJob) -> None:
+    """Write the files of forest/format/leaf_targets.py of a forest that has been grown.
 
-    They do not depend on the resources. Raises ConfigError when the memory of `resources` is too little.
+    They do not depend on the resources. Raises ConfigError when the memory is too little.
     """
+    store, config, directory, resources, listener = job
     leaf_targets_estimate(store.shape, config, resources).check(resources.memory)
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]

@@ -14,18 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.sizes import row_ranges
-from bigforest.execution.resources import Resources
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.votes.leaf_files import step_rows
+from bigforest.grow.forest import ForestJob
 from bigforest.oob.accumulator import number_loss
 from bigforest.oob.pipeline import cut_groups, find_missing, loaded_sizes
 from bigforest.oob.plan import choose_oob, range_rows
 from bigforest.oob.report import error_curve
 from bigforest.oob.tally import TallyInputs, tally_further
 from bigforest.oob.vote import known_leaves
-from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import TemporaryFolder
-from bigforest.store.store import Store
 
 # Trees between two checks of the curve, and trees on either side of a comparison.
 STEP = 10
@@ -46,16 +44,13 @@ def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
 
 
 class OobMonitor:
-    """The errors of the trees in `directory` so far. A context manager: leaving it removes its files.
+    """The errors of the trees of a forest so far. A context manager: leaving it removes its files.
 
-    Votes are kept in the scratch folder of `resources`. Memory: what `oob_estimate` says for the trees judged together.
+    Votes are kept in the scratch folder. Memory: what `oob_estimate` says for the trees judged together.
     """
 
-    def __init__(self, store: Store, config: TrainConfig, directory: Path, resources: Resources) -> None:
-        self._store = store
-        self._config = config
-        self._directory = directory
-        self._resources = resources
+    def __init__(self, job: ForestJob) -> None:
+        self._job, store, config = job, job.store, job.config
         self._step = step_rows(store.spec.target.answer_width)
         self._files: list[Path] = []
         self._changes = np.zeros((3, config.trees), np.int64)
@@ -64,7 +59,7 @@ class OobMonitor:
         self._lambdas = tried if len(tried) == 1 else ()
 
     def __enter__(self) -> OobMonitor:
-        self._folder = TemporaryFolder(self._resources.scratch)
+        self._folder = TemporaryFolder(self._job.resources.scratch)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,14 +68,14 @@ class OobMonitor:
     def add(self, parts: Sequence[range]) -> NDArray[np.float64]:
         """Evaluate the trees of these parts, which follow the earlier ones; returns the error after each tree so
         far."""
-        store, config, resources = self._store, self._config, self._resources
-        files, missing = known_leaves(self._directory, store, config, parts)
+        store, config, _, resources, _ = self._job
+        files, missing = known_leaves(self._job, parts)
         lambdas = self._lambdas
-        sizes = loaded_sizes(self._directory, files, missing, len(lambdas), store, resources)
+        sizes = loaded_sizes(self._job, files, missing, len(lambdas))
         plan = choose_oob(store.shape, config, sizes, resources, len(lambdas))
         if missing:
-            find_missing(store, config, self._directory, missing, resources, plan, len(lambdas), None)
-            files, _ = known_leaves(self._directory, store, config, parts)
+            find_missing(self._job, missing, plan, len(lambdas), None)
+            files, _ = known_leaves(self._job, parts)
         executor = resources.executor(1)  # a task uses all threads of its process
         ranges = row_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
         groups = cut_groups(files, len(lambdas), store, plan, resources.workers)

@@ -12,16 +12,14 @@ nor on the distribution of work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, Stage, stage
+from bigforest.common.events import Stage, stage
 from bigforest.common.memory_estimate import keep_freed
 from bigforest.common.sizes import row_ranges
-from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.groups import Trees, outline, survey
@@ -31,6 +29,7 @@ from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.votes.ballots import loaded_bytes
 from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
 from bigforest.forest.votes.leaf_files import FOLDER, LeafFile
+from bigforest.grow.forest import ForestJob
 from bigforest.oob.accumulator import RangeTally, number_loss
 from bigforest.oob.plan import OobPlan, choose_oob, max_scores, range_rows
 from bigforest.oob.report import ReportPlan, write_report
@@ -38,7 +37,6 @@ from bigforest.oob.shrinkage import choose_shrinkage, no_losses
 from bigforest.oob.tally import KeptLeaves, TallyInputs, judge_lambdas, tally_range
 from bigforest.oob.vote import known_leaves, runs_of, write_leaf_files
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
 
@@ -48,16 +46,8 @@ _CACHED = 8 << 20
 _LARGE = 16 << 20
 
 
-def write_oob(
-    store: Store,
-    config: TrainConfig,
-    directory: Path,
-    *,
-    resources: Resources,
-    listener: Listener,
-    lambdas: tuple[float, ...] | None = None,
-) -> Shrinkage:
-    """Write oob/rows.parquet, curve, confusion and metrics of the forest grown into `directory`.
+def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrinkage:
+    """Write oob/rows.parquet, curve, confusion and metrics of a forest that has been grown.
 
     lambdas  the lambdas by which its leaves may be shrunk; None for those of the configuration (lambdas_to_try).
 
@@ -67,12 +57,13 @@ def write_oob(
     leaves are removed. Raises ConfigError without bootstrap or when the memory of `resources` is too little,
     FormatError when the trees cannot be read.
     """
+    store, config, directory, resources, listener = job
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
-    files, missing = known_leaves(directory, store, config)
+    files, missing = known_leaves(job)
     tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width) if lambdas is None else lambdas
     executor = resources.executor(1)  # a task uses all threads of its process
-    sizes = loaded_sizes(directory, files, missing, len(tried), store, resources)
+    sizes = loaded_sizes(job, files, missing, len(tried))
     plan = choose_oob(store.shape, config, sizes, resources, len(tried))
     plan.need.check(resources.memory)
     if resources.memory is None:
@@ -84,8 +75,8 @@ def write_oob(
         TemporaryFolder(resources.scratch) as folder,
     ):
         if missing:
-            find_missing(store, config, directory, missing, resources, plan, len(tried), progress)
-            files, _ = known_leaves(directory, store, config)
+            find_missing(job, missing, plan, len(tried), progress)
+            files, _ = known_leaves(job)
         in_files = executor.remote or len(ranges) > 1
         groups = cut_groups(files, len(tried), store, plan, resources.workers)
         tally_folder = folder if in_files else None
@@ -123,50 +114,36 @@ def write_oob(
 
 
 def loaded_sizes(
-    directory: Path,
-    files: Sequence[LeafFile],
-    missing: Sequence[range],
-    lambdas: int,
-    store: Store,
-    resources: Resources,
+    job: ForestJob, files: Sequence[LeafFile], missing: Sequence[range], lambdas: int
 ) -> NDArray[np.int64]:
     """The least bytes that are loaded together: the ballots of a file, a tree of missing parts, or such a part.
 
     lambdas  by how many leaves are shrunk.
     """
-    sizes = [_ballot_bytes(files, lambdas, store)]
-    sizes += [entry_bytes(_trees_of(directory, parts, resources), lambdas) for parts in runs_of(missing)]
+    sizes = [_ballot_bytes(files, lambdas, job.store)]
+    sizes += [entry_bytes(_trees_of(job, parts), lambdas) for parts in runs_of(missing)]
     return np.concatenate(sizes)
 
 
-def find_missing(
-    store: Store,
-    config: TrainConfig,
-    directory: Path,
-    missing: Sequence[range],
-    resources: Resources,
-    plan: OobPlan,
-    lambdas: int,
-    progress: Stage | None,
-) -> None:
+def find_missing(job: ForestJob, missing: Sequence[range], plan: OobPlan, lambdas: int, progress: Stage | None) -> None:
     """Write the files of leaves of these parts, replacing those of some of their trees."""
-    for file in known_leaves(directory, store, config)[0]:
+    for file in known_leaves(job)[0]:
         if any(file.trees.start < part.stop and part.start < file.trees.stop for part in missing):
             file.remove()
-    executor = resources.executor(1)
+    executor = job.resources.executor(1)
     for parts in runs_of(missing):
-        trees = _trees_of(directory, parts, resources)
+        trees = _trees_of(job, parts)
         groups = cut(entry_bytes(trees, lambdas), trees.first, plan.group_bytes, plan.group_trees)
-        shared = (Sampler.of(store, config), trees, directory, resources.workers)
+        shared = (Sampler.of(job.store, job.config), trees, job.directory, job.resources.workers)
         for finished in executor.map(write_leaf_files, [(entries,) for entries in groups], shared):
             if progress is not None:
                 progress.advance(finished)
 
 
-def _trees_of(directory: Path, parts: Sequence[range], resources: Resources) -> Trees:
-    if resources.memory is None:
-        return outline(directory, parts)
-    return survey(directory, resources.workers, parts)
+def _trees_of(job: ForestJob, parts: Sequence[range]) -> Trees:
+    if job.resources.memory is None:
+        return outline(job.directory, parts)
+    return survey(job.directory, job.resources.workers, parts)
 
 
 def _ballot_bytes(files: Sequence[LeafFile], lambdas: int, store: Store) -> NDArray[np.int64]:

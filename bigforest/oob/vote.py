@@ -36,10 +36,10 @@ from bigforest.forest.votes.leaf_files import (
     write_leaves,
 )
 from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
+from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.accumulate import LeafNumbers, Places, Votes, note_leaves, place_leaves
 from bigforest.kernels.predict.route import new_scratch
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 
@@ -80,13 +80,12 @@ def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> C
     return CodeTrees(trees, packed, mixed, packed.narrow is not None)
 
 
-def known_leaves(
-    directory: Path, store: Store, config: TrainConfig, parts: Sequence[range] | None = None
-) -> tuple[list[LeafFile], list[range]]:
+def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
     """The files of leaves of the trees of a forest, in their order, and the parts whose trees they lack.
 
     parts  the trees of each part to look at, which follow each other, of a forest that is growing; None for all.
     """
+    store, config, directory, _, _ = job
     if parts is None:
         starts = [first_tree(path) for path in part_paths(directory)]
         parts = [range(start, stop) for start, stop in zip(starts, [*starts[1:], config.trees], strict=True)]

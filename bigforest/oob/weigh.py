@@ -27,6 +27,7 @@ from bigforest.forest.format.rewrite import as_written, with_columns, write_node
 from bigforest.forest.load.groups import outline
 from bigforest.forest.votes.ballots import ballots_of
 from bigforest.forest.votes.leaf_files import found_leaves, leaves_path, write_ballots
+from bigforest.grow.forest import ForestJob
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
@@ -60,21 +61,13 @@ def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> M
     return MemoryEstimate("weigh", memory, memory)
 
 
-def weigh_parts(
-    store: Store,
-    config: TrainConfig,
-    light: Path,
-    directory: Path,
-    parts: Sequence[range],
-    resources: Resources,
-    advance: Callable[[int], None],
-) -> None:
-    """Write these parts of the forest in `directory`, which are in `light` with the weights of the search.
+def weigh_parts(job: ForestJob, light: Path, parts: Sequence[range], advance: Callable[[int], None]) -> None:
+    """Write these parts of a forest, which are in `light` with the weights of the search.
 
     They do not depend on the resources. Raises DataError where a bag weighs too much.
     """
-    executor = resources.executor(tasks_at_once(_bytes(store.shape, config), resources))
-    shared = (Sampler.of(store, config), light, directory)
+    executor = job.resources.executor(tasks_at_once(_bytes(job.store.shape, job.config), job.resources))
+    shared = (Sampler.of(job.store, job.config), light, job.directory)
     executor.run(
         weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared, even=True
     )

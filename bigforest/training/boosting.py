@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.events import Listener, Stage, stage
+from bigforest.common.events import Stage, stage
 from bigforest.execution.executor import map_on_threads
-from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.forest.format.parts import read_span
 from bigforest.forest.format.rewrite import is_finished
@@ -25,27 +24,25 @@ from bigforest.forest.load.groups import survey
 from bigforest.forest.load.tree_votes import write_judgements
 from bigforest.forest.votes.ballots import Ballots, ballots_of_pieces, ballots_of_trees
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
-from bigforest.grow.forest import Grower, grow_trees, part_groups, shared_of
+from bigforest.grow.forest import ForestJob, Grower, grow_trees, part_groups, shared_of
 from bigforest.oob.vote import CodeTrees, code_trees, route_span
 from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import Judgement, RowWeights
-from bigforest.schema.config import TrainConfig
 from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 
 
-def grow_boosted(
-    store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
-) -> None:
+def grow_boosted(job: ForestJob) -> None:
     """Write the parts of the forest except for those that are there, the leaves of out-of-bag rows, and
     boosting.parquet.
 
     All threads work on one tree at a time, to find the leaves of rows. Raises what `grow_forest` raises.
     """
+    store, config, directory, resources, listener = job
     for file in found_leaves(directory, store.rows, store.spec.target.answer_width):
         file.remove()  # those of existing trees are found again with the weights
     with (
-        Grower(store, config, directory, resources, listener),
+        Grower(job),
         stage("grow", config.trees, "trees", listener) as progress,
     ):
         shared = shared_of(store, config)

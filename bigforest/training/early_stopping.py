@@ -9,20 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from bigforest.common.events import Listener, stage
-from bigforest.execution.resources import Resources
+from bigforest.common.events import stage
 from bigforest.forest.format.files import Header, write_levels
 from bigforest.forest.format.origin import Stop
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.votes.leaf_files import found_leaves
-from bigforest.grow.forest import part_groups
+from bigforest.grow.forest import ForestJob, part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.monitor import STEP, WINDOW, OobMonitor, settled_at
 from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import remove
-from bigforest.store.store import Store
 from bigforest.training.weighing import grower_of
 
 # The folder of the growing trees, in that of the forest.
@@ -30,15 +27,9 @@ _GROWING = "growing"
 
 
 def grow_until_settled(
-    store: Store,
-    config: TrainConfig,
-    directory: Path,
-    resources: Resources,
-    listener: Listener,
-    settled: int | None,
-    remember: Callable[[int], None],
+    job: ForestJob, settled: int | None, remember: Callable[[int], None]
 ) -> tuple[TrainConfig, Stop]:
-    """Write `directory`/trees/part-*.parquet: the trees up to where their error has settled, at most config.trees.
+    """Write trees/part-*.parquet: the trees up to where their error has settled, at most config.trees.
 
     settled   trees of the forest, where an earlier run has found it; None if it is not known yet.
     remember  is called with it once it is found, before anything else is written.
@@ -46,12 +37,13 @@ def grow_until_settled(
     Returns the configuration of the forest, with this many trees, and what decided it. The trees of an interrupted run
     are kept. Raises what `grow_forest` and `write_oob` raise.
     """
+    store, config, directory, _, _ = job
     assert config.stop_oob is not None
     growing = directory / _GROWING
     parts = [range(tree, tree + 1) for tree in range(config.trees)]  # a task each, so that none is waited for long
     if settled is None:
         growing.mkdir(exist_ok=True)
-        settled = _grow(store, config, growing, parts, resources, listener)
+        settled = _grow(job._replace(directory=growing), parts)
         remember(settled)
     made = replace(config, trees=settled, stop_oob=None)
     used = [part for part in parts if part.start < settled]
@@ -63,26 +55,15 @@ def grow_until_settled(
     return made, Stop(float(config.stop_oob), config.trees)
 
 
-def _grow(
-    store: Store,
-    config: TrainConfig,
-    growing: Path,
-    parts: Sequence[range],
-    resources: Resources,
-    listener: Listener,
-) -> int:
-    """Grow trees into the folder `growing` until their error has settled; how many there were then, or all."""
-    store = ranked_store(store, config, growing)
-    write_levels(growing, Header(store.spec, config, store.levels()))
-    grower = grower_of(store, config, growing, resources, listener)
-    with (
-        stage("grow", config.trees, "trees", listener) as progress,
-        grower,
-        OobMonitor(store, config, growing, resources) as watch,
-    ):
+def _grow(job: ForestJob, parts: Sequence[range]) -> int:
+    """Grow trees until their error has settled; how many there were then, or all."""
+    job = job._replace(store=ranked_store(job.store, job.config, job.directory))
+    write_levels(job.directory, job.header())
+    config, grower = job.config, grower_of(job)
+    with stage("grow", config.trees, "trees", job.listener) as progress, grower, OobMonitor(job) as watch:
         for some in _rounds(parts, max(STEP, grower.together)):
             grower.grow(some, progress.advance)
-            if resources.memory is not None:
+            if job.resources.memory is not None:
                 grower.rest()
             settled = settled_at(watch.add(some), config.stop_oob or 0.0)
             if settled is not None:

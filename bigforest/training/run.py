@@ -30,7 +30,7 @@ from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
-from bigforest.grow.forest import KeptTrees, part_groups
+from bigforest.grow.forest import ForestJob, KeptTrees, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.rank_store import ranked_store
@@ -106,7 +106,7 @@ def train_temporary(job: TrainingJob, resources: Resources, clock: Clock) -> For
         directory.mkdir()
         origin = Origin(job.location, job.exclude, store.fingerprint)
         inner = replace(resources, scratch=temporary)
-        trees = _write_forest(store, config, origin, directory, inner, clock, validation)
+        trees = _write_forest(ForestJob(store, config, directory, inner, clock), origin, clock, validation)
         for folder in (made, temporary):
             remove(folder)
         return _opened(directory, trees, home)
@@ -283,7 +283,7 @@ def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clo
         recut(run.path, groups, run.forest, Header(store.spec, state.config))
     assert state.fingerprint is not None
     origin = Origin(state.data, state.exclude, state.fingerprint)
-    trees = _write_forest(store, state.config, origin, run.forest, resources, clock, validation, run)
+    trees = _write_forest(ForestJob(store, state.config, run.forest, resources, clock), origin, clock, validation, run)
     run.finish()
     return trees
 
@@ -405,27 +405,20 @@ def _validation(job: TrainingJob, temporary: Path) -> Source | None:
 
 
 def _write_forest(
-    store: Store,
-    config: TrainConfig,
-    origin: Origin,
-    directory: Path,
-    resources: Resources,
-    clock: Clock,
-    validation: Source | None,
-    run: ResumableRun | None = None,
+    job: ForestJob, origin: Origin, clock: Clock, validation: Source | None, run: ResumableRun | None = None
 ) -> FlatTrees | None:
-    """Write what is missing in the forest directory of a store; returns its trees where they are in memory.
+    """Write what is missing of a forest; returns its trees where they are in memory.
 
+    clock       the listener of the job.
     validation  the validation set, if any.
     run         keeps where the out-of-bag error stopped decreasing, if that decides; None: nothing is kept.
     """
+    store, _, directory, resources, _ = job
     if validation is not None:
         check_validation(validation, store.spec)
     keep = validation is None or resources.memory is None  # a budget is not shared with validation
     with store.unchanged():
-        config, origin, shrinkage, trees = _grow_and_report(
-            store, config, origin, directory, resources, clock, run, keep=keep
-        )
+        config, origin, shrinkage, trees = _grow_and_report(job, origin, run, keep=keep)
     if validation is not None:
         write_validation(directory, validation, shrinkage, resources, clock)
     store.check_unchanged()
@@ -435,15 +428,7 @@ def _write_forest(
 
 
 def _grow_and_report(
-    store: Store,
-    config: TrainConfig,
-    origin: Origin,
-    directory: Path,
-    resources: Resources,
-    clock: Clock,
-    run: ResumableRun | None,
-    *,
-    keep: bool,
+    job: ForestJob, origin: Origin, run: ResumableRun | None, *, keep: bool
 ) -> tuple[TrainConfig, Origin, Shrinkage, FlatTrees | None]:
     """The stages that need the store alone.
 
@@ -452,37 +437,35 @@ def _grow_and_report(
     Returns the configuration and the origin with the final number of trees, the shrinkage of leaves, and the trees, so
     shrunk, if they are in memory.
     """
-    if config.stop_oob is not None:
+    if job.config.stop_oob is not None:
         known = None if run is None else run.state.settled
 
         def remember(trees: int) -> None:
             if run is not None:
                 run.save(settled=trees)
 
-        config, stop = grow_until_settled(store, config, directory, resources, clock, known, remember)
-        origin = replace(origin, stop=stop)
-    store = ranked_store(store, config, directory)
-    header = Header(store.spec, config, store.levels())
+        config, stop = grow_until_settled(job, known, remember)
+        job, origin = job._replace(config=config), replace(origin, stop=stop)
+    job = job._replace(store=ranked_store(job.store, job.config, job.directory))
+    store, config, directory, resources, _ = job
+    header = job.header()
     write_levels(directory, header)
     tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width)
     grown = None
     if config.boosts:
-        grow_boosted(store, config, directory, resources=resources, listener=clock)
+        grow_boosted(job)
     elif origin.stop is None:
-        grown = grow_forest(store, config, directory, resources=resources, listener=clock, keep=keep)
+        grown = grow_forest(job, keep=keep)
     if grown is not None and resources.memory is not None:
         rest = replace(resources, memory=resources.memory - grown.nbytes)
         needed = oob_estimate(store.shape, config, rest, grown.sizes).smallest if config.bootstrap else 0
         if config.keep_targets or needed > (rest.memory or 0):
             grown = None
         else:
-            resources = rest
-    if config.bootstrap:
-        shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)
-    else:
-        shrinkage = Shrinkage(tried[0] if tried else 0.0)
+            job = job._replace(resources=rest)
+    shrinkage = write_oob(job) if config.bootstrap else Shrinkage(tried[0] if tried else 0.0)
     if config.keep_targets:
-        write_targets(store, config, directory, resources=resources, listener=clock)
+        write_targets(job)
     if grown is None:  # within a budget a process reads one part at a time
         shares = importance(directory, store.spec, resources.executor(None if resources.memory is None else 1))
     else:
@@ -492,26 +475,17 @@ def _grow_and_report(
     return config, origin, shrinkage, trees
 
 
-def grow_forest(
-    store: Store,
-    config: TrainConfig,
-    directory: Path,
-    *,
-    resources: Resources,
-    listener: Listener,
-    keep: bool = False,
-    way: GrowPlan | None = None,
-) -> KeptTrees | None:
-    """Write `directory`/trees/part-*.parquet: all trees of the forest, except for the parts that exist already.
+def grow_forest(job: ForestJob, *, keep: bool = False, way: GrowPlan | None = None) -> KeptTrees | None:
+    """Write trees/part-*.parquet: all trees of the forest, except for the parts that exist already.
 
     keep  whether to give the trees, where it has them in memory and they fit; else it gives None.
-    way   how to grow; None for the best within `resources`. It decides nothing else.
+    way   how to grow; None for the best within the resources. It decides nothing else.
 
     The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
-    directory.mkdir(parents=True, exist_ok=True)  # tasks do not, which a cluster may run again after the run has ended
-    grower = grower_of(store, config, directory, resources, listener, way, keep=keep)
-    with stage("grow", config.trees, "trees", listener) as progress, grower:
-        grower.grow(part_groups(store.rows, config.trees), progress.advance)
+    # Tasks do not make it, which a cluster may run again after the run has ended.
+    job.directory.mkdir(parents=True, exist_ok=True)
+    with stage("grow", job.config.trees, "trees", job.listener) as progress, grower_of(job, way, keep) as grower:
+        grower.grow(part_groups(job.store.rows, job.config.trees), progress.advance)
         return grower.grown()

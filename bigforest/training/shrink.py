@@ -12,6 +12,7 @@ from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.forest.format.files import write_run
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
+from bigforest.grow.forest import ForestJob
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
@@ -88,7 +89,7 @@ def shrink_forest(
             )
         forest.shrink(0.0).write(directory)
         store = ranked_store(store, forest.config, directory)
-        report = write_oob(store, forest.config, directory, resources=resources, listener=clock, lambdas=lambdas)
+        report = write_oob(ForestJob(store, forest.config, directory, resources, clock), lambdas)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows()) | {"oob": clock.seconds["oob"]}
         write_run(directory, seconds, resources.workers, forest.header, origin, report)
     return read_forest(out)

@@ -7,18 +7,13 @@ weighed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
-from bigforest.common.events import Listener
-from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import Header, write_levels
+from bigforest.forest.format.files import write_levels
 from bigforest.forest.format.nodes import part_path
-from bigforest.grow.forest import Grower, missing_parts
+from bigforest.grow.forest import ForestJob, Grower, missing_parts
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.weigh import weigh_estimate, weigh_parts
-from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import remove
-from bigforest.store.store import Store
 
 # The folder of the parts that are still to be weighed, in that of the forest.
 _LIGHT = "light"
@@ -27,50 +22,29 @@ _LIGHT = "light"
 class WeighingGrower(Grower):
     """A `Grower` whose parts are weighed. None are kept: nodes are other ones then."""
 
-    def __init__(
-        self,
-        store: Store,
-        config: TrainConfig,
-        directory: Path,
-        resources: Resources,
-        listener: Listener,
-        way: GrowPlan | None = None,
-    ) -> None:
-        """Raises ConfigError when the memory of `resources` is too little, before anything is grown."""
-        weigh_estimate(store.shape, config, resources).check(resources.memory)
-        light = directory / _LIGHT
-        light.mkdir(exist_ok=True)
-        write_levels(light, Header(store.spec, config, store.levels()))
-        super().__init__(store, config, light, resources, listener, way)
-        self._weighed, self._resources = directory, resources
+    def __init__(self, job: ForestJob, way: GrowPlan | None = None) -> None:
+        """Raises ConfigError when the memory is too little, before anything is grown."""
+        weigh_estimate(job.store.shape, job.config, job.resources).check(job.resources.memory)
+        self._weighed, light = job, job._replace(directory=job.directory / _LIGHT)
+        light.directory.mkdir(exist_ok=True)
+        write_levels(light.directory, light.header())
+        super().__init__(light, way)
 
     def __exit__(self, *failure: object) -> None:
         super().__exit__(*failure)
         if failure[0] is None:
-            remove(self._task[2])
+            remove(self._job.directory)
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
-        store, config, light = self._task
-        wanted = missing_parts(store, config, self._weighed, parts, advance)
+        wanted = missing_parts(self._weighed, parts, advance)
         super().grow(wanted, lambda _: None)
-        if self._resources.memory is not None:
+        if self._job.resources.memory is not None:
             self.rest()
-        weigh_parts(store, config, light, self._weighed, wanted, self._resources, advance)
+        weigh_parts(self._weighed, self._job.directory, wanted, advance)
         for part in wanted:
-            part_path(light, part.start).unlink()
+            part_path(self._job.directory, part.start).unlink()
 
 
-def grower_of(
-    store: Store,
-    config: TrainConfig,
-    directory: Path,
-    resources: Resources,
-    listener: Listener,
-    way: GrowPlan | None = None,
-    keep: bool = False,
-) -> Grower:
-    """What grows parts of the forest of (store, config) into `directory`; way: as for `grow_forest`; keep: as for
-    Grower."""
-    if store.spec.wide_weights:
-        return WeighingGrower(store, config, directory, resources, listener, way)
-    return Grower(store, config, directory, resources, listener, way, keep)
+def grower_of(job: ForestJob, way: GrowPlan | None = None, keep: bool = False) -> Grower:
+    """What grows parts of a forest; way, keep: as for Grower."""
+    return WeighingGrower(job, way) if job.store.spec.wide_weights else Grower(job, way, keep)

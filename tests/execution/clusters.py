@@ -18,6 +18,7 @@ from bigforest.execution import worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
+from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.schema.config import TrainConfig
@@ -73,7 +74,7 @@ def assert_grows_the_same(
     before = {path.name for path in folder.iterdir()}
     cluster = Resources(threads=way.workers, scratch=folder, cluster=Cluster(client))
     for name, resources, chosen in (("a", Resources(threads=1), None), ("b", cluster, way)):
-        grow_forest(store, config, folder / name, resources=resources, listener=silent, way=chosen)
+        grow_forest(ForestJob(store, config, folder / name, resources, silent), way=chosen)
     contents = [[path.read_bytes() for path in part_paths(folder / name)] for name in "ab"]
     assert contents[0] == contents[1]
     assert {path.name for path in folder.iterdir()} - before == {"a", "b"}

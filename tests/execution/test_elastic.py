@@ -26,6 +26,7 @@ from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.pace import Pace
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
+from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.schema.config import TrainConfig
@@ -293,7 +294,7 @@ def test_grow__by_passes_workers_join_and_leave(
     monkeypatch.setattr(client, "map", handing_out)
     cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
     for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
-        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+        grow_forest(ForestJob(store, config, tmp_path / name, resources, silent), way=way)
     contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
     assert contents[0] == contents[1]
     assert any("bigforest-spill" in key for key in mover.moved)

@@ -34,6 +34,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import Header, write_features, write_levels
 from bigforest.forest.load.row_batch import RowBatch
+from bigforest.grow.forest import ForestJob
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -198,9 +199,9 @@ def _grow(store: Store, folder: Path) -> None:
         directory.mkdir()
         header = Header(store.spec, config, store.levels())
         write_levels(directory, header)
-        grow_forest(store, config, directory, resources=resources, listener=silent)
+        grow_forest(ForestJob(store, config, directory, resources, silent))
         if store.spec.target.is_regression:  # Polars sorts the scores of classes, with threads
-            write_oob(store, config, directory, resources=resources, listener=silent)
+            write_oob(ForestJob(store, config, directory, resources, silent))
         write_features(directory, header, importance(directory, store.spec))
 
 

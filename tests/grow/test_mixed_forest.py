@@ -26,7 +26,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.grow.families.axis import family
-from bigforest.grow.forest import grow_tree, grow_trees, rules_of
+from bigforest.grow.forest import ForestJob, grow_tree, grow_trees, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared import weighted_bags
@@ -231,9 +231,7 @@ def test_weighed__too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     config = TrainConfig(bootstrap=False, weight="w")
     for limits in (None, MemoryLimits(1, 2, 8, 500)):
         with pytest.raises(DataError, match="a bag weighs 1033, more than 1000"):
-            grow_forest(
-                store, config, tmp_path, resources=Resources(threads=1), listener=silent, way=GrowPlan(1, limits, 1, 0)
-            )
+            grow_forest(ForestJob(store, config, tmp_path, Resources(threads=1), silent), way=GrowPlan(1, limits, 1, 0))
 
 
 # The same forest in every kind of run.

@@ -20,6 +20,7 @@ from bigforest.common.errors import BigForestError
 from bigforest.common.events import Event, Notice, silent
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
+from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.shared.weighted_bags import weighed_block
 from bigforest.sampling.bags import Sampler
@@ -45,7 +46,7 @@ def grown(store: Store, config: TrainConfig, way: GrowPlan, threads: int = 1) ->
     """The parts of a forest, grown in that way; what has to be compiled is compiled when it is called."""
     with tempfile.TemporaryDirectory() as folder, patch("bigforest.grow.forest.compile_for"):
         resources = Resources(threads=threads)
-        grow_forest(store, config, Path(folder), resources=resources, listener=silent, way=way)
+        grow_forest(ForestJob(store, config, Path(folder), resources, silent), way=way)
         return [path.read_bytes() for path in part_paths(Path(folder))]
 
 

@@ -17,6 +17,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load import router
 from bigforest.forest.votes import leaf_files
+from bigforest.grow.forest import ForestJob
 from bigforest.metrics.numbers import ExactSum, NumberSums
 from bigforest.oob import vote
 from bigforest.oob.pipeline import write_oob
@@ -65,7 +66,7 @@ def test_write_oob__equals_a_recomputation(store: Store, tmp_path: Path) -> None
     frame, trees = table(regression), trees_for(store, regression)
     assert [feature.missing for feature in store.spec.features] == [True] * 4
     forest = write_mixed(tmp_path, trees, store.spec, (3,), store.levels(), bootstrap=True, seed=5, shrink="off")
-    write_oob(store, forest.config, tmp_path, resources=Resources(threads=2), listener=silent)
+    write_oob(ForestJob(store, forest.config, tmp_path, Resources(threads=2), silent))
     bags = [bag(ROWS, tree, forest.config).tolist() for tree in range(len(trees))]
     rows = mixed_rows(frame.drop("y"))
     found = forest.oob.rows.collect()
@@ -117,7 +118,7 @@ def test_write_oob__any_budget_and_pieces_give_the_same_files(
             home, trees_for(store, regression), store.spec, (1, 4)[: number + 1], store.levels(), bootstrap=True
         )
         resources = Resources(threads=2, memory=memory, limits=Limits(group_bytes=group))
-        write_oob(store, forest.config, home, resources=resources, listener=silent)
+        write_oob(ForestJob(store, forest.config, home, resources, silent))
         contents.append({path.name: path.read_bytes() for path in (home / "oob").iterdir()})
     assert contents[0] == contents[1] == contents[2]
     assert ("confusion.parquet" in contents[0]) == (not regression)

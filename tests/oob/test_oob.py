@@ -29,6 +29,7 @@ from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.load import groups, router
 from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.forest.votes import leaf_files, thresholds_to_codes
+from bigforest.grow.forest import ForestJob
 from bigforest.oob import pipeline, plan, tally
 from bigforest.oob import report as oob_report
 from bigforest.oob import vote as judge
@@ -77,7 +78,7 @@ def forest_in(folder: Path, store: Store, grown: list[TreeArrays], parts: list[i
 
 
 def write(store: Store, config: TrainConfig, folder: Path, threads: int = 1, limits: Limits = USUAL) -> OobReport:
-    write_oob(store, config, folder, resources=Resources(threads=threads, limits=limits), listener=silent)
+    write_oob(ForestJob(store, config, folder, Resources(threads=threads, limits=limits), silent))
     return OobReport(folder, store.spec, "gini", check_parts(part_paths(folder))[0].identity)
 
 
@@ -205,7 +206,7 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         way = choose_oob(store.shape, config, sizes, resources, 0)
         assert way.need.memory <= least.smallest + more
         events: list[Any] = []
-        write_oob(store, config, Path(name) / "small", resources=resources, listener=events.append)
+        write_oob(ForestJob(store, config, Path(name) / "small", resources, events.append))
         assert events[0].total == 9 * (1 + -(-store.rows // way.rows))  # found again, and added up in each range
         if more == 0:
             assert way.rows < store.rows and way.group_bytes < sizes.sum()  # several ranges, several groups
@@ -229,7 +230,7 @@ def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: py
         return made
 
     monkeypatch.setattr(tally, "no_votes", watched)
-    write_oob(store, config, tmp_path / "f", resources=Resources(threads=2), listener=silent)
+    write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=2), silent))
     assert len(alive) == 4 * 4
 
 
@@ -251,7 +252,7 @@ def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:
     store, made = store_of(data(60), tmp_path), trees(2)
     config = forest_in(tmp_path / "f", store, made, [])
     with pytest.raises(ConfigError, match=r"the stage oob needs at least \d+MB of memory and may use 1B"):
-        write_oob(store, config, tmp_path / "f", resources=Resources(threads=1, memory=1), listener=silent)
+        write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=1, memory=1), silent))
 
 
 def test_oob_need__bounds_trees_that_are_not_grown_yet() -> None:
@@ -279,7 +280,7 @@ def test_write_oob__tells_of_its_progress(tmp_path: Path) -> None:
     store, grown = store_of(data(50), tmp_path), trees(3)
     config = forest_in(tmp_path / "f", store, grown, [1])
     events: list[Any] = []
-    write_oob(store, config, tmp_path / "f", resources=Resources(threads=1), listener=events.append)
+    write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=1), events.append))
     assert events[0] == StageStarted("oob", 6, "trees")
     assert [event.done for event in events if isinstance(event, StageAdvanced)][-1] == 6
     assert isinstance(events[-1], StageFinished)
@@ -288,14 +289,14 @@ def test_write_oob__tells_of_its_progress(tmp_path: Path) -> None:
 def test_write_oob__without_bootstrap(tmp_path: Path) -> None:
     store = store_of(data(20), tmp_path)
     with pytest.raises(ConfigError, match="without bootstrap"):
-        write_oob(store, TrainConfig(bootstrap=False), tmp_path, resources=Resources(), listener=silent)
+        write_oob(ForestJob(store, TrainConfig(bootstrap=False), tmp_path, Resources(), silent))
 
 
 def test_write_oob__trees_are_missing(tmp_path: Path) -> None:
     store = store_of(data(20), tmp_path)
     config = forest_in(tmp_path / "f", store, trees(3), [], trees=4)
     with pytest.raises(FormatError, match="3 trees and 4 were asked for"):
-        write_oob(store, config, tmp_path / "f", resources=Resources(threads=1), listener=silent)
+        write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=1), silent))
 
 
 # The report of a forest that was grown.

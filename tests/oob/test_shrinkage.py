@@ -29,6 +29,7 @@ from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load import groups
 from bigforest.forest.load.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.votes import leaf_files
+from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.losses import sum_losses
 from bigforest.oob import plan
 from bigforest.oob.pipeline import entry_bytes, write_oob
@@ -77,7 +78,7 @@ def options_of(kind: str) -> dict[str, Any]:
 def test_write_oob__chooses_as_a_recomputation_does(kind: str, stores: dict[str, Store], tmp_path: Path) -> None:
     store, grown = stores[kind], grown_for(kind, 7)
     config = forest_in(tmp_path / "f", store, grown, [2, 6], seed=3, shrink="auto", **options_of(kind))
-    found = write_oob(store, config, tmp_path / "f", resources=Resources(threads=2), listener=silent)
+    found = write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=2), silent))
     rows = store.values(0, store.rows).tolist()
     bags = [bag(store.rows, tree, config).tolist() for tree in range(len(grown))]
     truth = store.target.tolist() if kind == "classes" else store.numbers(0, store.rows).tolist()
@@ -109,7 +110,7 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
         store, grown = stores[kind], grown_for(kind, 9)
         config = forest_in(Path(name) / "whole", store, grown, [3, 4], shrink="auto", **options_of(kind))
         forest_in(Path(name) / "small", store, grown, [3, 4], shrink="auto", **options_of(kind))
-        whole = write_oob(store, config, Path(name) / "whole", resources=Resources(threads=1), listener=silent)
+        whole = write_oob(ForestJob(store, config, Path(name) / "whole", Resources(threads=1), silent))
         sizes = entry_bytes(groups.survey(Path(name) / "small", 1), len(LAMBDAS))
         threads = draws.draw(st.sampled_from([1, 2]))
         least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), len(LAMBDAS)).need
@@ -117,7 +118,7 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
         resources = Resources(threads=threads, memory=least.smallest + more)
         way = choose_oob(store.shape, config, sizes, resources, len(LAMBDAS))
         assert (way.rows < store.rows) == (more < 1e4)
-        assert write_oob(store, config, Path(name) / "small", resources=resources, listener=silent) == whole
+        assert write_oob(ForestJob(store, config, Path(name) / "small", resources, silent)) == whole
         for file in FILES if kind == "classes" else ("rows", "curve", "metrics"):
             found, expected = (Path(name) / own / "oob" / f"{file}.parquet" for own in ("small", "whole"))
             assert found.read_bytes() == expected.read_bytes()
@@ -142,9 +143,7 @@ def test_write_oob__the_choice_does_not_depend_on_what_is_kept(
     for name, limits in (("whole", Limits()), ("some", Limits(group_bytes=room, group_row_bytes=0))):
         reads.clear()
         config = forest_in(tmp_path / name, store, grown, [3, 4], shrink="auto", **options_of(kind))
-        found.append(
-            write_oob(store, config, tmp_path / name, resources=Resources(threads=2, limits=limits), listener=silent)
-        )
+        found.append(write_oob(ForestJob(store, config, tmp_path / name, Resources(threads=2, limits=limits), silent)))
         times.append(set(reads.values()))
     assert times == [{1}, {1, 2} if room else {2}]
     assert found[0] == found[1]

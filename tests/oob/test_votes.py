@@ -21,6 +21,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import outline
 from bigforest.forest.votes import leaf_files
 from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
+from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core import passed_leaves
 from bigforest.grow.out_of_core.context import MemoryLimits
@@ -132,11 +133,11 @@ def test_leaf_files__are_written_in_growing_in_memory(family: str, tmp_path: Pat
     frame = table().select(pl.col("a").clip(-9, 9), "b", "few", "two")
     store = bf.encode_store(frame, tmp_path / "t.store", target="two")
     config = bf.TrainConfig.of(trees=3, family=family, bootstrap=True).settled("classification")
-    grow_forest(store, config, tmp_path / "f", resources=Resources(threads=2), listener=silent)
+    grow_forest(ForestJob(store, config, tmp_path / "f", Resources(threads=2), silent))
     grown = leaves_by_tree(tmp_path / "f", store.rows)
     assert sorted(grown) == [0, 1, 2]
     shutil.rmtree(tmp_path / "f" / FOLDER)
-    files, missing = vote.known_leaves(tmp_path / "f", store, config)
+    files, missing = vote.known_leaves(ForestJob(store, config, tmp_path / "f", Resources(), silent))
     assert not files
     trees = outline(tmp_path / "f", missing)
     vote.write_leaf_files(Sampler.of(store, config), trees, tmp_path / "f", 1, range(trees.nodes.size))
@@ -164,7 +165,7 @@ def test_leaf_files__by_passes_are_those_of_growing_in_memory(case: str, tmp_pat
     for name, way in (("whole", None), ("passes", GrowPlan(2, limits, 2, 1 << 30))):
         (tmp_path / "scratch" / name).mkdir(parents=True)
         resources = Resources(threads=2, scratch=tmp_path / "scratch" / name)
-        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+        grow_forest(ForestJob(store, config, tmp_path / name, resources, silent), way=way)
         assert not any((tmp_path / "scratch" / name).iterdir())
     files = [sorted((tmp_path / name / FOLDER).iterdir()) for name in ("whole", "passes")]
     assert [path.name for path in files[0]] == [path.name for path in files[1]]
@@ -306,12 +307,12 @@ def test_leaf_files__of_large_tables_have_large_chunks(
     limits = MemoryLimits(20, 64, 4096, 1 << 16, nodes=100, values=50, training=0)
     for number, way in enumerate((None, GrowPlan(2, limits, 2, 1 << 30), None)):
         home, resources = tmp_path / str(number), Resources(threads=2)
-        grow_forest(store, forest.config, home, resources=resources, listener=silent, way=way)
+        grow_forest(ForestJob(store, forest.config, home, resources, silent), way=way)
         if number == 2:
             shutil.rmtree(home / FOLDER)
         else:
             assert {file.leaves.blocks for file in found_leaves(home, 300, 2)} == {chunks}
-        write_oob(store, forest.config, home, resources=resources, listener=silent)
+        write_oob(ForestJob(store, forest.config, home, resources, silent))
         for name in ("rows", "curve", "metrics"):
             one, other = ((folder / "oob" / f"{name}.parquet").read_bytes() for folder in (tmp_path / "usual", home))
             assert one == other, name
@@ -327,14 +328,14 @@ def test_leaf_files__of_some_trees_are_found_again(tmp_path: Path) -> None:
     for number, damage in enumerate((None, "one", "all", "short", "other")):
         home = tmp_path / str(number)
         home.mkdir()
-        grow_forest(store, config, home, resources=Resources(threads=2), listener=silent)
+        grow_forest(ForestJob(store, config, home, Resources(threads=2), silent))
         files = sorted((home / FOLDER).glob("*.leaves"))
         assert len(files) > 3
         for path in files[1:2] if damage in ("one", "short") else files if damage == "all" else []:
             path.write_bytes(path.read_bytes()[: -1 if damage == "short" else 0])
         if damage == "other":
             shutil.copy(files[2], files[1])  # of other trees
-        write_oob(store, config, home, resources=Resources(threads=1 + number % 2), listener=silent)
+        write_oob(ForestJob(store, config, home, Resources(threads=1 + number % 2), silent))
         reports.append([(home / "oob" / f"{name}.parquet").read_bytes() for name in ("rows", "curve", "metrics")])
     assert reports == reports[:1] * 5
 
@@ -345,13 +346,13 @@ def test_leaf_files__damaged_ones_are_refused(ending: str, tmp_path: Path) -> No
     store = bf.encode_store(frame, tmp_path / "t.store", target="two")
     config = bf.TrainConfig(trees=4, shrink="off").settled("classification")
     (tmp_path / "f").mkdir()
-    grow_forest(store, config, tmp_path / "f", resources=Resources(threads=1), listener=silent)
+    grow_forest(ForestJob(store, config, tmp_path / "f", Resources(threads=1), silent))
     path = sorted((tmp_path / "f" / FOLDER).glob(f"*.{ending}"))[0]
     content = bytearray(path.read_bytes())
     content[60] ^= 1
     path.write_bytes(content)
     with pytest.raises(FormatError, match="is damaged; remove it and resume"):
-        write_oob(store, config, tmp_path / "f", resources=Resources(threads=1), listener=silent)
+        write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=1), silent))
 
 
 def test_votes__survive_resuming_writing_and_merging(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
+from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.schema.config import TrainConfig
@@ -177,8 +178,8 @@ def test_grow__by_passes(client: Client, store: Store, table: tuple[Path, Path],
     scratch.mkdir()
     cluster = Resources(threads=1, scratch=scratch, cluster=Cluster(client))
     here = bigforest.encode_store(table[0], tmp_path / "t.store", target="late", scheduler="threads")
-    grow_forest(here, config, tmp_path / "a", resources=Resources(threads=1), listener=silent)
-    grow_forest(store, config, home / "passes", resources=cluster, listener=silent, way=BY_PASSES)
+    grow_forest(ForestJob(here, config, tmp_path / "a", Resources(threads=1), silent))
+    grow_forest(ForestJob(store, config, home / "passes", cluster, silent), way=BY_PASSES)
     contents = [
         [local_path(path).read_bytes() for path in part_paths(place)] for place in (tmp_path / "a", home / "passes")
     ]

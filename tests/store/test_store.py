@@ -21,7 +21,7 @@ from bigforest.common.errors import FormatError
 from bigforest.common.events import Event, StageAdvanced, StageFinished, silent
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
-from bigforest.grow.forest import grow_trees
+from bigforest.grow.forest import ForestJob, grow_trees
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared.row_cache import forget_row_cache, row_cache_of
@@ -332,7 +332,7 @@ def test_grow_forest__a_store_that_is_overwritten_meanwhile(copy: Path, tmp_path
     config = TrainConfig(trees=8, max_depth=3).settled("classification")
     meddler = Meddler(copy / "codes-u8.bin", bytes(5000))
     with pytest.raises(FormatError, match="was changed while it was read"):
-        grow_forest(Store.open(copy), config, tmp_path, resources=Resources(threads=1), listener=meddler, way=way)
+        grow_forest(ForestJob(Store.open(copy), config, tmp_path, Resources(threads=1), meddler), way=way)
     assert len(list((tmp_path / "trees").iterdir())) < 4
 
 
@@ -358,7 +358,7 @@ def test_kernels__never_see_codes_that_are_out_of_range(copy: Path, tmp_path: Pa
             list(grow_trees(changed, config, range(1)))
         (tmp_path / name).mkdir()
         with pytest.raises(FormatError, match=message):
-            grow_forest(changed, config, tmp_path / name, resources=Resources(threads=1), listener=silent, way=PASSES)
+            grow_forest(ForestJob(changed, config, tmp_path / name, Resources(threads=1), silent), way=PASSES)
         (copy / name).write_bytes(before)
 
 
