@@ -31,9 +31,8 @@ from bigforest.grow.out_of_core.table import TableView, block_ranges
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.memory import code_bytes
-from bigforest.grow.shared.tree_arrays import tree_arrays
+from bigforest.grow.shared.tree_arrays import Ends, tree_arrays
 from bigforest.kernels.common.layout import OBLIQUE
-from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.kernels.tree.builder import Rules
@@ -83,13 +82,11 @@ class ProjectionTable(TableView):
                 below[at] = self.largest_equivalent(node.feature, below[at : at + 1])[0]
             if node.cut is not None and node.direction is not None and node.direction.line:
                 below[at] = above[at] = node.cut.code
-        threshold = np.empty(len(nodes))
-        midpoints(below, above, threshold)
         none = Direction(np.empty(0, np.uint32), np.empty(0))
         directions = [node.direction if node.feature == OBLIQUE and node.direction else none for node in nodes]
         start, feature, weight = terms_of(directions)
         size, used = np.diff(start).astype(np.uint32), start[-1:].astype(np.uint64)
-        return DirectionExtras(threshold, size, feature, weight, used)
+        return DirectionExtras(Ends(below, above).middle(), size, feature, weight, used)
 
     def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
         """See TableView; all thresholds are in the further data."""

@@ -33,16 +33,12 @@ _LEAF: dict[str, Any] = {
 
 def cut_rules(config: TrainConfig) -> CutRules | None:
     """What is cut off the trees of a forest; None for nothing."""
-    if not config.cuts:
-        return None
-    rules = CutRules()
-    if config.max_leaf_nodes is not None:
-        rules = rules._replace(leaves=config.max_leaf_nodes)
-    if config.min_impurity_decrease:
-        rules = rules._replace(decrease=config.min_impurity_decrease * (1.0 - _ROUNDING))
-    if config.ccp_alpha:
-        rules = rules._replace(cost=config.ccp_alpha * (1.0 + _ROUNDING))
-    return rules
+    given: dict[str, Any] = {
+        "leaves": config.max_leaf_nodes,
+        "decrease": config.min_impurity_decrease * (1.0 - _ROUNDING),
+        "cost": config.ccp_alpha * (1.0 + _ROUNDING),
+    }
+    return CutRules(**{name: limit for name, limit in given.items() if limit}) if config.cuts else None
 
 
 def decreases_in_tree(nodes: TreeArrays, root: NDArray[np.uint64] | np.uint64) -> NDArray[np.float64]:

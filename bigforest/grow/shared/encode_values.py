@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrays import read_only
 from bigforest.encode.features import dense_ranks
+from bigforest.grow.shared.tree_arrays import Ends
 from bigforest.kernels.common.layout import Codes
-from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.store.store import Dictionaries
@@ -55,8 +55,6 @@ def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: Direction
     axis = nodes.feature >= 0
     offsets, low, high = dictionaries
     start = offsets[nodes.feature[axis]]
-    middle = np.empty(start.size)
-    midpoints(high[start + nodes.left_code[axis]], low[start + nodes.right_code[axis]], middle)
     threshold = pool.threshold.copy()
-    threshold[axis] = middle
+    threshold[axis] = Ends(high[start + nodes.left_code[axis]], low[start + nodes.right_code[axis]]).middle()
     return pool._replace(threshold=threshold)
