@@ -43,7 +43,7 @@ def check_tree(
         store = store_of(frame_of(data, dtype), Path(folder), config.max_bins)
         found = grow_tree(store, config, tree)
         table = table_of(store, data)
-    weights = Sampler.of(store, config).bag(tree).tolist()
+    weights = Sampler(store, config).bag(tree).tolist()
     expected = grow(table, weights, config, tree, split)
     assert_same(found, expected)
     return expected

@@ -7,7 +7,7 @@ weights where these are then MOST_WEIGHT at most, and few enough that no bag wei
 Other weights are wide, of 64 bits. Their step is the common divisor, too, where all together are MOST_WIDE_TOTAL steps
 at most, and else the power of two that makes them no more: of a million rows, weights down to a billionth of the mean
 are right to a thousandth. The search for splits has no room for them, and counts a row by `search` of their steps,
-rounded at random for each tree and at least one (grow/shared/weighted_bags.py).
+rounded at random for each tree and at least one (sampling/bags.py).
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class TreeBags:
         seed, number = _origin(self._forest, tree)
         if seed not in self._samplers:
             known: Any = self._known
-            self._samplers[seed] = Sampler.of(known, replace(self._forest.config, seed=seed))
+            self._samplers[seed] = Sampler(known, replace(self._forest.config, seed=seed))
         return self._samplers[seed].bag(number)
 
 

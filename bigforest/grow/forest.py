@@ -41,14 +41,13 @@ from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import fitting
 from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
 from bigforest.grow.shared.tree_splits import LeafFinder, code_view, split_arrays, splits_of
-from bigforest.grow.shared.weighted_bags import check_bag, weighed
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
-from bigforest.sampling.bags import Sampler, max_weight
+from bigforest.sampling.bags import Sampler, check_bag, max_weight
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.atomic import TemporaryFolder
@@ -297,7 +296,7 @@ def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
     rules = rules_of(store, config)
     view = code_view(store.codes, copies.by_row)
     features, header = Features.of(store, config), Header(store.spec, config, store.levels())
-    return SharedInputs(Sampler.of(store, config), copies.by_row, rules, target, family, features, header, view)
+    return SharedInputs(Sampler(store, config), copies.by_row, rules, target, family, features, header, view)
 
 
 # Shared data of the forests that grow in this process.
@@ -336,7 +335,7 @@ def _bag(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> N
     store = shared.sampler.store
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if shared.target.value is None else None
-    weight = weighed(shared.sampler, tree, 0, multiplicity)
+    weight = shared.sampler.weighed(tree, 0, multiplicity)
     if store.weight is not None:
         check_bag(int(weight.sum(dtype=np.int64)))
     pack_rows(classes, weight, items)

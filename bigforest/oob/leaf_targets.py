@@ -82,7 +82,7 @@ def write_targets(job: ForestJob) -> None:
                 write_leaf_targets,
                 [(own,) for own in entries],
                 lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
-                (Sampler.of(store, config), trees, directory),
+                (Sampler(store, config), trees, directory),
             )
         finally:
             executor.run_on_all_workers(forget_values, store)

@@ -134,7 +134,7 @@ def find_missing(job: ForestJob, missing: Sequence[range], plan: OobPlan, lambda
     for parts in runs_of(missing):
         trees = _trees_of(job, parts)
         groups = cut(entry_bytes(trees, lambdas), trees.first, plan.group_bytes, plan.group_trees)
-        shared = (Sampler.of(job.store, job.config), trees, job.directory, job.resources.workers)
+        shared = (Sampler(job.store, job.config), trees, job.directory, job.resources.workers)
         for finished in executor.map(write_leaf_files, [(entries,) for entries in groups], shared):
             if progress is not None:
                 progress.advance(finished)

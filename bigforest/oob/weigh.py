@@ -67,7 +67,7 @@ def weigh_parts(job: ForestJob, light: Path, parts: Sequence[range], advance: Ca
     They do not depend on the resources. Raises DataError where a bag weighs too much.
     """
     executor = job.resources.executor(tasks_at_once(_bytes(job.store.shape, job.config), job.resources))
-    shared = (Sampler.of(job.store, job.config), light, job.directory)
+    shared = (Sampler(job.store, job.config), light, job.directory)
     executor.run(
         weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared, even=True
     )

@@ -27,10 +27,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.memory_estimate import Shape
 from bigforest.common.process_cache import ProcessCache
-from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, draw_rows, stream_key
+from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, PURPOSE_WEIGHT, draw_rows, stream_key
 from bigforest.kernels.tree.bags import (
     draw_by_weight,
     draw_strata,
@@ -38,6 +38,7 @@ from bigforest.kernels.tree.bags import (
     draw_without_replacement,
 )
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import MOST_BAG_WEIGHT
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 
@@ -52,50 +53,40 @@ class Sampler:
     draw their own.
     """
 
-    def __init__(self, store: Store, config: TrainConfig, counts: NDArray[np.int64] | None) -> None:
-        """counts: int64 [blocks, classes], rows of each class in each block, where they are drawn class by class."""
-        self.store = store
-        self.config = config
-        self._counts = counts
-        self._most = kept_trees(store.shape, config)
-        self._recent_draws: dict[int, Future[NDArray[Any] | None]] = {}  # the oldest first
-        self._lock = threading.Lock()
-        self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree whose weights are known, and its bag
-        self._sizes = None if config.calibration is None else self._drawn_from()
+    def __init__(self, store: Store, config: TrainConfig) -> None:
+        """Reads the target once where bags are drawn class by class.
 
-    @classmethod
-    def of(cls, store: Store, config: TrainConfig) -> Sampler:
-        """The sampler of a forest; reads the target once where bags are drawn class by class.
-
-        Raises ConfigError when groups are requested that the store does not have.
+        Raises ConfigError when groups are requested that the store does not have, or all rows are held out.
         """
         if config.group is not None and (store.spec.group is None or store.spec.group.name != config.group):
             raise ConfigError(
                 f"the store {store.path} has no groups {config.group!r}; encode the table again with them"
             )
-        if not config.bootstrap or not config.draws_by_class:
-            return cls(store, config, None)
-        classes = len(store.spec.target.classes)
-        blocks = []
+        self.store = store
+        self.config = config
+        self._most = kept_trees(store.shape, config)
+        self._recent_draws: dict[int, Future[NDArray[Any] | None]] = {}  # the oldest first
+        self._lock = threading.Lock()
+        self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree whose weights are known, and its bag
+        self._by_class = config.bootstrap and config.draws_by_class
+        sizes, counts = [], []
         for block in range(block_count(store.rows)):
             span = block_span(store.rows, block)
-            labels, held = store.labels(span.start, span.stop), held_out_of(store, config, span.start, span.stop)
-            blocks.append(np.bincount(labels if held is None else labels[~held], minlength=classes))
-        return cls(store, config, np.array(blocks, np.int64))
+            held = held_out_of(store, config, span.start, span.stop)
+            sizes.append(len(span) if held is None else np.count_nonzero(~held))
+            if self._by_class:
+                labels = store.labels(span.start, span.stop)
+                labels = labels if held is None else labels[~held]
+                counts.append(np.bincount(labels, minlength=len(store.spec.target.classes)))
+        # Rows of each block that are not held out, int64 [blocks], and of each class [blocks, classes].
+        self._sizes, self._counts = np.array(sizes, np.int64), np.array(counts, np.int64)
+        if not self._sizes.any():
+            raise ConfigError(
+                f"calibration {config.calibration} leaves no row to learn from; lower it, or train on more rows"
+            )
 
     def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
         return _again, (self.store, self.config)
-
-    def _drawn_from(self) -> NDArray[np.int64]:
-        """How many rows of each block are not held out, int64 [blocks]. Raises ConfigError where there are none."""
-        spans = [block_span(self.store.rows, block) for block in range(block_count(self.store.rows))]
-        held = [held_out_of(self.store, self.config, span.start, span.stop) for span in spans]
-        sizes = np.array([0 if own is None else np.count_nonzero(~own) for own in held], np.int64)
-        if not sizes.any():
-            raise ConfigError(
-                f"calibration {self.config.calibration} leaves no row to learn from; lower it, or train on more rows"
-            )
-        return sizes
 
     def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
         """Draw the bag of a tree of a boosted forest: by these weights of the rows, int64 [rows], each above 0."""
@@ -119,10 +110,8 @@ class Sampler:
             return self._boosted[1]
         if self.config.group is not None and self.store.spec.group is not None:
             return self._group_bag(self.store.spec.group.groups, tree)
-        if self._counts is None and self._sizes is not None:
+        if not self._by_class:
             return spread_draws(self._sizes, tree, self.config)
-        if self._counts is None:
-            return block_draws(self.store.rows, tree, self.config)
         random = _spreading(self.config, tree)
         rows = self._counts.sum(axis=0)
         draws = np.zeros_like(self._counts)
@@ -170,35 +159,66 @@ class Sampler:
         return np.concatenate([self._block(tree, block, draws) for block in range(block_count(self.store.rows))])
 
     def _block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
-        if draws is None:
-            return bag_block(self.store.rows, tree, block, self.config)
         span = block_span(self.store.rows, block)
+        if draws is None:
+            return np.ones(len(span), np.uint16)
         if self.config.boosts:
             return draws[span.start : span.stop]
         if self.config.group is not None and self.store.spec.group is not None:
             return draws[self.store.groups_of(span.start, span.stop)]
         held = held_out_of(self.store, self.config, span.start, span.stop)
-        if held is not None:
-            counts = np.zeros(held.size, np.uint16)
-            counts[~held] = self._drawn(tree, block, draws, ~held)
-            return counts
-        return self._drawn(tree, block, draws, None)
+        if held is None:
+            return self._drawn(tree, block, draws, slice(None))
+        counts = np.zeros(held.size, np.uint16)
+        counts[~held] = self._drawn(tree, block, draws, ~held)
+        return counts
 
-    def _drawn(
-        self, tree: int, block: int, draws: NDArray[Any], others: NDArray[np.bool_] | None
-    ) -> NDArray[np.uint16]:
-        """How often each row of a block is in the bag of a tree, of those that are not held out."""
+    def _drawn(self, tree: int, block: int, draws: NDArray[Any], others: Any) -> NDArray[np.uint16]:
+        """How often each row of a block is in the bag of a tree, of the `others` that are not held out."""
+        if not self._by_class:
+            return drawn_rows(int(self._sizes[block]), tree, block, self.config, int(draws[block]))
         span = block_span(self.store.rows, block)
-        if self._counts is None:
-            size = len(span) if others is None else int(np.count_nonzero(others))
-            return drawn_rows(size, tree, block, self.config, int(draws[block]))
-        target = self.store.labels(span.start, span.stop)
-        target = target if others is None else target[others]
+        target = self.store.labels(span.start, span.stop)[others]
         counts, order = np.zeros(target.size, np.uint16), np.empty(target.size, np.uint16)
         ends = np.empty(self._counts.shape[1], np.uint32)
         key = _key(self.config, tree, 2 + block)
         draw_strata(counts, target, ends, order, draws[block], self.config.replace, key)
         return counts
+
+    def weighed(self, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
+        """The weight of each row of a bag in the search for splits, uint16 [rows].
+
+        first         number of the first of the rows
+        multiplicity  how often each is in the bag
+
+        Wide weights are in units of WeightSpec.search, rounded up or down at random, so that they are right on average
+        over trees, and from 1 to 65,535. Others are exact: raises DataError where one weighs too much.
+        """
+        spec, most = self.store.spec.weight, np.iinfo(np.uint16).max
+        if spec is None:
+            return multiplicity
+        weight = self.store.weights_of(first, first + multiplicity.size)
+        if not spec.wide:
+            total = multiplicity.astype(np.uint32) * weight
+            if total.max() > most:
+                raise DataError(
+                    f"a row is in a bag {multiplicity.max()} times and weighs up to {total.max()} then, more than "
+                    f"{most} that are possible: lower sample_fraction"
+                )
+            return total.astype(np.uint16)
+        rounded = np.zeros(multiplicity.size, np.uint16)
+        there = np.flatnonzero(multiplicity)
+        random = np.empty(there.size, np.uint64)
+        with np.errstate(over="ignore"):  # plain Python wraps too, with a warning
+            key = np.uint64(stream_key(np.uint64(self.config.seed), PURPOSE_WEIGHT, np.uint64(tree), np.uint64(0)))
+            draw_rows(key, (there + first).astype(np.uint64), random)
+        exact = multiplicity[there] * (weight[there] / spec.search)
+        rounded[there] = np.floor(exact + (random >> np.uint64(11)) * 2.0**-53).clip(1.0, most)
+        return rounded
+
+    def weighed_block(self, tree: int, block: int) -> NDArray[np.uint16]:
+        """The weight of each row of a block in the bag of a tree, uint16 [rows of the block]; raises as `weighed`."""
+        return self.weighed(tree, block * BLOCK_ROWS, self.block(tree, block))
 
 
 def held_out_of(store: Store, config: TrainConfig, start: int, stop: int) -> NDArray[np.bool_] | None:
@@ -232,7 +252,7 @@ _samplers: ProcessCache[Sampler] = ProcessCache(1)
 
 def _again(store: Store, config: TrainConfig) -> Sampler:
     """The sampler that all tasks of a forest in this process share."""
-    return _samplers.get((store, config), lambda: Sampler.of(store, config))
+    return _samplers.get((store, config), lambda: Sampler(store, config))
 
 
 def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
@@ -282,6 +302,12 @@ def max_weight(store: Store, config: TrainConfig) -> int:
     return math.ceil(mean + 12 * math.sqrt(mean * group.largest) + 12 * group.largest)
 
 
+def check_bag(weight: int) -> None:
+    """Raise DataError if the weight of a bag is too large for the sums of kernels."""
+    if weight > MOST_BAG_WEIGHT:
+        raise DataError(f"a bag weighs {weight}, more than {MOST_BAG_WEIGHT} that are possible: lower sample_fraction")
+
+
 def draws_bytes(shape: Shape, config: TrainConfig) -> int:
     """Bytes of the draws of one tree, at most."""
     if config.group is not None or config.boosts:
@@ -294,15 +320,8 @@ def kept_trees(shape: Shape, config: TrainConfig) -> int:
     return max(1, min(config.trees, _KEPT_BYTES // draws_bytes(shape, config)))
 
 
-def block_draws(rows: int, tree: int, config: TrainConfig) -> NDArray[np.int64]:
-    """Draws of the tree's bag that fall into each block, int64 [blocks]; they sum to `bag_size`."""
-    sizes = np.full(block_count(rows), BLOCK_ROWS, dtype=np.int64)
-    sizes[-1] = rows - BLOCK_ROWS * (sizes.size - 1)
-    return spread_draws(sizes, tree, config)
-
-
 def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> NDArray[np.int64]:
-    """`block_draws` for blocks of these sizes."""
+    """Draws of the tree's bag that fall into each block of this many rows, int64 [blocks]; they sum to `bag_size`."""
     rows = int(sizes.sum())
     if sizes.size == 1:  # without a draw: making a stream would take longer than the rest of a small bag
         return np.array([bag_size(rows, config)])
@@ -310,21 +329,6 @@ def spread_draws(sizes: NDArray[np.int64], tree: int, config: TrainConfig) -> ND
     if config.replace:
         return random.multinomial(bag_size(rows, config), sizes / rows)
     return random.multivariate_hypergeometric(sizes, bag_size(rows, config))
-
-
-def bag_block(
-    rows: int, tree: int, block: int, config: TrainConfig, draws: NDArray[np.int64] | None = None
-) -> NDArray[np.uint16]:
-    """How often each row of the block is in the bag of the tree, uint16 [rows of the block].
-
-    rows is the size of the whole table; `draws` is what `block_draws` gives, for callers that need many blocks.
-    """
-    size = len(block_span(rows, block))
-    if not config.bootstrap:
-        return np.ones(size, dtype=np.uint16)
-    return drawn_rows(
-        size, tree, block, config, int((block_draws(rows, tree, config) if draws is None else draws)[block])
-    )
 
 
 def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, here: int) -> NDArray[np.uint16]:
@@ -339,9 +343,11 @@ def drawn_rows(size: int, tree: int, block: int, config: TrainConfig, here: int)
 
 
 def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
-    """How often each row is in the bag of the tree, uint16 [rows]."""
-    draws = block_draws(rows, tree, config) if config.bootstrap else None
-    return np.concatenate([bag_block(rows, tree, block, config, draws) for block in range(block_count(rows))])
+    """How often each of these rows, or groups, is drawn for the tree if all may be, uint16 [rows]."""
+    sizes = [len(block_span(rows, block)) for block in range(block_count(rows))]
+    draws = spread_draws(np.array(sizes, np.int64), tree, config).tolist()
+    pairs = enumerate(zip(sizes, draws, strict=True))
+    return np.concatenate([drawn_rows(size, tree, block, config, here) for block, (size, here) in pairs])
 
 
 def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:

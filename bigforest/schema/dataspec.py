@@ -118,7 +118,7 @@ class WeightSpec:
     balanced  whether these make up for the numbers of their rows.
     largest   largest whole number in the store, MOST_WEIGHT at most unless they are wide.
     total     sum of all of them.
-    wide      whether they have 64 bits: splits are then found by narrower ones (grow/shared/weighted_bags.py), and what
+    wide      whether they have 64 bits: splits are then found by narrower ones (sampling/bags.py), and what
               nodes hold is counted again by these (oob/weigh.py).
     search    of wide ones, how many steps are one of the narrower ones, else 1.
     searched  sum of the narrower ones of all rows, in one copy each; else the total.

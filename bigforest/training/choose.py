@@ -82,7 +82,7 @@ def complete_config(store: Store, config: TrainConfig, resources: Resources, lis
     """The complete configuration for the target of the store, with defaults and choices. Raises ConfigError where no
     row is left to learn from."""
     if config.calibration is not None:
-        Sampler.of(store, config)
+        Sampler(store, config)
     config, shape = choose_min_level(store, config), store.shape
     if config.min_leaf is None and store.spec.weight is not None and store.spec.weight.uneven:
         config = replace(config, min_leaf=_LEAF_OF_UNEVEN)

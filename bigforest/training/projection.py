@@ -175,160 +175,143 @@ def project_training(shape: Shape, config: TrainConfig, machines: Machines, rate
     """The projection of a training on a table of this shape. Raises ConfigError for too little memory."""
     planned = cast("Cluster", PlannedCluster(machines.workers, machines.threads))
     resources = Resources(threads=machines.threads, memory=machines.memory, cluster=planned)
-    way = choose_grow_plan(shape, config, resources)
-    need = grow_estimate(shape, config, resources)
-    stages = [_encoding(shape, config, machines, rates)]
-    histograms = 0.0
-    if way.limits is None:
-        stages.append(_whole_trees(shape, config, machines, rates))
-    else:
-        histograms = _histogram_bytes(shape, config, way)
-        stages += _by_passes(shape, config, machines, rates, way, need.passes)
-    groups = 0 if way.limits is None else -(-config.trees // way.group)
-    stages.append(_out_of_bag(shape, config, machines, rates, groups))
+    way, need = choose_grow_plan(shape, config, resources), grow_estimate(shape, config, resources)
+    model = _Model(shape, config, machines, rates, way)
+    grown = [model.whole_trees()] if way.limits is None else model.by_passes(need.passes)
     return Projection(
         machines.workers,
         machines.threads,
         machines.link,
-        tuple(stage.on(machines, rates) for stage in stages),
+        (model.encoding(), *grown, model.out_of_bag()),
         way.limits is not None,
         way.group,
         need.passes,
         0 if way.limits is None else way.limits.rows,
         need.scratch,
-        histograms * config.trees,
+        model.histogram_bytes * config.trees,
     )
 
 
-class _Stage(NamedTuple):
-    """A stage before it is spread. work: seconds of all threads together, on `cores` of them; client: seconds, except
-    for tasks; network, disk: bytes of all workers."""
+class _Model:
+    """A training on a cluster.
 
-    name: str
-    work: float
-    cores: float
-    client: float
-    network: float
-    disk: float
-    tasks: float
+    cores, codes  threads of all workers; bytes of the codes
+    bag, looks    different rows of a bag; how often a node reads each of its rows
+    levels        that a row passes: doubling the rows adds one; upper: of these, how many are split by passes
+    groups        of trees that share passes; 0 if whole trees grow
+    """
 
-    def on(self, machines: Machines, rates: Rates) -> ProjectedStage:
-        """The stage on a cluster."""
-        network, disk = self.network / machines.workers, self.disk / machines.workers
-        moving = max(network / machines.link, disk / machines.disk)
-        client = self.client + rates.task * self.tasks
-        return ProjectedStage(self.name, self.work / self.cores, self.work, client, moving, network, disk, self.tasks)
+    def __init__(self, shape: Shape, config: TrainConfig, machines: Machines, rates: Rates, way: GrowPlan) -> None:
+        self.shape, self.config, self.machines, self.rates, self.way = shape, config, machines, rates, way
+        self.cores = machines.workers * machines.threads
+        self.codes = shape.rows * shape.row_bytes
+        self.bag = DISTINCT * shape.rows
+        self.looks = family_of(config).looks(shape.features, config)
+        levels = max(1.0, rates.levels + math.log2(shape.rows / rates.rows))
+        self.levels = levels if config.max_depth is None else min(levels, config.max_depth)
+        self.upper = 0 if way.limits is None else max(0, math.ceil(math.log2(shape.rows / way.limits.rows)))
+        self.groups = 0 if way.limits is None else -(-config.trees // way.group)
 
+    def encoding(self) -> ProjectedStage:
+        """Tasks encode columns, or pieces of them; others copy them to their places in the store."""
+        shape, workers, threads = self.shape, self.machines.workers, self.machines.threads
+        sizes = dict(enumerate(shape.sizes or [8] * shape.features))
+        named = {str(number): size for number, size in sizes.items()}
+        plan = plan_encode(shape.rows, named, Resources(), binned=isinstance(self.config.max_bins, int))
+        split = plan.split(self.cores)
+        calls = shape.features * split
+        tasks = len(share_out(-(-self.codes // RANGE_BYTES), workers, threads))
+        tasks += (3 if split > 1 else 1) * len(share_out(calls, workers, threads, even=split > 1))
+        runs = shape.rows * sum(key_size(size) + RUN_BYTES for size in sizes.values()) if split > 1 else 0
+        work = self.rates.encode * (shape.rows * shape.features) * (_IN_PIECES if split > 1 else 1.0)
+        moved = 4 * self.codes + 2 * runs
+        return self._stage("encode", work, min(self.cores, calls), network=moved, disk=moved, tasks=tasks)
 
-def _encoding(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> _Stage:
-    """Tasks encode columns, or pieces of them; others copy them to their places in the store."""
-    cells, codes = shape.rows * shape.features, shape.rows * shape.row_bytes
-    cores, sizes = machines.workers * machines.threads, dict(enumerate(shape.sizes or [8] * shape.features))
-    named = {str(number): size for number, size in sizes.items()}
-    plan = plan_encode(shape.rows, named, Resources(), binned=isinstance(config.max_bins, int))
-    split = plan.split(cores)
-    calls = shape.features * split
-    tasks = len(share_out(-(-codes // RANGE_BYTES), machines.workers, machines.threads))
-    tasks += (3 if split > 1 else 1) * len(share_out(calls, machines.workers, machines.threads, even=split > 1))
-    runs = shape.rows * sum(key_size(size) + RUN_BYTES for size in sizes.values()) if split > 1 else 0
-    work, moved = rates.encode * cells * (_IN_PIECES if split > 1 else 1.0), 4 * codes + 2 * runs
-    return _Stage("encode", work, min(cores, calls), 0.0, moved, moved, tasks)
+    def whole_trees(self) -> ProjectedStage:
+        """A task grows the trees of a part."""
+        parts = -(-self.config.trees // part_size(self.shape.rows, self.config.trees))
+        visits = self.bag * self.config.trees * self.levels * self.looks
+        codes = self.codes * min(self.machines.workers, parts)
+        cores = min(self.cores, parts)
+        return self._stage("grow", self.rates.visit * visits, cores, network=codes, disk=codes, tasks=parts)
 
+    def by_passes(self, passes: int) -> list[ProjectedStage]:
+        """Passes, of which scoring is done by as many workers as trees share one; writing rows by node; subtrees."""
+        rates, trees, workers, group = self.rates, self.config.trees, self.machines.workers, self.way.group
+        cores, bags, upper, groups = self.cores, self.bag * trees, self.upper, self.groups
+        owners = min(group, workers)
+        calls = min(group, trees) * 2 * (1 << upper)
+        grown = groups * (len(share_out(calls, workers, self.way.workers)) + self.shares(groups))
+        spilled = bags * (self.shape.row_bytes + 4)
+        visits = bags * self.looks * max(1.0, self.levels - upper)
+        nodes = rates.node * 2 * trees * (1 << upper)
+        network, disk = self.codes + workers * trees * self.sent_bytes, self.codes * passes + 8 * bags * passes / groups
+        route, asked = rates.route * bags * passes / groups, passes * (workers + owners)
+        spill = rates.spill * bags * self.shape.features
+        spread, moved = 2 * groups * workers, 2 * spilled
+        return [
+            self._stage("passes", route, cores, client=nodes, network=network, disk=disk, tasks=asked),
+            self._stage("scoring", rates.score * (self.histogram_bytes * trees), owners),
+            self._stage("rows of small nodes", spill, cores, network=moved, disk=moved, tasks=spread),
+            self._stage("subtrees", rates.visit * visits, cores, tasks=grown),
+        ]
 
-def _whole_trees(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> _Stage:
-    parts = -(-config.trees // part_size(shape.rows, config.trees))
-    cores = min(machines.workers * machines.threads, parts)
-    looks = family_of(config).looks(shape.features, config)
-    visits = _bag(shape) * config.trees * _levels(shape, config, rates) * looks
-    codes = shape.rows * shape.row_bytes * min(machines.workers, parts)
-    return _Stage("grow", rates.visit * visits, cores, 0.0, codes, codes, parts)
+    def out_of_bag(self) -> ProjectedStage:
+        """Not there without bootstrap, but small then, too. Leaves are found while trees grow, by passes in groups."""
+        shape, rates, workers = self.shape, self.rates, self.machines.workers
+        judged = rates.judge * (shape.rows - self.bag) * self.config.trees * self.levels
+        work, client = judged + rates.report * shape.rows, rates.client * shape.rows
+        tasks = 2 * min(workers, block_count(shape.rows)) + (1 + self.groups) * workers
+        tasks += self.groups * self.shares(self.groups) + self.shares(1)
+        moved = self.codes + 2 * (8 * shape.rows * shape.classes)
+        return self._stage("oob", work, self.cores, client=client, network=moved, disk=moved, tasks=tasks)
 
+    def _stage(
+        self,
+        name: str,
+        work: float,
+        cores: float,
+        *,
+        client: float = 0.0,
+        network: float = 0.0,
+        disk: float = 0.0,
+        tasks: float = 0.0,
+    ) -> ProjectedStage:
+        """work: seconds of all threads together, on `cores` of them; client: seconds, except for tasks; network, disk:
+        bytes of all workers."""
+        network, disk = network / self.machines.workers, disk / self.machines.workers
+        moving = max(network / self.machines.link, disk / self.machines.disk)
+        client += self.rates.task * tasks
+        return ProjectedStage(name, work / cores, work, client, moving, network, disk, tasks)
 
-def _by_passes(
-    shape: Shape, config: TrainConfig, machines: Machines, rates: Rates, way: GrowPlan, passes: int
-) -> list[_Stage]:
-    """Passes, of which scoring is done by as many workers as trees share one; writing rows by node; subtrees."""
-    cores, bags, upper = machines.workers * machines.threads, _bag(shape) * config.trees, _upper_levels(shape, way)
-    codes, groups = shape.rows * shape.row_bytes, -(-config.trees // way.group)
-    owners = min(way.group, machines.workers)
-    histograms = _histogram_bytes(shape, config, way) * config.trees
-    sent = machines.workers * config.trees * _sent_bytes(shape, config, machines, way)
-    calls = min(way.group, config.trees) * 2 * (1 << upper)
-    grown = groups * (len(share_out(calls, machines.workers, way.workers)) + _shares(config, machines, groups))
-    spilled = bags * (shape.row_bytes + 4)
-    below = max(1.0, _levels(shape, config, rates) - upper)
-    visits = bags * family_of(config).looks(shape.features, config) * below
-    route, there = rates.route * bags * passes / groups, codes * passes + 8 * bags * passes / groups
-    score, nodes = rates.score * histograms, rates.node * 2 * config.trees * (1 << upper)
-    asked = passes * (machines.workers + owners)
-    spill, spread = rates.spill * bags * shape.features, 2 * groups * machines.workers
-    return [
-        _Stage("passes", route, cores, nodes, codes + sent, there, asked),
-        _Stage("scoring", score, owners, 0.0, 0.0, 0.0, 0.0),
-        _Stage("rows of small nodes", spill, cores, 0.0, 2 * spilled, 2 * spilled, spread),
-        _Stage("subtrees", rates.visit * visits, cores, 0.0, 0.0, 0.0, grown),
-    ]
+    def shares(self, groups: int) -> int:
+        """Tasks of a call for each tree of a group, where all take equally long."""
+        return min(self.machines.workers, -(-self.config.trees // max(groups, 1)))
 
+    @property
+    def histograms(self) -> list[tuple[float, float]]:
+        """For each level of a tree that is split by passes how many counts its histograms have (nodes x looked at x
+        buckets x counts of a bucket), and their mean."""
+        parts, counts = NodeStats.of(self.shape).parts, []
+        for depth in range(self.upper):
+            assert self.way.limits is not None
+            rows = self.shape.rows >> depth
+            buckets = histogram_buckets(rows, parts, self.way.limits.cells)
+            counts.append((float((1 << depth) * self.looks * buckets * parts), rows / buckets / parts))
+        return counts
 
-def _out_of_bag(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates, groups: int) -> _Stage:
-    """Not there without bootstrap, but small then, too. Leaves are found while trees grow, by passes in `groups`."""
-    cores, codes = machines.workers * machines.threads, shape.rows * shape.row_bytes
-    answers = 8 * shape.rows * shape.classes
-    judged = rates.judge * (shape.rows - _bag(shape)) * config.trees * _levels(shape, config, rates)
-    written = rates.report * shape.rows
-    tasks = 2 * min(machines.workers, block_count(shape.rows)) + (1 + groups) * machines.workers
-    tasks += groups * _shares(config, machines, groups) + _shares(config, machines, 1)
-    moved = codes + 2 * answers
-    return _Stage("oob", judged + written, cores, rates.client * shape.rows, moved, moved, tasks)
+    @property
+    def histogram_bytes(self) -> float:
+        """Bytes of the histograms of one tree, over all levels that are split by passes."""
+        cell = np.dtype(NodeStats.of(self.shape).cell).itemsize
+        return int(cell) * sum((counts for counts, _ in self.histograms), 0.0)
 
-
-def _shares(config: TrainConfig, machines: Machines, groups: int) -> int:
-    """Tasks of a call for each tree of a group, where all take equally long."""
-    return min(machines.workers, -(-config.trees // max(groups, 1)))
-
-
-def _bag(shape: Shape) -> float:
-    """Different rows of a bag."""
-    return DISTINCT * shape.rows
-
-
-def _levels(shape: Shape, config: TrainConfig, rates: Rates) -> float:
-    """Levels that a row passes: doubling the rows adds one."""
-    levels = max(1.0, rates.levels + math.log2(shape.rows / rates.rows))
-    return levels if config.max_depth is None else min(levels, config.max_depth)
-
-
-def _upper_levels(shape: Shape, way: GrowPlan) -> int:
-    """Levels of a tree that are split by passes."""
-    assert way.limits is not None
-    return max(0, math.ceil(math.log2(shape.rows / way.limits.rows)))
-
-
-def _histogram_bytes(shape: Shape, config: TrainConfig, way: GrowPlan) -> float:
-    """Bytes of the histograms of one tree, over all levels that are split by passes."""
-    stats = NodeStats.of(shape)
-    return int(np.dtype(stats.cell).itemsize) * sum(counts for counts, _ in _histogram_counts(shape, config, way))
-
-
-def _sent_bytes(shape: Shape, config: TrainConfig, machines: Machines, way: GrowPlan) -> float:
-    """What a worker sends of the histograms of one tree: compressed counts, of which each takes about as many bits as
-    chance does where they are spread by it."""
-    if NodeStats.of(shape).regression:
-        return _histogram_bytes(shape, config, way)
-    counted = _histogram_counts(shape, config, way)
-    means = [(counts, mean / machines.workers) for counts, mean in counted]
-    bits = [max(1.0, math.log2(2.0 * math.pi * math.e * (mean + 1.0 / 12.0)) / 2.0) for _, mean in means]
-    return _CODING / 8.0 * sum(counts * bits_each for (counts, _), bits_each in zip(means, bits, strict=True))
-
-
-def _histogram_counts(shape: Shape, config: TrainConfig, way: GrowPlan) -> list[tuple[float, float]]:
-    """For each level of a tree that is split by passes how many counts its histograms have (nodes x looked at x buckets
-    x counts of a bucket), and their mean."""
-    assert way.limits is not None
-    parts, looks = NodeStats.of(shape).parts, family_of(config).looks(shape.features, config)
-    counts = []
-    for depth in range(_upper_levels(shape, way)):
-        rows = shape.rows >> depth
-        buckets = histogram_buckets(rows, parts, way.limits.cells)
-        counts.append((float((1 << depth) * looks * buckets * parts), rows / buckets / parts))
-    return counts
+    @property
+    def sent_bytes(self) -> float:
+        """What a worker sends of the histograms of one tree: compressed counts, of which each takes about as many bits
+        as chance does where they are spread by it."""
+        if NodeStats.of(self.shape).regression:
+            return self.histogram_bytes
+        means = [(counts, mean / self.machines.workers) for counts, mean in self.histograms]
+        bits = [max(1.0, math.log2(2.0 * math.pi * math.e * (mean + 1.0 / 12.0)) / 2.0) for _, mean in means]
+        return _CODING / 8.0 * sum(counts * bits_each for (counts, _), bits_each in zip(means, bits, strict=True))

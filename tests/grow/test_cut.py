@@ -65,7 +65,7 @@ def test_grow_tree__is_the_tree_that_is_grown_best_first(
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
         found, known = grow_tree(store, config, 1), table_of(store, data)
-        weights = Sampler.of(store, config).bag(1).tolist()
+        weights = Sampler(store, config).bag(1).tolist()
     assert_same(found, grow_cut(known, weights, config, 1))
 
 

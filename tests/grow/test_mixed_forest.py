@@ -29,9 +29,8 @@ from bigforest.grow.families.axis import family
 from bigforest.grow.forest import ForestJob, grow_tree, grow_trees, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.shared import weighted_bags
 from bigforest.grow.shared.feature_kinds import Features
-from bigforest.grow.shared.weighted_bags import weighed
+from bigforest.sampling import bags
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
@@ -161,8 +160,8 @@ def test_kernel_grow_tree__of_any_table(
         if least is not None:
             config = replace(config, min_level=",".join(map(str, least[: len(store.spec.features)])))
         found = grow_tree(store, config, 0)
-        sampler = Sampler.of(store, config)
-        weights = weighed(sampler, 0, 0, sampler.bag(0))
+        sampler = Sampler(store, config)
+        weights = sampler.weighed(0, 0, sampler.bag(0))
         rules = rules_of(store, config)
         least = ",".join(map(str, Features.of(store, config).min_level.tolist()))
         scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf, min_level=least)
@@ -226,8 +225,8 @@ def test_weighed__too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     frame = pl.DataFrame({"x": range(4), "w": [1, 1023, 3, 6], "y": [0, 1, 0, 1]})
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
     with pytest.raises(DataError, match="a row is in a bag 65 times and weighs up to 66495"):
-        weighed(Sampler.of(store, TrainConfig()), 0, 0, np.full(4, 65, np.uint16))
-    monkeypatch.setattr(weighted_bags, "MOST_BAG_WEIGHT", 1_000)
+        Sampler(store, TrainConfig()).weighed(0, 0, np.full(4, 65, np.uint16))
+    monkeypatch.setattr(bags, "MOST_BAG_WEIGHT", 1_000)
     config = TrainConfig(bootstrap=False, weight="w")
     for limits in (None, MemoryLimits(1, 2, 8, 500)):
         with pytest.raises(DataError, match="a bag weighs 1033, more than 1000"):

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from bigforest.grow.families.rotation.family import RotationFamily
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.forest import grow_tree, rules_of
-from bigforest.grow.shared.weighted_bags import weighed
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from tests.grow.test_mixed_forest import assert_same, store_of, table_of
@@ -42,8 +41,8 @@ def check_numbers(data: Data, config: TrainConfig, *, weighted: bool = False, se
     with tempfile.TemporaryDirectory() as folder:
         store, config = store_of(data, config, Path(folder), numbers=True, weighted=weighted, seed=seed)
         found = grow_tree(store, config, tree)
-        sampler = Sampler.of(store, config)
-        weights = weighed(sampler, tree, 0, sampler.bag(tree)).tolist()
+        sampler = Sampler(store, config)
+        weights = sampler.weighed(tree, 0, sampler.bag(tree)).tolist()
         rules = rules_of(store, config)
         scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf)
         known = table_of(store, scaled)

@@ -185,7 +185,7 @@ def check_pairs(data: Data, tree: int) -> None:
         found = grow_tree(store, config, tree)
         axes = naive_axes(tree, feature_scale(store, "zscore").tolist())
         table = table_of(store, data)
-        weights = Sampler.of(store, config).bag(tree).tolist()
+        weights = Sampler(store, config).bag(tree).tolist()
     used = np.flatnonzero(weights).tolist()
     expected = grow_naively(rotated(table, axes, used), weights, TrainConfig(mtry="all"), tree, quick_split)
     assert found.feature.tolist() == [-1 if node.feature == -1 else -2 for node in expected]

@@ -46,7 +46,7 @@ def check_rotation(data: Data, config: TrainConfig, tree: int = 0, some: Collect
         store = store_of(frame_of(data), Path(folder), config.max_bins)
         found = grow_tree(store, config, tree)
         table = table_of(store, data)
-        axes = RotationFamily().tree_axes(Sampler.of(store, config), tree, feature_scale(store, "zscore")).tolist()
+        axes = RotationFamily().tree_axes(Sampler(store, config), tree, feature_scale(store, "zscore")).tolist()
     if config.rotation == "random":
         scale = scales(table, "zscore")
         drawn = random_axes(config.seed, tree, config.axes or len(some), len(some), config.orthogonal)
@@ -76,7 +76,7 @@ def check_moments(data: Data, config: TrainConfig, tree: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder), config.max_bins)
         table = table_of(store, data)
-        sampler = Sampler.of(store, config)
+        sampler = Sampler(store, config)
         low, high = table.low.min(axis=0), table.low.max(axis=0)
         rows = range(store.rows)
         found = moments(sampler, tree, rows, Grid(low, high), lambda feature: table.low[:, feature])
@@ -110,7 +110,7 @@ def test_tree_axes__are_components_of_the_sampled_rows(size: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
         scale = feature_scale(store, "zscore")
-        axes = RotationFamily().tree_axes(Sampler.of(store, config), 1, scale) / scale
+        axes = RotationFamily().tree_axes(Sampler(store, config), 1, scale) / scale
         table = table_of(store, data)
     weights = bag_of(data.target.tolist(), 1, config)
     for subset in range(8 // size):
@@ -139,7 +139,7 @@ def test_tree_axes__rows_out_of_bag_do_not_count() -> None:
         for kind in ("pca", "pca-classes"):
             with tempfile.TemporaryDirectory() as folder:
                 store = store_of(frame_of(Data(one, target)), Path(folder))
-                sampler = Sampler.of(store, replace(config, rotation=kind))
+                sampler = Sampler(store, replace(config, rotation=kind))
                 found[name, kind] = RotationFamily().tree_axes(sampler, 0, np.ones(4)).tolist()
     assert found["as they are", "pca-classes"] == found["changed", "pca-classes"]
     assert found["as they are", "pca"] != found["changed", "pca"]
@@ -187,7 +187,7 @@ def test_tree_axes__principal_ones_turn_disjoint_subsets() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
         scale = feature_scale(store, "zscore")
-        first, second = (RotationFamily().tree_axes(Sampler.of(store, config), tree, scale) for tree in (0, 1))
+        first, second = (RotationFamily().tree_axes(Sampler(store, config), tree, scale) for tree in (0, 1))
     assert not np.array_equal(first != 0, second != 0)
     axes = first / scale
     assert np.allclose(axes @ axes.T, np.eye(8))

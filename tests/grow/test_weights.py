@@ -22,7 +22,6 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.shared.weighted_bags import weighed_block
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -56,7 +55,7 @@ def check(parts: list[bytes], frame: pl.DataFrame, store: Store, config: TrainCo
     rows = frame.to_dicts()
     target, spec = frame["y"].to_list(), store.spec
     for (tree,), table in nodes.group_by("tree", maintain_order=True):
-        times = Sampler.of(store, config).bag(int(str(tree))).tolist()
+        times = Sampler(store, config).bag(int(str(tree))).tolist()
         weights = [Fraction(row["w"]) * often for row, often in zip(rows, times, strict=True)]
         own = held(table.to_dicts(), rows, weights)
         for node, inside in zip(table.to_dicts(), own, strict=True):
@@ -241,6 +240,6 @@ def test_subspaces__refuse_weights() -> None:
 def test_search__rounds_weights_without_bias(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": range(300), "w": [4095.0 * 3] + [4.0] * 299, "y": [0, 1] * 150})
     store = bigforest.encode_store(frame, tmp_path / "s", target="y", weight="w")
-    sampler = Sampler.of(store, TrainConfig(trees=200, weight="w"))
-    found = [weighed_block(sampler, tree, 0)[1:].sum() / sampler.bag(tree)[1:].sum() for tree in range(200)]
+    sampler = Sampler(store, TrainConfig(trees=200, weight="w"))
+    found = [sampler.weighed_block(tree, 0)[1:].sum() / sampler.bag(tree)[1:].sum() for tree in range(200)]
     assert np.mean(found) == pytest.approx(4 / 3, rel=0.01)

@@ -140,7 +140,7 @@ def test_leaf_files__are_written_in_growing_in_memory(family: str, tmp_path: Pat
     files, missing = vote.known_leaves(ForestJob(store, config, tmp_path / "f", Resources(), silent))
     assert not files
     trees = outline(tmp_path / "f", missing)
-    vote.write_leaf_files(Sampler.of(store, config), trees, tmp_path / "f", 1, range(trees.nodes.size))
+    vote.write_leaf_files(Sampler(store, config), trees, tmp_path / "f", 1, range(trees.nodes.size))
     read = leaves_by_tree(tmp_path / "f", store.rows)
     assert sorted(read) == sorted(grown)
     for tree, (rows, leaves) in grown.items():

@@ -116,7 +116,7 @@ def leaf_of(nodes: list[dict[str, Any]], row: dict[str, Any]) -> int:
 
 def naive_quantiles(forest: Forest, store: Store, table: pl.DataFrame, new: pl.DataFrame) -> list[list[float]]:
     """Of the rows `new`; `table` is the one that the store was made of, without rows left out."""
-    sampler = Sampler.of(store, forest.config)
+    sampler = Sampler(store, forest.config)
     trees = forest.nodes.collect().partition_by("tree", maintain_order=True)
     target = store.spec.target
     values = (target.values(store.target) if target.exact else store.numbers(0, store.rows)).tolist()

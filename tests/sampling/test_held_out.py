@@ -72,7 +72,7 @@ def test_bag__of_several_blocks(options: dict[str, Any], tmp_path: Path) -> None
     rows = 2 * BLOCK_ROWS + 500
     store = bf.encode_store(frame(rows).drop("y"), tmp_path / "s", target="kind", group=options.get("group"))
     config = TrainConfig.of(calibration=0.2, sample_fraction=0.5, **options).settled("classification")
-    sampler = Sampler.of(store, config)
+    sampler = Sampler(store, config)
     held = are_held_out(np.arange(-(-rows // 4) if "group" in options else rows, dtype=np.uint64), 0.2)
     held = held[store.groups_of(0, rows)] if "group" in options else held
     for tree in range(3):
@@ -80,7 +80,7 @@ def test_bag__of_several_blocks(options: dict[str, Any], tmp_path: Path) -> None
         assert not bag[held].any()
         assert abs(int(bag.sum()) - (~held).sum() / 2) <= (1000 if "group" in options else 2)
         assert np.array_equal(sampler.block(tree, 1), bag[BLOCK_ROWS : 2 * BLOCK_ROWS])
-    again = Sampler.of(store, replace(config, seed=9)).bag(0)
+    again = Sampler(store, replace(config, seed=9)).bag(0)
     assert not again[held].any() and again.any()
 
 

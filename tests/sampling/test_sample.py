@@ -21,7 +21,7 @@ import bigforest
 from bigforest.common.errors import BigForestError, ConfigError, FormatError
 from bigforest.common.memory_estimate import Shape
 from bigforest.sampling import bags as sample
-from bigforest.sampling.bags import Sampler, bag, bag_block, class_draws, max_weight
+from bigforest.sampling.bags import Sampler, bag, class_draws, max_weight
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
@@ -65,10 +65,10 @@ def test_bag__has_exactly_the_draws_asked_for(rows: int, how: dict[str, Any], tr
 
 @settings(max_examples=examples(100 if COMPILED else 10))
 @given(ROWS, BAGS, st.integers(0, 5))
-def test_bag_block__alone_equals_its_part_of_the_whole(rows: int, how: dict[str, Any], tree: int) -> None:
+def test_block__alone_equals_its_part_of_the_whole(rows: int, how: dict[str, Any], tree: int) -> None:
     config = options(**how)
-    blocks = range(math.ceil(rows / BLOCK))
-    parts = {block: bag_block(rows, tree, block, config) for block in reversed(blocks)}
+    made, blocks = sampler(np.zeros(rows), config), range(math.ceil(rows / BLOCK))
+    parts = {block: made.block(tree, block) for block in reversed(blocks)}
     assert np.array_equal(np.concatenate([parts[block] for block in blocks]), bag(rows, tree, config))
 
 
@@ -80,8 +80,9 @@ def test_bag__equals_the_naive_one(rows: int, how: dict[str, Any], tree: int, se
 
 
 def test_bag__without_bootstrap_is_every_row_once() -> None:
-    assert (bag(1000, 3, options(bootstrap=False)) == 1).all()
-    assert (bag_block(BLOCK + 5, 0, 1, options(bootstrap=False)) == 1).all()
+    made = sampler(np.zeros(BLOCK + 5), options(bootstrap=False))
+    assert (made.bag(3) == 1).all()
+    assert made.block(0, 1).tolist() == [1] * 5
 
 
 def test_bag__all_rows_without_replacement_is_every_row_once() -> None:
@@ -140,10 +141,8 @@ def test_bag__blocks_share_the_draws_as_chance_would(replace: bool) -> None:
     rows, trees = 2 * BLOCK + 20_000, 60
     fraction = 0.5
     config = options(sample_fraction=fraction, replace=replace)
-    per_block = np.array(
-        [[bag_block(rows, tree, block, config).sum() for block in range(3)] for tree in range(trees)],
-        np.float64,
-    )
+    made = sampler(np.zeros(rows), config)
+    per_block = np.array([[made.block(tree, block).sum() for block in range(3)] for tree in range(trees)], np.float64)
     size = draws(rows, fraction)
     assert (per_block.sum(axis=1) == size).all()
     share = np.array([BLOCK, BLOCK, 20_000]) / rows
@@ -193,7 +192,7 @@ def sampler(target: Any, config: TrainConfig) -> Sampler:
     target = np.asarray(target, np.uint16)
     classes = tuple(range(int(target.max()) + 1))
     spec = SimpleNamespace(target=SimpleNamespace(classes=classes))
-    return Sampler.of(cast(Store, Table(target, target.size, spec)), config)
+    return Sampler(cast(Store, Table(target, target.size, spec)), config)
 
 
 BY_CLASS = st.sampled_from(["stratified", "balanced"])
@@ -336,7 +335,7 @@ def test_sampler__whole_groups_are_drawn_as_rows_are(replace: bool, kind: Any, t
     assert store.spec.group.largest == max(map(ranks.count, ranks))
     assert store.spec.feature_names == ["column_0", "column_1", "column_2"]
     config = options(group="who", replace=replace, sample_fraction=0.6)
-    made = Sampler.of(store, config)
+    made = Sampler(store, config)
     of_group = naive_bag(store.spec.group.groups, 3, config)
     assert made.bag(3).tolist() == [of_group[rank] for rank in ranks]
     assert made.bag(3).sum() <= max_weight(store, config)

@@ -158,6 +158,6 @@ def test_of_rows__are_the_rows_of_the_table(tmp_path: Path) -> None:
     assert np.array_equal(some.weights_of(0, 5), store.weights_of(0, 300)[rows])
     assert (some.rows, some.fingerprint == store.fingerprint) == (5, False)
     config = TrainConfig.of(group="g", weight="w").settled("regression")
-    assert Sampler.of(some, config).bag(0).size == 5
+    assert Sampler(some, config).bag(0).size == 5
     for array in (*some.codes[:3], some.target):
         assert not array.flags.writeable

@@ -128,7 +128,7 @@ class ProjectionFamily(Family):
         """See Family: the values, written to `folder`."""
         context = GrowContext.of(store, config, rules, limits, PROJECTIONS)
         decoded = decode_table(store, block_ranges(store, executor.size), folder, executor, limits.values)
-        return self.projection_table(store, Sampler.of(store, config), context, decoded)
+        return self.projection_table(store, Sampler(store, config), context, decoded)
 
     def grown_terms(self, shape: Shape, config: TrainConfig, splits: int) -> int:
         """Bytes of the terms of a tree with `splits` splits."""

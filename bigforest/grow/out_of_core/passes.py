@@ -29,10 +29,9 @@ from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, cho
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of
 from bigforest.grow.out_of_core.table import Passes, SubtreeScratch, TableView
 from bigforest.grow.out_of_core.upper_tree import UpperNode, UpperTree, root_key
-from bigforest.grow.shared.weighted_bags import check_bag, weighed_block
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots
-from bigforest.sampling.bags import Sampler
+from bigforest.sampling.bags import Sampler, check_bag
 from bigforest.store.format import block_span
 
 
@@ -134,7 +133,7 @@ def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks:
         span = block_span(store.rows, block)
         target = store.labels(span.start, span.stop)
         for at, tree in enumerate(trees):
-            totals[at] += total_of(target, weighed_block(sampler, tree, block), stats)
+            totals[at] += total_of(target, sampler.weighed_block(tree, block), stats)
     return totals
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.shared.weighted_bags import weighed_block
 from bigforest.kernels.common.node_scan import SHIFT32
 from bigforest.kernels.out_of_core.row_files import pack_places, unpack_places
 from bigforest.kernels.tree.bags import pack_rows
@@ -72,7 +71,7 @@ def row_nodes(
             """
             begin, end = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
             if kept is None or blocks is None:
-                bag = weighed_block(sampler, tree, block)
+                bag = sampler.weighed_block(tree, block)
                 here = items[: np.count_nonzero(bag)]
                 pack_rows(target, bag, here)
                 end[0] = here.size

@@ -98,7 +98,7 @@ class AxisFamily(Family):
         self, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, folder: Path, executor: Executor
     ) -> FeatureTable:
         context = GrowContext.of(store, config, rules, limits, CODES)
-        return FeatureTable(store, Sampler.of(store, config), context)
+        return FeatureTable(store, Sampler(store, config), context)
 
 
 FAMILIES = (
