@@ -136,6 +136,7 @@ def _warm_up(folder: Path) -> None:
     from bigforest.common.events import silent
     from bigforest.execution.resources import Resources
     from bigforest.forest.format.origin import Origin
+    from bigforest.grow.forest import ForestJob
     from bigforest.schema.config import TrainConfig
     from bigforest.schema.dataspec import TargetSpec
     from bigforest.store.store import Store
@@ -154,7 +155,8 @@ def _warm_up(folder: Path) -> None:
     (folder / "f").mkdir()
     origin = Origin(None, (), store.fingerprint)
     config = TrainConfig(trees=2).settled("classification")
-    _write_forest(store, config, origin, folder / "f", Resources(threads=1), Clock(silent), None)
+    clock = Clock(silent)
+    _write_forest(ForestJob(store, config, folder / "f", Resources(threads=1), clock), origin, clock, None)
 
 
 def _serve() -> None:

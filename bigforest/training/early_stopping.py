@@ -13,10 +13,10 @@ from dataclasses import replace
 from bigforest.common.events import stage
 from bigforest.forest.format.files import Header, write_levels
 from bigforest.forest.format.origin import Stop
+from bigforest.forest.format.ranks import ranked_store
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.votes.leaf_files import found_leaves
 from bigforest.grow.forest import ForestJob, part_groups
-from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.monitor import STEP, WINDOW, OobMonitor, settled_at
 from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import remove

@@ -26,6 +26,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import Header, write_features, write_levels, write_run
 from bigforest.forest.format.origin import Origin
+from bigforest.forest.format.ranks import ranked_store
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.flat_tree import FlatTrees
@@ -33,7 +34,6 @@ from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.grow.forest import ForestJob, KeptTrees, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_targets
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate

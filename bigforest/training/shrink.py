@@ -11,9 +11,9 @@ from bigforest.common.events import Listener
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import resources_of
 from bigforest.forest.format.files import write_run
+from bigforest.forest.format.ranks import ranked_store
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.grow.forest import ForestJob
-from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.storage.atomic import TemporaryFolder, staged

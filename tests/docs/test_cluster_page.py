@@ -31,7 +31,8 @@ def tasks() -> Iterator[str]:
 
 
 def test_tasks__are_all_in_the_table() -> None:
-    given = {"trial_errors", "gains_of", "rank_rows", "merge_runs", "write_codes"}  # to `try_each` and `_each_column`
+    # To `try_each`, `_each_column` and `Passes.responses`.
+    given = {"trial_errors", "gains_of", "rank_rows", "merge_runs", "write_codes", "spill"}
     found = {*tasks(), *given} - {"measure", "task"}
     assert {"encode_group", "score_responses", "write_votes"} <= found
     named: Any = (SimpleNamespace(__name__=name) for name in found)

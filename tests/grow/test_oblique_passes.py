@@ -21,6 +21,7 @@ from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.sizes import megabytes
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.ranks import put_ranks
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
@@ -28,7 +29,6 @@ from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.decoded_table import ValueReader, decode_table
 from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans
 from bigforest.grow.out_of_core.table import block_ranges
-from bigforest.grow.shared.rank_store import put_ranks
 from bigforest.schema.config import TrainConfig
 from tests.grow.test_mixed_forest import store_of as mixed_store
 from tests.grow.test_oblique_numbers import without_classes

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from bigforest.grow.shared.packed_counts import packed_counts, unpacked_counts
+from bigforest.grow.out_of_core.requests import packed_counts, unpacked_counts
 
 
 @given(

@@ -18,6 +18,7 @@ import bigforest as bf
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.events import silent
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.ranks import ranked_store
 from bigforest.forest.load.groups import outline
 from bigforest.forest.votes import leaf_files
 from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
@@ -26,7 +27,6 @@ from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core import passed_leaves
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passed_leaves import SplitFiles, appending, cut_exactly, keeping_splits, split_types
-from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob import vote
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest

@@ -1,4 +1,5 @@
-"""The ranks of the training table, for forests grown on ranks: ranks.parquet, and new values among them."""
+"""The ranks of the training table, for forests grown on ranks: the store with them in place of values, ranks.parquet,
+and new values among them."""
 
 from __future__ import annotations
 
@@ -14,10 +15,14 @@ from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import damaged_forest
 from bigforest.forest.format.files import Header, read_table, write_tables
 from bigforest.forest.format.schema import RANKS
+from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
+from bigforest.store.store import Store
 
 FILE = "ranks.parquet"
 KIND = "ranks"
+# Most bytes per code of a feature while its ranks are computed.
+CODE_BYTES = 64
 
 
 # Values of a feature and their ranks.
@@ -85,6 +90,32 @@ def write_ranks(directory: Path, knots: Iterable[Knots], header: Header) -> None
         for feature, (value, rank) in enumerate(knots)
     )
     write_tables(RANKS, tables, directory / FILE, KIND, header)
+
+
+def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
+    """The store with ranks in place of values, if the trees of `config` split on ranks; else the store itself.
+
+    The ranks of values are written to the forest in `directory`. Memory: 8 bytes per code, and CODE_BYTES per
+    code of one feature.
+    """
+    if not config.ranks:
+        return store
+    with_ranks = put_ranks(store)
+
+    def knots() -> Iterator[Knots]:
+        for feature in range(len(store.spec.features)):
+            ends = np.stack([store.low(feature), store.high(feature)], axis=1).ravel()
+            distinct = np.append(True, ends[1:] != ends[:-1])
+            yield ends[distinct], np.repeat(with_ranks.low(feature), 2)[distinct]
+
+    write_ranks(directory, knots(), Header(store.spec, config))
+    return with_ranks
+
+
+def put_ranks(store: Store) -> Store:
+    """The store with the average ranks of its values, in this process and those it is sent to."""
+    ranks = [average_ranks(store.counts(feature)) for feature in range(len(store.spec.features))]
+    return store.with_values(np.concatenate(ranks), put_ranks)
 
 
 def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from bigforest.common.memory_estimate import BASE_BYTES, Shape
+from bigforest.forest.format.ranks import CODE_BYTES
 from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES
-from bigforest.grow.shared.rank_store import CODE_BYTES
 from bigforest.kernels.categories.ordering import levels_bytes
 from bigforest.schema.config import TrainConfig
 
