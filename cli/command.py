@@ -19,8 +19,7 @@ from typer.core import TyperCommand
 
 from .config_file import FROM_FILE
 from .flags import in_flags
-from .groups import Choice
-from .options import COLUMNS, PANELS, RUN, SCHEDULER
+from .options import COLUMNS, PANELS, RUN, SCHEDULER, Choice
 from .show import Facts, plain, show
 from .streams import STANDARD_INPUT, STREAM
 

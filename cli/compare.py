@@ -10,7 +10,7 @@ import typer
 from . import options
 from .command import command
 from .config import CONFIG
-from .groups import count_or_word, option
+from .options import count_or_word, option
 from .show import Facts, count, duration, lines, number_cell, print_table
 
 

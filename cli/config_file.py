@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .groups import Choice
-from .options import RUN
+from .options import RUN, Choice
 
 DEFAULT = Path("bigforest.toml")
 # The file that a command took options from, in the `meta` of its context.

@@ -10,7 +10,7 @@ from . import options
 from .command import command
 from .config import CONFIG, STORE
 from .config_file import CONFIG_FILE
-from .groups import chosen
+from .options import chosen
 from .show import Facts, lines, size, table_size
 
 

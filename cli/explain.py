@@ -8,7 +8,7 @@ import typer
 
 from . import options
 from .command import command
-from .groups import flag, option
+from .options import flag, option
 from .plan import draw_parts, plan_facts
 from .show import Facts, count, duration, lines, number_cell, print_table
 

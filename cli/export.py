@@ -8,7 +8,7 @@ import typer
 
 from . import options
 from .command import command
-from .groups import option
+from .options import option
 from .show import Facts, duration, lines, size
 
 # By the names of `export_forest`, with its defaults.

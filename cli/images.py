@@ -9,7 +9,7 @@ import typer
 
 from . import options
 from .command import command
-from .groups import Choice, flag, option
+from .options import Choice, flag, option
 from .show import Facts, count, duration, lines
 
 # By the names of `images_to_features`, with its defaults; the order is that of --help.

@@ -11,7 +11,7 @@ from . import options
 from .command import command
 from .config import CONFIG
 from .config_file import CONFIG_FILE
-from .groups import option
+from .options import option
 from .show import Facts, count, duration, lines, print_table, size
 
 if TYPE_CHECKING:

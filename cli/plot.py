@@ -8,7 +8,7 @@ import typer
 
 from . import options
 from .command import command
-from .groups import option
+from .options import option
 from .show import Facts, duration, lines
 
 # By the names of `plot_forest`, with its defaults; the order is that of --help.

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import options
 from .command import command
-from .groups import flag, option
+from .options import flag, option
 from .show import Facts, count, duration, lines, number_cell, percent
 from .streams import STREAM, output_at
 

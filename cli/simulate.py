@@ -9,7 +9,7 @@ import typer
 
 from . import options
 from .command import command
-from .groups import flag, option
+from .options import flag, option
 from .show import Facts, count, duration, lines, percent
 
 # By the names of `bigforest.simulate`, with its defaults; the order is that of --help.

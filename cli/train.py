@@ -10,8 +10,7 @@ from . import options
 from .command import command
 from .config import CONFIG
 from .config_file import CONFIG_FILE
-from .groups import count_or_word, option
-from .options import RUN
+from .options import RUN, count_or_word, option
 from .show import Facts, count, duration, lines, out_of_bag, shrinkage_lines, stop_lines, table_size, validation_lines
 from .streams import table_of
 

@@ -8,7 +8,7 @@ import typer
 
 from . import options
 from .command import command
-from .groups import option
+from .options import option
 from .show import Facts, count, duration, lines, percent, print_table, validation_lines
 
 

@@ -209,7 +209,7 @@ _MODULE = '''\
 
 # ruff: noqa: E501
 # fmt: off
-from .groups import Choice, number_or_word, option
+from .options import Choice, number_or_word, option
 
 # By the names of TrainConfig, panel by panel. What is not given is for the API to choose.
 CONFIG: dict[str, Choice] = {{

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.api.files import named_job
-from bigforest.api.given import with_training_options_apart
+from bigforest.api.given import with_options
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Listener
 from bigforest.common.progress import watching
@@ -20,7 +20,7 @@ from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
 
 
-@with_training_options_apart
+@with_options
 def compare(
     data: Any,
     target: Any = None,

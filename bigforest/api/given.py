@@ -42,35 +42,21 @@ def with_options(function: _Function) -> _Function:
     """Let a function whose keywords are options know which of them were given, by `given(locals())`.
 
     The defaults in its signature are for readers: an option that was not given arrives as a value of its own. A keyword
-    that there is not raises ConfigError with the nearest ones.
+    that there is not raises ConfigError with the nearest ones, or, where options of training belong into an argument
+    `options`, with that.
     """
     names = [name for name in inspect.signature(function).parameters if name != "self"]
     ungiven = {name: _Ungiven.UNGIVEN for name in names if name in OPTIONS}
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        for name in keywords:
-            if name not in names:
-                raise ConfigError(f"there is no option {name!r}; {_hint(name, names)}")
-        return function(*arguments, **{**ungiven, **keywords})
-
-    return call  # type: ignore[return-value]
-
-
-def with_training_options_apart(function: _Function) -> _Function:
-    """Let a function refuse keywords that it does not have by ConfigError: options of training belong into its
-    `options`."""
-    names = [*inspect.signature(function).parameters]
-
-    @functools.wraps(function)
-    def call(*arguments: Any, **keywords: Any) -> Any:
-        for name, value in keywords.items():
+        for name in (name for name in keywords if name not in names):
             own = SKLEARN_NAMES.get(name, name)
-            if own in OPTIONS and own not in names:
-                raise ConfigError(f"{name} is an option of training; give options={{{own!r}: {shown(value)}}}")
-            if name not in names:
-                raise ConfigError(f"there is no option {name!r}; {_hint(name, names)}")
-        return function(*arguments, **keywords)
+            if "options" in names and own in OPTIONS:
+                value = shown(keywords[name])
+                raise ConfigError(f"{name} is an option of training; give options={{{own!r}: {value}}}")
+            raise ConfigError(f"there is no option {name!r}; {_hint(name, names)}")
+        return function(*arguments, **{**ungiven, **keywords})
 
     return call  # type: ignore[return-value]
 
