@@ -130,6 +130,8 @@ def explain(
 
     Example: bigforest explain flights.forest flights.parquet --permutation --out why
     """
+    import polars as pl
+
     import bigforest
 
     how["parts"] = list(parts) or None
@@ -138,14 +140,8 @@ def explain(
         limits = {name: run[name] for name in ("threads", "scratch", "memory") if name in run}
         return plan_facts(bigforest.plan_explanation(forest, data, **how, **limits))
     found = bigforest.explain_forest(forest, data, out, **how, **run)
-    return {"forest": forest, "out": out, "tables": {name: _rows(found, name) for name in found.tables}}
-
-
-def _rows(found: Any, name: str) -> int:
-    """Rows of a table."""
-    import polars as pl
-
-    return int(found.scan(name).select(pl.len()).collect().item())
+    rows = {name: int(found.scan(name).select(pl.len()).collect().item()) for name in found.tables}
+    return {"forest": forest, "out": out, "tables": rows}
 
 
 def _print_head(frame: pl.DataFrame, name: str) -> None:

@@ -33,12 +33,6 @@ def training_facts(forest: Forest) -> dict[str, Any]:
     }
 
 
-def merged_facts(forest: Forest) -> dict[str, Any]:
-    """What a merged forest holds, and where it is from."""
-    facts = training_facts(forest)
-    return {**facts, "merged": [] if forest.origin is None else [asdict(piece) for piece in forest.origin.merged]}
-
-
 def error_facts(forest: Forest) -> dict[str, Any] | None:
     """The out-of-bag error, or those of numbers, and the rows measured; None for a forest without a report."""
     if not forest.has_oob:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -40,6 +41,8 @@ def merge(
     """
     import bigforest
 
-    from .facts import merged_facts
+    from .facts import training_facts
 
-    return merged_facts(bigforest.merge(paths, out, **run))
+    forest = bigforest.merge(paths, out, **run)
+    pieces = () if forest.origin is None else forest.origin.merged
+    return {**training_facts(forest), "merged": list(map(asdict, pieces))}

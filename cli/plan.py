@@ -54,10 +54,11 @@ def draw_parts(facts: Facts) -> None:
 
 def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
     """Lines of what every plan says: scratch, memory, time, and whether it fits."""
+    told = f", of it compiling kernels, once per machine, {duration(compiling)}" if compiling else ""
     return [
         ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
         ("memory", "no limit" if facts["memory"] is None else size(facts["memory"])),
-        ("time", _time(facts["seconds"], compiling)),
+        ("time", f"about {duration(facts['seconds'])}{told}"),
         ("verdict", _verdict(facts)),
     ]
 
@@ -91,11 +92,6 @@ def _draw_cluster(cluster: Facts) -> None:
             for stage in cluster["stages"]
         ],
     )
-
-
-def _time(seconds: float, compiling: float) -> str:
-    told = f", of it compiling kernels, once per machine, {duration(compiling)}" if compiling else ""
-    return f"about {duration(seconds)}{told}"
 
 
 def _stage(stage: Facts) -> list[str]:

@@ -55,8 +55,14 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
         raise ConfigError(f"this processor cannot compile for {', '.join(missing)}; build on one that has the level")
     with tempfile.TemporaryDirectory(prefix="bigforest-") as name:
         folder = Path(name)
-        unpacked = _unpack(wheel, folder / "wheel")
-        _check_same(unpacked, wheel)
+        if not wheel.is_file() or wheel.suffix != ".whl":
+            raise ConfigError(f"{wheel} is not a wheel; make one with: pip wheel --no-deps --wheel-dir dist .")
+        _wheel("unpack", "--dest", folder / "wheel", wheel)
+        [unpacked] = (folder / "wheel").iterdir()
+        if digest_of((unpacked / _INSIDE.parent).rglob("*.py")) != digest_of(SOURCES.rglob("*.py")):
+            raise ConfigError(
+                f"{wheel} has kernels of another bigforest than this one; install the version it was built from"
+            )
         jobs = [(level, kind) for level in levels for kind in kinds]
         with ThreadPoolExecutor(min(len(jobs), Resources().workers)) as pool:
             found = list(pool.map(lambda job: _compile(job[0], job[1], cache or folder / "cache", folder), jobs))
@@ -66,22 +72,6 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
         for file in sorted(set().union(*found)):
             shutil.copyfile(file, shipped / file.name)
         return _pack(unpacked, wheel.parent)
-
-
-def _unpack(wheel: Path, folder: Path) -> Path:
-    if not wheel.is_file() or wheel.suffix != ".whl":
-        raise ConfigError(f"{wheel} is not a wheel; make one with: pip wheel --no-deps --wheel-dir dist .")
-    _wheel("unpack", "--dest", folder, wheel)
-    [unpacked] = folder.iterdir()
-    return unpacked
-
-
-def _check_same(unpacked: Path, wheel: Path) -> None:
-    sources = unpacked / _INSIDE.parent
-    if digest_of(sources.rglob("*.py")) != digest_of(SOURCES.rglob("*.py")):
-        raise ConfigError(
-            f"{wheel} has kernels of another bigforest than this one; install the version it was built from"
-        )
 
 
 def _compile(level: str, kind: str, cache: Path, folder: Path) -> set[Path]:

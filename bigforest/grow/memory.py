@@ -213,12 +213,15 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
         return MemoryEstimate("grow", way.memory, smallest)
     takes = family_of(config).pass_memory(shape, config)
     rows = distinct_rows(shape.rows, config, shape.classes)
-    spilled = rows * (takes.spilled + TAG + target_bytes(shape)) + CHUNK * _small_chunks(shape, config, way.limits)
+    small = _top_splits(shape, config, way.limits.rows) * block_count(shape.rows)  # a block holds rows of each at most
+    spilled = rows * (takes.spilled + TAG + target_bytes(shape)) + CHUNK * small
     scratch = way.group * (spilled + rows * ROW_NODE_BYTES) + takes.decoded * shape.rows
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     # Bags are drawn, and rows spilled, once each.
-    level = takes.level + _learning_passes(shape, takes, way.limits)
+    level = takes.level
+    if takes.epochs:  # perceptrons read the rows once where those of a node fit into memory
+        level += 1 if shape.rows * takes.trained <= way.limits.training else takes.epochs + 1
     passes = groups * (takes.before + level * levels + 2) + sweeps(shape, way.limits) * takes.sweeps
     return MemoryEstimate("grow", way.memory, smallest, scratch, passes, way.group)
 
@@ -272,14 +275,6 @@ def limits_for(shape: Shape, config: TrainConfig, takes: PassMemory, workers: in
     )
 
 
-def _learning_passes(shape: Shape, takes: PassMemory, limits: MemoryLimits) -> int:
-    """How often a level of the trees reads the rows to train perceptrons: once if the rows of a node fit into
-    memory."""
-    if not takes.epochs:
-        return 0
-    return 1 if shape.rows * takes.trained <= limits.training else takes.epochs + 1
-
-
 def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int, cut: int) -> int:
     """Rows of a node that can be grown in so much memory, and written; it has two nodes per row at most.
 
@@ -298,11 +293,6 @@ def _most_subtree_rows(shape: Shape, takes: PassMemory, memory: int, cut: int) -
 def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
     """About how many nodes of a tree are split by passes if nodes of this many rows are grown in memory."""
     return _TOP * -(-bag_size(shape.rows, config) // rows)
-
-
-def _small_chunks(shape: Shape, config: TrainConfig, limits: MemoryLimits) -> int:
-    """About how often a block holds rows of a small node of a tree, at most."""
-    return _top_splits(shape, config, limits.rows) * block_count(shape.rows)
 
 
 def _listed_bytes(shape: Shape, config: TrainConfig, rows: int) -> int:

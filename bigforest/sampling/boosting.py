@@ -59,18 +59,15 @@ class RowWeights:
             self._counts += wrong
             self.weights = 1 + self._counts**4
             return Judgement(error, 1.0)
-        self._reweigh(wrong, total, lost)
+        if lost == 0 or 2 * lost >= total:
+            self.weights = np.full(wrong.size, self._equal, np.int64)
+        else:
+            half = float(_TOTAL // 2)
+            factor = np.where(wrong, half / lost, half / (total - lost))
+            self.weights = np.maximum(np.rint(self.weights * factor), 1.0).astype(np.int64)
         least = 0.5 / (wrong.size + 1)
         counted = min(max(error, least), 0.5 - least)
         return Judgement(error, math.log((1.0 - counted) / counted))
-
-    def _reweigh(self, wrong: NDArray[np.bool_], total: int, lost: int) -> None:
-        if lost == 0 or 2 * lost >= total:
-            self.weights = np.full(wrong.size, self._equal, np.int64)
-            return
-        half = float(_TOTAL // 2)
-        factor = np.where(wrong, half / lost, half / (total - lost))
-        self.weights = np.maximum(np.rint(self.weights * factor), 1.0).astype(np.int64)
 
 
 def check_rows(rows: int, config: TrainConfig) -> None:

@@ -241,19 +241,11 @@ class TrainConfig(TrainOptions):
 
     def drawn_features(self, features: int) -> int:
         """Number of features drawn per node when the table has `features` of them; at least 1, at most all."""
-        rule = self.draw_rule
-        if rule == "all":
-            wanted = features
-        elif rule == "sqrt":
-            wanted = math.isqrt(features)
-        elif rule == "half":
-            wanted = -(-features // 2)
-        elif rule == "log2":
-            wanted = int(math.log2(features))
-        elif isinstance(rule, float):
-            wanted = int(rule * features)
+        rule, root, half = self.draw_rule, math.isqrt(features), -(-features // 2)
+        if isinstance(rule, str):
+            wanted = {"all": features, "sqrt": root, "half": half, "log2": features.bit_length() - 1}[rule]
         else:
-            wanted = int(rule)
+            wanted = int(rule * features) if isinstance(rule, float) else int(rule)
         return min(max(wanted, 1), features)
 
     def to_json(self) -> str:

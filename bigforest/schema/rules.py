@@ -12,8 +12,7 @@ def check_rules(config: TrainOptions) -> None:
     _check_boosting(config)
     _check_bag(config)
     _check_calibration(config)
-    _check_votes(config)
-    _check_stop(config)
+    _check_out_of_bag(config)
     _check_family(config)
 
 
@@ -70,12 +69,9 @@ def _check_boosting(config: TrainOptions) -> None:
         raise ConfigError(f"{biased}, so shrink cannot be chosen by it; set the amount, or drop shrink")
 
 
-def _check_votes(config: TrainOptions) -> None:
+def _check_out_of_bag(config: TrainOptions) -> None:
     if config.keep_votes and not config.bootstrap:
         raise ConfigError("keep_votes is for out-of-bag rows, and there are none without bootstrap; drop one of them")
-
-
-def _check_stop(config: TrainOptions) -> None:
     if config.stop_oob is None:
         return
     if not config.bootstrap:

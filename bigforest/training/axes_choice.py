@@ -21,6 +21,7 @@ from bigforest.common.events import Listener, Notice
 from bigforest.execution.resources import Resources
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.options import AUTO
+from bigforest.schema.train_options import OPTIONS
 from bigforest.store.store import Store
 from bigforest.training.trial_trees import (
     TrialTrees,
@@ -39,7 +40,9 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     names = store.spec.feature_names
     if len(names) == 1:
         return replace(config, axes_from=())
-    ranks = trial_config(_of_axis_trees(config))
+    # Axis trees on the same rows, with the defaults of what rotation trees alone have.
+    plain = {name: OPTIONS[name].default for name in ("rotation", "axis_features", "axes", "orthogonal", "axes_from")}
+    ranks = trial_config(replace(config, family="axis", mtry=None, **plain).with_defaults())
     gains: NDArray[np.float64] = np.sum(try_each(gains_of, [ranks], store, resources, listener)[0], axis=0)
     order = np.argsort(-gains, kind="stable").tolist()
     subsets = [sorted(order[:size]) for size in subset_sizes(len(names))]
@@ -92,13 +95,6 @@ def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
         here = depth[inner] == level
         sums[inner[here]] = sums[left[here]] + sums[right[here]]
     return sums
-
-
-def _of_axis_trees(config: TrainConfig) -> TrainConfig:
-    """The configuration of axis trees on the same rows, with the defaults of what rotation trees alone have."""
-    plain = TrainConfig()
-    names = ("rotation", "axis_features", "axes", "orthogonal", "axes_from")
-    return replace(config, family="axis", mtry=None, **{name: getattr(plain, name) for name in names}).with_defaults()
 
 
 def _named(names: list[str], subset: list[int]) -> tuple[str, ...]:

@@ -29,7 +29,6 @@ from bigforest.oob.vote import CodeTrees, code_trees, route_span
 from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import Judgement, RowWeights
 from bigforest.store.format import block_count, block_span
-from bigforest.store.store import Store
 
 
 def grow_boosted(job: ForestJob) -> None:
@@ -94,13 +93,25 @@ class _Boosting(NamedTuple):
 
     def _judge(self, group: CodeTrees, ballots: Ballots, leaves: LeafWriter) -> None:
         """Route all rows through a tree whose bag has been drawn; sets the weights for the next tree."""
+        from bigforest.kernels.predict.accumulate import Places, place_leaves
+
         store, tree = self.sampler.store, group.trees.start
         answers = _answers(ballots, len(store.spec.target.classes))
         ends, wrong = np.empty((store.rows, 1), np.uint32), np.empty(store.rows, np.bool_)
+
+        def route(block: int) -> None:
+            span = block_span(store.rows, block)
+            own = ends[span.start : span.stop]
+
+            def note(inputs: Any, scratch: Any, here: slice) -> None:
+                place_leaves(inputs, Places(group.packed.roots, own[here]), scratch)
+
+            route_span(store, group, span, note)
+            wrong[span.start : span.stop] = answers[own[:, 0]] != store.labels(span.start, span.stop)
+
         blocks = range(block_count(store.rows))
         store.fetch(group.packed.used.tolist(), blocks)
-        tasks = [(store, group, answers, ends, wrong, block_span(store.rows, block)) for block in blocks]
-        map_on_threads(_route_block, tasks, self.workers)
+        map_on_threads(route, [(block,) for block in blocks], self.workers)
         left_out = np.flatnonzero(self.sampler.bag(tree) == 0).astype(np.uint32)
         leaves.put([LeftOut(left_out, ends[left_out, 0])], ballots)
         self.judged.append(self.weights.add(wrong))
@@ -113,24 +124,3 @@ def _answers(ballots: Ballots, classes: int) -> NDArray[np.uint16]:
     mixed = np.flatnonzero((answers >= classes) & (answers < classes + len(ballots.mixed)))
     answers[mixed] = ballots.mixed.argmax(axis=1)[answers[mixed] - classes] if mixed.size else 0
     return answers.astype(np.uint16)  # not used for inner nodes
-
-
-def _route_block(
-    store: Store,
-    group: CodeTrees,
-    answers: NDArray[np.uint16],
-    ends: NDArray[np.uint32],
-    wrong: NDArray[np.bool_],
-    span: range,
-) -> None:
-    """Route the rows of a block through a tree: the leaf of each, uint32 [rows, 1], and whether it has another
-    class."""
-    from bigforest.kernels.predict.accumulate import Places, place_leaves
-
-    start, stop = span.start, span.stop
-
-    def note(inputs: Any, scratch: Any, here: slice) -> None:
-        place_leaves(inputs, Places(group.packed.roots, ends[start:stop][here]), scratch)
-
-    route_span(store, group, span, note)
-    wrong[start:stop] = answers[ends[start:stop, 0]] != store.labels(start, stop)

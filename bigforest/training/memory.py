@@ -45,19 +45,13 @@ def estimates(table: Source | Store, shape: Shape, config: TrainConfig, resource
         skipped.add("oob")
     if not config.keep_targets:
         skipped.add("targets")
-    if not _may_be_wide(table, config):
+    # Whether weights are wide is known once they are read.
+    if not (table.spec.wide_weights if isinstance(table, Store) else config.weighs_rows):
         skipped.add("weigh")
     needs = [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
     if isinstance(table, Source) and table.spooled:
         needs.insert(0, read_estimate(table.spooled, sum(file.stat().st_size for file in table.files)))
     return needs
-
-
-def _may_be_wide(table: Source | Store, config: TrainConfig) -> bool:
-    """Whether rows have wide weights, or may have: of a table that is known once they are read."""
-    if isinstance(table, Store):
-        return table.spec.wide_weights
-    return config.weighs_rows
 
 
 def settled_for(shape: Shape, config: TrainConfig) -> TrainConfig:

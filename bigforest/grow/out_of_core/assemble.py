@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,34 +119,6 @@ def remove_subtrees(paths: Sequence[Path]) -> None:
         path.with_suffix(_ENDS).unlink(missing_ok=True)
 
 
-def join_pieces(
-    upper: TreeArrays,
-    order: Sequence[int],
-    numbers: NDArray[np.int64],
-    subtrees: Collection[int],
-    below: Callable[[int, int], TreeArrays],
-) -> Iterator[TreeArrays]:
-    """The nodes of a tree in preorder, in pieces, from its upper part and, for a small node, from `below`.
-
-    order     entries of the nodes of the upper part, and their `numbers` in the tree
-    subtrees  entries of small nodes; `below` takes one, and its number
-    """
-    left, right = _renumbered(upper.left, upper, numbers), _renumbered(upper.right, upper, numbers)
-    upper = upper._replace(left=left, right=right)
-    begin = 0
-    for place, entry in enumerate(order):
-        if entry in subtrees:
-            yield upper.rows(begin, place)
-            nodes = below(entry, int(numbers[place]))
-            inner, offset = nodes.feature != LEAF, np.uint32(numbers[place])
-            yield nodes._replace(
-                left=np.where(inner, nodes.left + offset, np.uint32(0)),
-                right=np.where(inner, nodes.right + offset, np.uint32(0)),
-            )
-            begin = place + 1
-    yield upper.rows(begin, len(order))
-
-
 def cut_pieces(
     pieces: Callable[[], Iterator[TreeArrays]], nodes: int, rules: CutRules, folder: Path
 ) -> Iterator[TreeArrays]:
@@ -184,12 +156,8 @@ def _mapped_zeros(folder: Path, kind: Any, size: int) -> NDArray[Any]:
         return np.asarray(np.memmap(file, kind, "r+"))
 
 
-def numbers_in_tree(order: Sequence[int], subtrees: Mapping[int, int]) -> NDArray[np.int64]:
-    """Number of each node of the upper part in the whole tree; subtrees: nodes of each by entry."""
-    sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
-    return np.cumsum(sizes) - sizes
-
-
-def _renumbered(children: NDArray[np.uint32], nodes: TreeArrays, numbers: NDArray[np.int64]) -> NDArray[np.uint32]:
-    renumbered: NDArray[Any] = np.where(nodes.feature != LEAF, numbers[children], 0)
-    return renumbered.astype(np.uint32)
+def renumbered(nodes: TreeArrays, left: NDArray[Any], right: NDArray[Any]) -> TreeArrays:
+    """The nodes with these numbers of their children; leaves have none."""
+    inner = nodes.feature != LEAF
+    left, right = (np.where(inner, side, 0).astype(np.uint32) for side in (left, right))
+    return nodes._replace(left=left, right=right)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bigforest.common.arrays import read_only
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.out_of_core.assemble import Subtree, cut_pieces, join_pieces, numbers_in_tree
+from bigforest.grow.out_of_core.assemble import Subtree, cut_pieces, renumbered
 from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.probes import CollectedRows
@@ -123,12 +123,18 @@ class TableView(ABC):
     def _grown_pieces(self, top: UpperTree, folder: Path) -> Iterator[TreeArrays]:
         """The pieces of a tree before it is cut."""
         order = list(top.preorder())
-        numbers = numbers_in_tree(order, top.sizes)
-
-        def below(entry: int, first: int) -> TreeArrays:
-            return self.finished(top, top.subtree(folder, entry), first + np.arange(top.sizes[entry]))
-
-        return join_pieces(self.finished(top, None, numbers), order, numbers, top.sizes, below)
+        sizes = np.array([top.sizes.get(entry, 1) for entry in order], np.int64)
+        numbers = np.cumsum(sizes) - sizes
+        upper, begin = self.finished(top, None, numbers), 0
+        upper = renumbered(upper, numbers[upper.left], numbers[upper.right])
+        for place, entry in enumerate(order):
+            if entry in top.sizes:
+                yield upper.rows(begin, place)
+                below = self.finished(top, top.subtree(folder, entry), numbers[place] + np.arange(sizes[place]))
+                offset = np.uint32(numbers[place])
+                yield renumbered(below, below.left + offset, below.right + offset)
+                begin = place + 1
+        yield upper.rows(begin, len(order))
 
     def answer(self, requests: Sequence[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
         """Task: the responses of some blocks to the requests. The new nodes of rows, and rows of small nodes, are
