@@ -24,7 +24,7 @@ from bigforest.execution.connect import cluster_of
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import known_families
 from bigforest.grow.warm_up import compile_for, kernels_of
-from bigforest.schema.options import BY_IMPURITY
+from bigforest.schema.train_options import BY_IMPURITY
 from bigforest.storage.atomic import TemporaryFolder
 
 # Whether there are categories and missing values, whether numbers are predicted, and options of training.

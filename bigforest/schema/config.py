@@ -17,7 +17,6 @@ from bigforest.schema.options import (
     MAX_PROJECTIONS,
     MIN_LEVEL,
     OF_NUMBERS,
-    ROTATING,
     FeatureRule,
     Impurity,
     Task,
@@ -30,7 +29,7 @@ from bigforest.schema.options import (
 )
 from bigforest.schema.registered import base_family, check_task
 from bigforest.schema.rules import check_rules
-from bigforest.schema.train_options import OPTIONS, TrainOptions
+from bigforest.schema.train_options import OPTIONS, ROTATING, TrainOptions
 
 # Features of a subspace by default: this many, and at most half of them (Ho 1995, section 4).
 _SUBSPACE = 100

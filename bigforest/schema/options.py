@@ -14,19 +14,10 @@ from bigforest.common.errors import ConfigError, shown
 
 Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
 Task = Literal["classification", "regression"]
-Vote = Literal["soft", "hard"]
-Constants = Literal["redraw", "count"]
-Splitter = Literal["best", "random"]
-Sampling = Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"]
-ProjectionKind = Literal["rerf", "sporf", "gaussian", "very-sparse"]
-MeanDifference = Literal["none", "consecutive", "vs-largest", "all"]
 Scope = Literal["tree", "node"]
-Normalize = Literal["none", "zscore", "minmax"]
-Rotation = Literal["random", "pca", "pca-classes"]
 Ties = Literal["lowest", "reject", "random"]
 FeatureRule = Literal["sqrt", "log2", "half", "all"]
 Exact = Literal["exact"]
-ShrinkRule = Literal["auto", "off"]
 
 # Weights of classes, pairs of the class as text and its weight in the order of the text; or "balanced".
 ClassWeight = str | tuple[tuple[str, float], ...] | None
@@ -34,11 +25,7 @@ ClassWeight = str | tuple[tuple[str, float], ...] | None
 MAX_TREES = 1_000_000
 MAX_BINS = 65_536
 MAX_PROJECTIONS = 2**31 - 1
-MAX_AXES = 65_536
-MAX_AXIS_FEATURES = 100
-MAX_STEPS = 65_536
 MAX_LEVEL = 2**31 - 1
-MAX_EPOCHS = 1_000_000
 # Sizes of subspaces in one forest.
 MAX_SIZES = 100
 
@@ -54,13 +41,6 @@ _NUMBER = re.compile("[1-9][0-9]{0,9}")
 # What axes_from is where features are to be chosen.
 AUTO = "auto"
 
-# Families that have options in common: they draw features, or axes, in each node; propose directions; rotate the table;
-# have subspaces. Those that compare splits by impurity also take weights.
-DRAWING = ("axis", "tree", "rotation")
-OBLIQUE = ("sparse-oblique",)
-ROTATING = ("rotation",)
-SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
-BY_IMPURITY = (*DRAWING, *OBLIQUE)
 # Criteria of regression.
 OF_NUMBERS = ("variance", "poisson")
 

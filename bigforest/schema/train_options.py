@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from bigforest.schema.declaration import BAGS, COLUMNS, TREES, declared_options, option
 from bigforest.schema.family_names import SPLITS_ON, Family
@@ -13,37 +13,27 @@ from bigforest.schema.options import (
     AUTO,
     BOOSTED,
     BY_CLASS,
-    BY_IMPURITY,
-    DRAWING,
-    MAX_AXES,
-    MAX_AXIS_FEATURES,
     MAX_BINS,
-    MAX_EPOCHS,
     MAX_LEVEL,
     MAX_PROJECTIONS,
-    MAX_STEPS,
     MAX_TREES,
-    OBLIQUE,
-    ROTATING,
-    SUBSPACE_FAMILIES,
     ClassWeight,
-    Constants,
     Exact,
     FeatureRule,
     Impurity,
-    MeanDifference,
-    Normalize,
-    ProjectionKind,
-    Rotation,
-    Sampling,
     Scope,
-    ShrinkRule,
-    Splitter,
     Task,
     Ties,
-    Vote,
 )
 from bigforest.schema.registered import base_family, families, impurities
+
+# Families that have options in common: they draw features, or axes, in each node; propose directions; rotate the table;
+# have subspaces. Those that compare splits by impurity also take weights.
+_DRAWING = ("axis", "tree", "rotation")
+_OBLIQUE = ("sparse-oblique",)
+ROTATING = ("rotation",)
+_SUBSPACES = ("subspace-cap", "subspace-perceptron")
+BY_IMPURITY = (*_DRAWING, *_OBLIQUE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +63,7 @@ class TrainOptions:
         min=1,
         max=2**31 - 1,
         within="(0, 1]",
-        families=DRAWING,
+        families=_DRAWING,
         own={"tree": "all", **dict.fromkeys(ROTATING, "all")},
         elsewhere=("sqrt", "half"),
         metavar="sqrt|log2|half|all|INT|FRACTION",
@@ -92,11 +82,11 @@ class TrainOptions:
         None,
         panel=TREES,
         within="(0, 1]",
-        families=DRAWING,
+        families=_DRAWING,
         help="Probability that a feature is considered in a node. Alternative to `mtry`.",
         more="If no feature is drawn, the draw is repeated.",
     )
-    splitter: Splitter = option(
+    splitter: Literal["best", "random"] = option(
         "best",
         panel=TREES,
         families=("axis", "tree"),
@@ -181,13 +171,13 @@ class TrainOptions:
         help="Split on ranks in the training table instead of values.",
         more="Equal values get their mean rank.",
     )
-    constants: Constants = option(
+    constants: Literal["redraw", "count"] = option(
         "redraw",
         panel=TREES,
-        families=DRAWING,
+        families=_DRAWING,
         help="Whether a feature that is constant in the node uses up a draw (count) or not (redraw).",
     )
-    vote: Vote = option(
+    vote: Literal["soft", "hard"] = option(
         "soft",
         panel=TREES,
         help="Average the class probabilities of the leaves (soft), or count one vote per tree (hard).",
@@ -196,7 +186,7 @@ class TrainOptions:
             "adaboost."
         ),
     )
-    shrink: ShrinkRule | float = option(
+    shrink: Literal["auto", "off"] | float = option(
         "auto",
         panel=TREES,
         metavar="auto|off|LAMBDA",
@@ -225,7 +215,7 @@ class TrainOptions:
     bootstrap: bool = option(
         True,
         panel=BAGS,
-        own=dict.fromkeys(("tree", *SUBSPACE_FAMILIES), False),
+        own=dict.fromkeys(("tree", *_SUBSPACES), False),
         help="Grow each tree on a random sample of the rows (a bag), or on all rows.",
         more='Without it there is no out-of-bag report. Off by default with `rotation` "pca" and "pca-classes".',
     )
@@ -245,7 +235,7 @@ class TrainOptions:
         help="Share of the rows held out of all bags, to calibrate prediction intervals and sets.",
         more="The rows held out do not depend on the seed. With `group`, whole groups are held out.",
     )
-    sampling: Sampling = option(
+    sampling: Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"] = option(
         "uniform",
         panel=BAGS,
         help="Draw rows uniformly, by class, or, for boosting, by the errors of earlier trees.",
@@ -347,16 +337,16 @@ class TrainOptions:
         None,
         min=1,
         max=MAX_PROJECTIONS,
-        families=OBLIQUE,
+        families=_OBLIQUE,
         elsewhere=("p^2/3", "p^1"),
         metavar="INT|p^E",
         unset="p^2/3; regression: p^1",
         text="p^E with E from 0 to 2, such as p^0.5 or p^2/3",
         help="Number of columns of a node's random matrix: a count, or ceil(p^E) for p features.",
     )
-    projection_kind: ProjectionKind = option(
+    projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = option(
         "rerf",
-        families=OBLIQUE,
+        families=_OBLIQUE,
         help="Distribution of the weights in the random matrix.",
         more=(
             '"rerf": as many weights of +-1 as columns, anywhere. "sporf": +-1 in a fraction `density` of all cells. '
@@ -366,14 +356,14 @@ class TrainOptions:
     density: float | None = option(
         None,
         within="(0, 1]",
-        families=OBLIQUE,
+        families=_OBLIQUE,
         unset="by the kind",
         help="Share of the cells of the matrix that have a weight.",
         more="Default for p features: 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse).",
     )
-    mean_difference: MeanDifference = option(
+    mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = option(
         "none",
-        families=OBLIQUE,
+        families=_OBLIQUE,
         help="Also use differences of class means as directions.",
         more=(
             "For consecutive classes, for the largest class and each other class, or for all pairs. Each is used with "
@@ -381,23 +371,23 @@ class TrainOptions:
         ),
     )
     mean_difference_scope: Scope = option(
-        "tree", families=OBLIQUE, help="Compute class means on the tree's bag, or on the node."
+        "tree", families=_OBLIQUE, help="Compute class means on the tree's bag, or on the node."
     )
-    normalize: Normalize = option(
+    normalize: Literal["none", "zscore", "minmax"] = option(
         "none",
-        families=OBLIQUE,
+        families=_OBLIQUE,
         help="Scale features before weights apply: none, by standard deviation (zscore) or range (minmax).",
     )
     axes: int | None = option(
         None,
         min=1,
-        max=MAX_AXES,
+        max=65_536,
         families=ROTATING,
         unset="as many as features",
         help="Number of axes per tree; nodes draw `mtry` of them.",
     )
     orthogonal: bool = option(True, families=ROTATING, help="Make random axes orthogonal.")
-    rotation: Rotation = option(
+    rotation: Literal["random", "pca", "pca-classes"] = option(
         "random",
         families=ROTATING,
         help="Random Gaussian axes, or principal components of disjoint sets of features.",
@@ -410,7 +400,7 @@ class TrainOptions:
     axis_features: int | None = option(
         None,
         min=1,
-        max=MAX_AXIS_FEATURES,
+        max=100,
         families=ROTATING,
         unset="3",
         help="Number of features in each set of principal components.",
@@ -433,7 +423,7 @@ class TrainOptions:
         None,
         min=1,
         max=MAX_PROJECTIONS,
-        families=SUBSPACE_FAMILIES,
+        families=_SUBSPACES,
         metavar="INT|INT,INT",
         text="several such numbers separated by commas, such as 50,100,200",
         unset="100, but at most half of all",
@@ -441,27 +431,27 @@ class TrainOptions:
     )
     subspace_per: Scope = option(
         "tree",
-        families=SUBSPACE_FAMILIES,
+        families=_SUBSPACES,
         help="Draw a different subspace for each tree, or one for each node.",
         more="With node, a node uses all features if those of its subspace cannot split it.",
     )
     steps: int = option(
         50,
         min=2,
-        max=MAX_STEPS,
-        families=SUBSPACE_FAMILIES,
+        max=65_536,
+        families=_SUBSPACES,
         help="Number of steps between two class means at which splits are tried.",
     )
     max_epochs: int = option(
         100,
         min=1,
-        max=MAX_EPOCHS,
+        max=1_000_000,
         families=("subspace-perceptron",),
         help="Maximum number of passes of a perceptron over the rows of a node.",
     )
     ties: Ties | None = option(
         None,
-        families=SUBSPACE_FAMILIES,
+        families=_SUBSPACES,
         unset="reject",
         help="Prediction if classes have equal votes: the lowest class, none (reject), or a random one.",
         more="Can be changed in prediction.",
@@ -515,7 +505,7 @@ class TrainOptions:
     @property
     def in_subspaces(self) -> bool:
         """Whether trees or nodes see a subspace of the features."""
-        return base_family(self.family) in SUBSPACE_FAMILIES
+        return base_family(self.family) in _SUBSPACES
 
 
 # By name, in the order of the fields.

@@ -17,9 +17,9 @@ from bigforest.metrics.conformal import ClassSets, Intervals
 from bigforest.metrics.jackknife import JackknifeIntervals
 from bigforest.schema.dataspec import DataSpec, TargetSpec
 from bigforest.schema.labels import label_series, label_type
+from bigforest.schema.options import Ties
 
 Vote = Literal["soft", "hard", "stochastic"]
-Ties = Literal["lowest", "reject", "random"]
 Unseen = Literal["larger", "missing", "error"]
 
 REJECTED = -1
