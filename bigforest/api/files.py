@@ -27,7 +27,8 @@ from bigforest.storage.atomic import TemporaryFolder, check_output, staged
 from bigforest.storage.paths import absolute, as_path
 from bigforest.store.format import is_meant_as_store, is_store
 from bigforest.store.store import Store
-from bigforest.training.run import TrainingJob, columns_first
+from bigforest.training.run import columns_first
+from bigforest.training.run_state import TrainingJob
 
 
 @with_entries

@@ -461,4 +461,4 @@ def plan_training(
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(job, work, verify=False)
         settled = agreed(table, job) if isinstance(table, Store) else job.config
-        return make_plan(table, job.data, job.target, job.exclude, settled, resources, home, machines)
+        return make_plan(table, job, settled, resources, home, machines)

@@ -79,10 +79,12 @@ class OobMonitor:
         executor = resources.executor(1)  # a task uses all threads of its process
         ranges = row_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
         groups = cut_groups(files, len(lambdas), store, plan, resources.workers)
-        work = TallyInputs(groups, lambdas, resources.workers, self._folder.path, number_loss(store, config))
+        work = TallyInputs(
+            store, config, groups, lambdas, resources.workers, self._folder.path, number_loss(store, config)
+        )
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []
-        for written, changes in executor.map(tally_further, tasks, (store, config, work)):
+        for written, changes in executor.map(tally_further, tasks, (work,)):
             self._files += written
             self._changes += changes
         for file in before:

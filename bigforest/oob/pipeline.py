@@ -82,12 +82,14 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
         tally_folder = folder if in_files else None
         votes = read_tree_votes(directory, Header(store.spec, config))
         kept = KeptLeaves(plan.kept_bytes) if len(tried) > 1 and not executor.remote else None
-        work = TallyInputs(groups, tried, resources.workers, tally_folder, number_loss(store, config), votes, kept)
+        work = TallyInputs(
+            store, config, groups, tried, resources.workers, tally_folder, number_loss(store, config), votes, kept
+        )
         tasks = [(*rows, None if executor.remote else progress.advance) for rows in ranges]
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
         if len(tried) > 1:
             losses = no_losses(len(tried))
-            for of_range in executor.map(judge_lambdas, tasks, (store, config, work)):
+            for of_range in executor.map(judge_lambdas, tasks, (work,)):
                 losses = losses.plus(of_range)
                 if executor.remote:
                     progress.advance(config.trees)
@@ -95,7 +97,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
             work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
         tallies: list[RangeTally] = []
         changes = np.zeros((3, config.trees), np.int64)
-        for judged in executor.map(tally_range, tasks, (store, config, work)):
+        for judged in executor.map(tally_range, tasks, (work,)):
             tallies += judged.tallies
             changes += judged.changes
             if executor.remote:

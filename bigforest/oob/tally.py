@@ -88,6 +88,8 @@ class TallyInputs(NamedTuple):
     kept     what is read twice; None where tasks run in other processes.
     """
 
+    store: Store
+    config: TrainConfig
     groups: list[list[LeafFile]]
     amounts: tuple[float, ...]
     workers: int
@@ -95,6 +97,15 @@ class TallyInputs(NamedTuple):
     loss: NumberLoss
     votes: NDArray[np.float64] | None = None
     kept: KeptLeaves | None = None
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows of a chunk of a file of leaves."""
+        return leaf_chunk_rows(self.store.rows, self.store.spec.target.answer_width)
+
+
+# Is told of finished trees; None where the process is another.
+Advance = Callable[[int], None] | None
 
 
 class JudgedRange(NamedTuple):
@@ -181,36 +192,22 @@ class _TallyPiece(NamedTuple):
         return sound and add_spread(as_grown, cast.grown.value, tally.spread)
 
 
-def judge_lambdas(
-    store: Store,
-    config: TrainConfig,
-    work: TallyInputs,
-    begin: int,
-    end: int,
-    advance: Callable[[int], None] | None,
-) -> LambdaLosses:
+def judge_lambdas(work: TallyInputs, begin: int, end: int, advance: Advance) -> LambdaLosses:
     """Task: the losses of rows `begin` to before `end` by each lambda; `advance` is told of finished trees."""
-    rows = end - begin
+    store, rows = work.store, end - begin
     votes = LambdaAccumulator(np.zeros((rows, len(work.amounts))), np.zeros(rows, np.uint32))
-    cuts = _cut(store, work, begin, end)
+    cuts = _cut(work, begin, end)
     pieces = [
         _LambdaPiece.of(store, votes.part(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
     ]
-    _add_up(store, config, work, cuts, pieces, advance)
-    return losses_of(store, begin, votes, work.loss, held_out_of(store, config, begin, end), work.workers)
+    _add_up(work, cuts, pieces, advance)
+    return losses_of(store, begin, votes, work.loss, held_out_of(store, work.config, begin, end), work.workers)
 
 
-def tally_range(
-    store: Store,
-    config: TrainConfig,
-    work: TallyInputs,
-    begin: int,
-    end: int,
-    advance: Callable[[int], None] | None,
-) -> JudgedRange:
+def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> JudgedRange:
     """Task: the votes on rows `begin` to before `end`; `advance` is told of finished trees."""
-    accumulator = no_votes(end - begin, store.spec)
-    changes = _tally(store, config, work, begin, end, accumulator, advance)
+    accumulator = no_votes(end - begin, work.store.spec)
+    changes = _tally(work, begin, end, accumulator, advance)
     if work.folder is None:
         return JudgedRange([RangeTally(begin, end, accumulator)], changes)
     cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
@@ -220,63 +217,50 @@ def tally_range(
 
 
 def tally_further(
-    store: Store, config: TrainConfig, work: TallyInputs, begin: int, end: int, before: Sequence[Path]
+    work: TallyInputs, begin: int, end: int, before: Sequence[Path]
 ) -> tuple[list[Path], NDArray[np.int64]]:
     """Task: the files of the tally of these rows, one for every `step_rows`, and the changes, as in JudgedRange.
 
     before  the same files for the trees before these, which stay; none where there are no such trees.
     """
     assert work.folder is not None
-    step = step_rows(store.spec.target.answer_width)
-    accumulator = no_votes(end - begin, store.spec)
+    spec = work.store.spec
+    step = step_rows(spec.target.answer_width)
+    accumulator = no_votes(end - begin, spec)
     for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
         piece = accumulator.part(start, start + step)
-        piece.put(read_tally(path, piece.voters.size, store.spec))
-    changes = _tally(store, config, work, begin, end, accumulator, None)
+        piece.put(read_tally(path, piece.voters.size, spec))
+    changes = _tally(work, begin, end, accumulator, None)
     starts = range(0, end - begin, step)
     return [write_tally(accumulator.part(start, start + step), work.folder) for start in starts], changes
 
 
-def _tally(
-    store: Store,
-    config: TrainConfig,
-    work: TallyInputs,
-    begin: int,
-    end: int,
-    accumulator: OobAccumulator,
-    advance: Callable[[int], None] | None,
-) -> NDArray[np.int64]:
+def _tally(work: TallyInputs, begin: int, end: int, accumulator: OobAccumulator, advance: Advance) -> NDArray[np.int64]:
     """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes: see JudgedRange."""
-    cuts = _cut(store, work, begin, end)
-    changes = np.zeros((len(cuts) - 1, 3, config.trees), np.int64)
+    store, cuts = work.store, _cut(work, begin, end)
+    changes = np.zeros((len(cuts) - 1, 3, work.config.trees), np.int64)
     truth_of = store.labels if store.spec.target.classes else store.numbers
     pieces = [
         _TallyPiece(store, accumulator.part(start - begin, stop - begin), start, truth_of(start, stop), work.loss, own)
         for (start, stop), own in zip(pairwise(cuts), changes, strict=True)
     ]
-    _add_up(store, config, work, cuts, pieces, advance)
+    _add_up(work, cuts, pieces, advance)
     return changes.sum(axis=0)
 
 
-def _cut(store: Store, work: TallyInputs, begin: int, end: int) -> list[int]:
+def _cut(work: TallyInputs, begin: int, end: int) -> list[int]:
     """Where the pieces of a range begin, of whole chunks, and where the last one ends."""
-    rows = leaf_chunk_rows(store.rows, store.spec.target.answer_width)
-    step = -(-(end - begin) // (PIECES * work.workers * rows)) * rows
+    step = -(-(end - begin) // (PIECES * work.workers * work.chunk_rows)) * work.chunk_rows
     return [*range(begin, end, step), end]
 
 
 def _add_up(
-    store: Store,
-    config: TrainConfig,
-    work: TallyInputs,
-    cuts: Sequence[int],
-    pieces: Sequence[_LambdaPiece | _TallyPiece],
-    advance: Callable[[int], None] | None,
+    work: TallyInputs, cuts: Sequence[int], pieces: Sequence[_LambdaPiece | _TallyPiece], advance: Advance
 ) -> None:
     """Add the votes of the trees, in their order, on the rows of these pieces."""
     for group in work.groups:
-        casts = map_on_threads(_cast, [(file, work, store, config) for file in group], work.workers)
-        tasks = [(store, config, work.kept, casts, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
+        casts = map_on_threads(_cast, [(work, file) for file in group], work.workers)
+        tasks = [(work, casts, *own) for own in zip(pairwise(cuts), pieces, strict=True)]
         map_on_threads(_add_piece, tasks, work.workers)
         if advance is not None:
             advance(sum(len(cast.file.trees) for cast in casts))
@@ -284,21 +268,15 @@ def _add_up(
 
 
 def _add_piece(
-    store: Store,
-    config: TrainConfig,
-    kept: KeptLeaves | None,
-    casts: Sequence[_Cast],
-    rows: tuple[int, int],
-    piece: _LambdaPiece | _TallyPiece,
+    work: TallyInputs, casts: Sequence[_Cast], rows: tuple[int, int], piece: _LambdaPiece | _TallyPiece
 ) -> None:
     """Add the votes of some files on the rows of a piece."""
-    step = leaf_chunk_rows(store.rows, store.spec.target.answer_width)
-    start, stop = rows
+    (start, stop), step = rows, work.chunk_rows
     for cast in casts:
-        trees = min(len(cast.file.trees), config.trees - cast.file.trees.start)
+        trees = min(len(cast.file.trees), work.config.trees - cast.file.trees.start)
         with cast.file.leaves.reading() as file:
             for first in range(start, stop, step):
-                found = _chunk(cast.file, file, first // step, kept)
+                found = _chunk(cast.file, file, first // step, work.kept)
                 if not piece.add(cast, found, slice(first - start, min(first + step, stop) - start), trees):
                     raise _torn(cast.file)
 
@@ -321,22 +299,22 @@ def _leaves(cast: _Cast, found: LeafChunk, trees: int) -> FoundLeaves:
     return FoundLeaves(found.rows, found.leaves, ends, cast.first, cast.ballot)
 
 
-def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) -> _Cast:
+def _cast(work: TallyInputs, file: LeafFile) -> _Cast:
     """The ballots of the leaves of a file."""
-    target, grown = store.spec.target, None
+    spec, vote, grown = work.store.spec, work.config.vote, None
     nodes = None if work.kept is None else work.kept.nodes.get(file.trees.start)
-    ballots = file.ballots(store.spec) if nodes is None else nodes.ballots
-    if target.is_regression and len(work.amounts) < 2:
-        grown = _Grown(ballots.ballot, ballots.mixed[:, 0] - target.offset)
+    ballots = file.ballots(spec) if nodes is None else nodes.ballots
+    if spec.target.is_regression and len(work.amounts) < 2:
+        grown = _Grown(ballots.ballot, ballots.mixed[:, 0] - spec.target.offset)
     if not work.amounts:
-        return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, config.vote), grown)
+        return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, vote), grown)
     if nodes is None:
         nodes = grown_values(ballots)
         if nodes is None:
             raise _torn(file)
         if work.kept is not None and work.kept.takes((*ballots, nodes.value, nodes.total, nodes.number)):
             work.kept.nodes[file.trees.start] = nodes
-    cast = cast_by(leaf_values(nodes, np.array(work.amounts) / store.spec.weight_unit), config.vote)
+    cast = cast_by(leaf_values(nodes, np.array(work.amounts) / spec.weight_unit), vote)
     if work.votes is not None:
         cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(nodes.leaves))[:, None]
     return _Cast(file, ballots.first, nodes.number, cast, grown)

@@ -47,7 +47,8 @@ from bigforest.storage.paths import UNFINISHED, is_folder, is_remote, remove_hal
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.resumable_run import is_unfinished
-from bigforest.training.run import Clock, TrainingJob, columns_first, make_store, resume, train_new
+from bigforest.training.run import Clock, columns_first, make_store, resume, train_new
+from bigforest.training.run_state import TrainingJob
 
 _STORE = "table.store"
 _FORESTS = "forests"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from typing import Any
+from collections.abc import Callable
 
 from bigforest.common.errors import ConfigError, counted
 from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_estimates, machine_bytes
@@ -21,6 +20,7 @@ from bigforest.source import Source
 from bigforest.source.spool import read_estimate
 from bigforest.store.store import Store
 from bigforest.training.choose import is_open, most_of
+from bigforest.training.run_state import TrainingJob
 from bigforest.training.trial_trees import choose_estimate
 
 # What the stages need, in the order in which they run.
@@ -72,19 +72,12 @@ def check_boosting(rows: int | None, config: TrainConfig, resources: Resources) 
         check_rows(rows, config)
 
 
-def check_budget(
-    table: Source | Store,
-    data: Any,
-    target: str | None,
-    exclude: Collection[str],
-    config: TrainConfig,
-    resources: Resources,
-) -> None:
+def check_budget(table: Source | Store, job: TrainingJob, config: TrainConfig, resources: Resources) -> None:
     """Raise ConfigError when the memory budget, if there is one, is too small for a stage of the run."""
     check_boosting(None, config, resources)
     if resources.memory is None:
         return
-    shape = shape_of(table, data, target, exclude, config)
+    shape = shape_of(table, job.data, job.target, job.exclude, config)
     needs = estimates(table, shape, settled_for(shape, config), resources)
     if not isinstance(table, Store):  # whether weights are wide is known once they are read: then this is asked again
         needs = [need for need in needs if need.stage != "weigh"]

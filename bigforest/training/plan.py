@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bigforest.common.memory_estimate import Shape, add_estimates
 from bigforest.common.run_plan import RunPlan, StagePlan
@@ -23,6 +21,7 @@ from bigforest.store.store import Store
 from bigforest.training.choose import visits_to_choose
 from bigforest.training.memory import check_boosting, estimates, settled_for
 from bigforest.training.projection import MEASURED, Machines, Projection, project_training
+from bigforest.training.run_state import TrainingJob
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
 # Other processors, disks and tables differ by a factor of two and more: times are estimates.
@@ -72,22 +71,20 @@ class Plan(RunPlan):
 
 def make_plan(
     table: Source | Store,
-    data: Any,
-    target: str | None,
-    exclude: Collection[str],
+    job: TrainingJob,
     config: TrainConfig,
     resources: Resources,
     home: Path,
     machines: Machines | None,
 ) -> Plan:
-    """The plan for training on `table`, which was opened from `data`, into a forest in the folder `home`.
+    """The plan for training on `table`, which was opened for a job, into a forest in the folder `home`.
 
     machines  of the cluster that it would run on; None for this machine alone.
 
     Raises DataError when the table cannot be used.
     """
     kept = isinstance(table, Store)
-    shape = shape_of(table, data, target, exclude, config)
+    shape = shape_of(table, job.data, job.target, job.exclude, config)
     config = settled_for(shape, config)
     check_boosting(shape.rows, config, resources)
     needs = {need.stage: need for need in estimates(table, shape, config, resources)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,7 @@ from bigforest.schema.config import TrainConfig, check_features
 from bigforest.schema.options import AUTO
 from bigforest.source import Source, check_csv, open_source, opens_quickly
 from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
-from bigforest.storage.paths import absolute, as_path, free_bytes, local_workdir
+from bigforest.storage.paths import as_path, free_bytes, local_workdir
 from bigforest.store.format import is_meant_as_store
 from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
@@ -52,33 +52,8 @@ from bigforest.training.choose import complete_config
 from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.memory import check_boosting, check_budget, check_machine
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, is_unfinished, remove_leftovers, reopen
-from bigforest.training.run_state import RunState, versions
+from bigforest.training.run_state import RunState, TrainingJob, versions
 from bigforest.training.weighing import grower_of
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingJob:
-    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given.
-
-    validate  the table to evaluate the forest on; None for none. It is not kept in an unfinished run.
-    """
-
-    data: Any
-    target: str | None
-    exclude: tuple[str, ...]
-    options: Mapping[str, Any]
-    validate: Any = None
-
-    @property
-    def config(self) -> TrainConfig:
-        """The configuration, with the defaults of what was not given."""
-        return TrainConfig.of(**self.options)
-
-    @property
-    def location(self) -> str | None:
-        """Absolute path, or glob, of the table or kept store; None for a table in memory."""
-        data = self.data.path if isinstance(self.data, Store) else self.data
-        return absolute(data) if isinstance(data, str | Path) else None
 
 
 class Clock:
@@ -354,12 +329,12 @@ def make_store(
     """The store to train on, made at `path` unless `data` is one, and the configuration, part of which it may
     decide."""
     table = open_table(job, temporary, memory=resources.memory)
-    target, exclude, config = job.target, job.exclude, job.config
-    if isinstance(table, Store):
-        config = agreed(table, job)
-    check_budget(table, job.data, target, exclude, config, resources)
+    config = agreed(table, job) if isinstance(table, Store) else job.config
+    check_budget(table, job, config, resources)
     if not isinstance(table, Store):
-        table = encode(table, target, path, config=config, exclude=exclude, resources=resources, listener=listener)
+        table = encode(
+            table, job.target, path, config=config, exclude=job.exclude, resources=resources, listener=listener
+        )
         config = config.settled(table.spec.target.task)
     check_boosting(table.rows, config, resources)
     check_machine(table, config, resources)

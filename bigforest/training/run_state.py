@@ -1,8 +1,9 @@
-"""The state of a training run, from which it continues after an interruption: state.json of resumable_run.py."""
+"""What is to be trained, and the state of a run, from which it continues: state.json of resumable_run.py."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import numpy as np
 
 from bigforest.common.version import __version__
 from bigforest.schema.config import TrainConfig
+from bigforest.storage.paths import absolute
 from bigforest.storage.state_file import StateFormat
+from bigforest.store.store import Store
 
 STATE_FORMAT = StateFormat("bigforest-run", 2, "start again with overwrite, or remove its folder")
 
@@ -19,6 +22,31 @@ STATE_FORMAT = StateFormat("bigforest-run", 2, "start again with overwrite, or r
 def versions() -> dict[str, str]:
     """The software versions on which a forest depends, besides data, configuration and seed."""
     return {"bigforest": __version__, "numpy": ".".join(np.__version__.split(".")[:2])}
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJob:
+    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given.
+
+    validate  the table to evaluate the forest on; None for none. It is not kept in an unfinished run.
+    """
+
+    data: Any
+    target: str | None
+    exclude: tuple[str, ...]
+    options: Mapping[str, Any]
+    validate: Any = None
+
+    @property
+    def config(self) -> TrainConfig:
+        """The configuration, with the defaults of what was not given."""
+        return TrainConfig.of(**self.options)
+
+    @property
+    def location(self) -> str | None:
+        """Absolute path, or glob, of the table or kept store; None for a table in memory."""
+        data = self.data.path if isinstance(self.data, Store) else self.data
+        return absolute(data) if isinstance(data, str | Path) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,8 @@ from bigforest.grow.forest import ForestJob
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.storage.atomic import TemporaryFolder, staged
-from bigforest.training.run import Clock, TrainingJob, make_store
+from bigforest.training.run import Clock, make_store
+from bigforest.training.run_state import TrainingJob
 
 
 def shrink_forest(
