@@ -361,11 +361,12 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
 
 def _call(shared: SharedInputs, trees: range, times: list[NDArray[np.uint16]]) -> TreeCall:
     """The trees to grow, with how often each row is in the bag of each."""
-    sampler, rules = shared.sampler, shared.rules
+    sampler = shared.sampler
     bags = [_bag(shared, tree, drawn) for tree, drawn in zip(trees, times, strict=True)]
     start = np.cumsum([0, *(bag.size for bag in bags)], dtype=np.uint64)
     roots = Roots(start, np.array([root_key(sampler.config, tree) for tree in trees], np.uint64))
-    return TreeCall(sampler, trees.start, shared.by_row, np.concatenate(bags), shared.target, roots, rules)
+    inputs = (shared.features, shared.by_row, np.concatenate(bags), shared.target)
+    return TreeCall(sampler, trees.start, *inputs, roots, shared.rules)
 
 
 def leaves_of(

@@ -80,36 +80,23 @@ def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> N
     group = load_group(sampler, outline(light, [part]), range(1), 1)
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
     held = np.zeros((group.packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
-    for own in range(len(part)):
-        _weigh_tree(sampler, group, own, held)
+    for place in range(len(part)):
+        _weigh_tree(sampler, group, place, held)
     found = _describe(group, path, store, config, held)
     write_nodes(_pieces(path, store, found, held), part_path(directory, part.start), Header(store.spec, config))
-    _move_leaves(store, light, directory, part, group.packed.roots, found, held)
-
-
-def _move_leaves(
-    store: Store,
-    light: Path,
-    directory: Path,
-    part: range,
-    roots: NDArray[Any],
-    described: _Described,
-    held: NDArray[np.int64],
-) -> None:
-    """Move the files of leaves of a part unchanged, and write ballots from the statistics of the nodes."""
-    width, leaf = store.spec.target.answer_width, described.leaf
-    starts = np.append(roots, leaf.size).astype(np.int64)
+    # The files of leaves move unchanged, and ballots follow from the statistics of the nodes.
+    width, numbers = store.spec.target.answer_width, store.spec.target.is_regression
+    starts = np.append(group.packed.roots, len(held)).astype(np.int64)
     for file in found_leaves(light, store.rows, width, part):  # other tasks move those of other parts
         trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
         if trees != file.trees:
             continue
         own = slice(*starts[[trees.start - part.start, trees.stop - part.start]].tolist())
-        feature = np.where(leaf[own], LEAF, 0).astype(np.int32)
-        numbers = store.spec.target.is_regression
+        feature = np.where(found.leaf[own], LEAF, 0).astype(np.int32)
         first = starts[trees.start - part.start : trees.stop - part.start + 1] - own.start
         counts = held[own, : 0 if numbers else width].astype(np.uint64)
-        value = described.value[own] if numbers else None
-        ballots = ballots_of(first, feature, described.weight[own], counts, value, wide=True)
+        value = found.value[own] if numbers else None
+        ballots = ballots_of(first, feature, found.weight[own], counts, value, wide=True)
         write_ballots(leaves_path(directory, trees.start), ballots)
         file.move(directory, ballots=False)
 
@@ -171,8 +158,8 @@ def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, h
     weight, value, gain = np.empty(nodes, np.uint64), np.empty(nodes), np.empty(nodes)
     impurity = criterion_of(config).impurity
     if spec.target.is_regression:
-        spare, scale = np.zeros((1, PARTS), np.int64), (spec.target.offset, spec.target.step)
-        describe_numbers(starts, leaf, right, held, spare, impurity, scale, weight, value, gain)
+        spare = np.zeros((1, PARTS), np.int64)
+        describe_numbers(starts, leaf, right, held, spare, impurity, spec.target.scale, weight, value, gain)
     else:
         describe_classes(starts, leaf, right, held, impurity, weight, value, gain)
     return _Described(np.repeat(starts[:-1], np.diff(starts)), right, leaf, weight, value, gain)

@@ -8,7 +8,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -25,8 +24,7 @@ from bigforest.forest.format.files import read_table, write_features, write_leve
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.load.feature_map import FeatureMap, check_schema, open_rows
-from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.feature_map import check_schema, open_rows
 from bigforest.forest.load.flatten import pack
 from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_passes import default_batch
@@ -140,11 +138,19 @@ def _counted(
     found = check_schema(source.schema, spec)
     columns = list(dict.fromkeys([*found.columns(packed.used), target]))
     counts = np.zeros((packed.nodes, len(spec.target.classes)), np.int64)
+    router = RowRouter(packed, spec)
+    pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * resources.workers))
     known = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, default_batch(len(columns), resources.limits)):
             truth = known_codes(cells(batch, target), spec.target, revision.rows)
-            _count_batch(forest, packed, found, batch, truth, counts, resources.workers)
+            rows = forest.reader(forest.rule()).frame(batch, found, packed.used)
+            rows = rows if forest.ranks is None else rows.ranked(forest.ranks, packed.used)
+            step = chunk_rows(rows)
+            for first in range(0, rows.rows, step):
+                inputs = router.inputs(rows, first, min(first + step, rows.rows))
+                tasks = [(inputs, roots, truth[first : first + inputs.rows], counts) for roots in pieces]
+                map_on_threads(_count_leaves, tasks, resources.workers)
             known += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)
     if not known:
@@ -154,26 +160,6 @@ def _counted(
         add_up(part.starts, part.feature, part.right, counts[first : first + part.feature.size])
         first += part.feature.size
     return counts
-
-
-def _count_batch(
-    forest: Forest,
-    packed: FlatTrees,
-    found: FeatureMap,
-    batch: pl.DataFrame,
-    truth: NDArray[np.int32],
-    counts: NDArray[np.int64],
-    workers: int,
-) -> None:
-    """Add the rows of a batch to the counts of the leaves."""
-    rows = forest.reader(forest.rule()).frame(batch, found, packed.used)
-    rows = rows if forest.ranks is None else rows.ranked(forest.ranks, packed.used)
-    router, step = RowRouter(packed, forest.spec), chunk_rows(rows)
-    pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * workers))
-    for first in range(0, rows.rows, step):
-        inputs = router.inputs(rows, first, min(first + step, rows.rows))
-        tasks = [(inputs, roots, truth[first : first + inputs.rows], counts) for roots in pieces]
-        map_on_threads(_count_leaves, tasks, workers)
 
 
 def _count_leaves(

@@ -112,7 +112,7 @@ def check_batch(
         for name in (name for name, own in NODE_KINDS.items() if own == kinds):
             sound = np.array_equal(as_numpy(column[name].is_valid()), valid)
             require(sound, f"{name} must be null but in {' and '.join(kinds)} nodes")
-    feature = _features(column["feature"], category, leaf, oblique, spec, require)
+    feature = _features(column["feature"], kind, spec, require)
     levels = check_levels(column["levels"], feature, header, require) if category.any() else None
     terms = check_terms(column["terms"], spec, require) if oblique.any() else None
     threshold = _numbers(column["threshold"])
@@ -148,19 +148,14 @@ def _kinds(kind: Any, require: Any) -> NDArray[np.int8]:
     return np.array([KINDS.index(name) if name in KINDS else 0 for name in names], np.int8)[index]
 
 
-def _features(
-    column: Any,
-    category: NDArray[np.bool_],
-    leaf: NDArray[np.bool_],
-    oblique: NDArray[np.bool_],
-    spec: DataSpec,
-    require: Any,
-) -> NDArray[np.int32]:
+def _features(column: Any, kind: NDArray[np.int8], spec: DataSpec, require: Any) -> NDArray[np.int32]:
+    """The position of the feature of each node; LEAF or OBLIQUE where there is none."""
+    category, oblique = kind == KINDS.index("category"), kind == KINDS.index("oblique")
     place = {feature.name: position for position, feature in enumerate(spec.features)}
     known = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
     index = as_numpy(column.indices, -1)
     feature = known[index]
-    without = leaf | oblique
+    without = oblique | (kind == KINDS.index("leaf"))
     require(np.array_equal(feature == LEAF, without), "a node splits on a feature that the dataspec does not have")
     of_category = np.array([own.kind == "category" for own in spec.features] + [False])  # the last is that of LEAF
     require(np.array_equal(of_category[feature], category), "a node is of another kind than the feature it splits on")

@@ -146,6 +146,8 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
 
     Raises FormatError where they are not there or not sound.
     """
+    from bigforest.kernels.predict.quantile import add_up_leaves
+
     value = _read_values(directory, header)
     parts = parts_in(directory, FOLDER)
     files = [open_parquet(path) for path in parts]
@@ -165,7 +167,8 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
             start[leaf + 1 : leaf + 1 + own.size] = ends + entry
             code[entry : entry + codes.size], reach[entry : entry + codes.size] = codes, weights
             leaf, entry = leaf + own.size, entry + codes.size
-    if leaf != leaves or not _sound(tree, start, code, reach, value, header.config.trees):
+    ordered = (np.diff(tree.astype(np.int64)) >= 0).all() and (not leaves or int(tree[-1]) < header.config.trees)
+    if leaf != leaves or not ordered or not add_up_leaves(start, code, reach, np.uint64(value.size)):
         raise damaged_forest(f"{directory / FOLDER}: leaves and targets do not match")
     first = np.searchsorted(tree, np.arange(header.config.trees + 1))
     return LeafTargets(first, node, start, code, reach, value)
@@ -246,18 +249,3 @@ def _leaves(
         raise damaged_forest(f"{path}: a leaf lacks a weight for one of its targets")
     ends = np.cumsum(lengths[0]).astype(np.uint64)
     return as_numpy(batch.column("tree")), ends, as_numpy(entries[0]), as_numpy(entries[1])
-
-
-def _sound(
-    tree: NDArray[np.uint32],
-    start: NDArray[np.uint64],
-    code: NDArray[np.uint32],
-    reach: NDArray[np.uint32],
-    value: NDArray[np.float64],
-    trees: int,
-) -> bool:
-    """Whether leaves follow each other tree by tree and have targets; adds their weights up."""
-    from bigforest.kernels.predict.quantile import add_up_leaves
-
-    ordered = bool((np.diff(tree.astype(np.int64)) >= 0).all()) and (not tree.size or int(tree[-1]) < trees)
-    return ordered and bool(add_up_leaves(start, code, reach, np.uint64(value.size)))

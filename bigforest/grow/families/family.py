@@ -18,6 +18,7 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.table import TableView
+from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache, row_cache_of
 from bigforest.kernels.common.layout import RowMajorCodes
@@ -39,6 +40,7 @@ class TreeCall(NamedTuple):
 
     sampler: Sampler
     first: int
+    features: Features
     by_row: RowMajorCodes
     items: NDArray[Any]
     target: ClassTarget | RegressionTarget

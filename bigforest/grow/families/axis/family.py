@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from bigforest.common.errors import ConfigError, listed
 from bigforest.common.memory_estimate import Shape
@@ -14,7 +13,6 @@ from bigforest.grow.families.axis.random_search import OWN_VALUE, dictionary_of
 from bigforest.grow.families.family import Family, TreeCall
 from bigforest.grow.out_of_core.context import CODES, GrowContext, MemoryLimits
 from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import PassMemory, TreeMemory, code_bytes, target_bytes
 from bigforest.grow.shared.row_cache import RowCache
 from bigforest.grow.shared.tree_arrays import drawn_of_trees, tree_arrays
@@ -28,16 +26,6 @@ from bigforest.store.store import Store
 
 # Most rows of the bags of trees that grow in one call of the kernel, unless a single bag has more.
 _ROWS_TOGETHER = 1 << 17
-
-
-class FeatureInputs(NamedTuple):
-    """Inputs that trees share.
-
-    random  for random splits; None for best splits
-    """
-
-    features: Features
-    random: CodeDictionary | None
 
 
 class AxisFamily(Family):
@@ -82,15 +70,16 @@ class AxisFamily(Family):
             scored=64 if shape.extras.regression else 48,
         )
 
-    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> FeatureInputs:
-        return FeatureInputs(Features.of(store, config), dictionary_of(store) if config.splitter == "random" else None)
+    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> CodeDictionary | None:
+        """See Family: for random splits; None for best splits."""
+        return dictionary_of(store) if config.splitter == "random" else None
 
-    def grow(self, call: TreeCall, shared: FeatureInputs) -> TreeArrays:
+    def grow(self, call: TreeCall, shared: CodeDictionary | None) -> TreeArrays:
         store, config = call.sampler.store, call.sampler.config
-        mixed = shared.features.mixed(call.roots.max_rows, call.target.number)
+        mixed = call.features.mixed(call.roots.max_rows, call.target.number)
         trees = (call.items, call.target, call.roots, call.rules)
-        nodes, subsets = grow(store.codes, call.by_row, *trees, mixed, shared.random)
-        known = None if shared.random is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
+        nodes, subsets = grow(store.codes, call.by_row, *trees, mixed, shared)
+        known = None if shared is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
         criterion, scale = criterion_of(config), store.spec.target.scale
         return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
 
