@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
+from .options import Given
 from .show import Facts, count, duration, lines
 
 
@@ -26,7 +27,7 @@ def calibrate(
     data: options.Data,
     out: Annotated[str, typer.Option(metavar="DIR", show_default=False, help="The calibrated forest, a folder.")],
     *,
-    run: dict[str, Any],
+    run: Given,
 ) -> Facts:
     """Re-estimate class probabilities of leaves from other rows.
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from . import options
 from .command import command
 from .config import CONFIG
-from .options import count_or_word, option
+from .options import Given, count_or_word, option
 from .show import Facts, count, duration, lines, number_cell, print_table
 
 
@@ -83,14 +82,7 @@ COMPARE = {
     how=COMPARE,
     run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"),
 )
-def compare(
-    data: options.Data,
-    *,
-    table: dict[str, Any],
-    config: dict[str, Any],
-    how: dict[str, Any],
-    run: dict[str, Any],
-) -> Facts:
+def compare(data: options.Data, *, table: Given, config: Given, how: Given, run: Given) -> Facts:
     """Compare sets of options out of bag and keep the best forest.
 
     All candidates grow on one table, 25 trees at a time; those that fall behind are retired. Training options given

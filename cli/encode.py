@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,7 +10,7 @@ from . import options
 from .command import command
 from .config import CONFIG, STORE
 from .config_file import CONFIG_FILE
-from .options import chosen
+from .options import Given, chosen
 from .show import Facts, lines, size, table_size
 
 
@@ -28,9 +28,9 @@ def encode(
     data: options.Data,
     out: Annotated[str, typer.Option(metavar="STORE", show_default=False, help="The store, a folder.")],
     *,
-    table: dict[str, Any],
-    config: dict[str, Any],
-    run: dict[str, Any],
+    table: Given,
+    config: Given,
+    run: Given,
 ) -> Facts:
     """Presort a table into a store, to train on it many times.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import options
 from .command import command
-from .options import flag, option
+from .options import Given, flag, option
 from .plan import draw_parts, plan_facts
 from .show import Facts, count, duration, lines, number_cell, print_table
 
@@ -119,9 +119,9 @@ def explain(
         ),
     ] = None,
     *,
-    how: dict[str, Any],
-    parts: dict[str, Any],
-    run: dict[str, Any],
+    how: Given,
+    parts: Given,
+    run: Given,
 ) -> Facts:
     """Explain the predictions of a forest, as tables in a folder.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
-from .options import option
+from .options import Given, option
 from .show import Facts, duration, lines, size
 
 # By the names of `export_forest`, with its defaults.
@@ -32,8 +32,8 @@ def export(
         str, typer.Option(metavar="onnx|treelite|sklearn|sql", show_default=False, help="Format of the file.")
     ],
     *,
-    format: dict[str, Any],
-    run: dict[str, Any],
+    format: Given,
+    run: Given,
 ) -> Facts:
     """Export a forest to a file for another engine.
 

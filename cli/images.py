@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
-from .options import Choice, flag, option
+from .options import Choice, Given, flag, option
 from .show import Facts, count, duration, lines
 
 # By the names of `images_to_features`, with its defaults; the order is that of --help.
@@ -64,8 +64,8 @@ def images(
     ],
     out: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="The features, a Parquet file.")],
     *,
-    how: dict[str, Any],
-    run: dict[str, Any],
+    how: Given,
+    run: Given,
 ) -> Facts:
     """Convert images to a table of features for training.
 

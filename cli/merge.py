@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
+from .options import Given
 from .show import Facts, count, lines, print_table, table_size
 
 
@@ -33,7 +34,7 @@ def merge(
     ],
     out: Annotated[str, typer.Option(metavar="DIR", show_default=False, help="The merged forest, a folder.")],
     *,
-    run: dict[str, Any],
+    run: Given,
 ) -> Facts:
     """Merge forests of one table, grown with different seeds.
 

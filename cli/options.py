@@ -17,6 +17,10 @@ RUN = "run"
 PANELS = ("arguments", "options", "trees", "rows and bags", COLUMNS, "single families", RUN)
 
 
+# The options of a group that the user gave, by their names of the API.
+Given = dict[str, Any]
+
+
 class Choice(NamedTuple):
     """An option: what typer makes of it, what --help shows as its default, and how its value is read."""
 

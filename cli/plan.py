@@ -11,7 +11,7 @@ from . import options
 from .command import command
 from .config import CONFIG
 from .config_file import CONFIG_FILE
-from .options import option
+from .options import Given, option
 from .show import Facts, count, duration, lines, print_table, size
 
 if TYPE_CHECKING:
@@ -137,15 +137,7 @@ CLUSTER = {
     cluster=CLUSTER,
     progress=False,
 )
-def plan(
-    data: options.Data,
-    *,
-    table: dict[str, Any],
-    config: dict[str, Any],
-    how: dict[str, Any],
-    run: dict[str, Any],
-    cluster: dict[str, Any],
-) -> Facts:
+def plan(data: options.Data, *, table: Given, config: Given, how: Given, run: Given, cluster: Given) -> Facts:
     """Estimate what training needs: disk, memory, passes, time.
 
     Exits with 1 if the run does not fit. Times are estimates, accurate within a factor of two or three.

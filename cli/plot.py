@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
-from .options import option
+from .options import Given, option
 from .show import Facts, duration, lines
 
 # By the names of `plot_forest`, with its defaults; the order is that of --help.
@@ -48,8 +48,8 @@ def plot(
         ),
     ] = None,
     *,
-    plot: dict[str, Any],
-    run: dict[str, Any],
+    plot: Given,
+    run: Given,
 ) -> Facts:
     """Write plots of a forest to a folder. Needs bigforest[plot].
 

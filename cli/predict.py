@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from . import options
 from .command import command
-from .options import flag, option
+from .options import Given, flag, option
 from .show import Facts, count, duration, lines, number_cell, percent
 from .streams import STREAM, output_at
 
@@ -85,13 +84,7 @@ def _draw(facts: Facts) -> None:
 
 
 @command(_draw, how=PREDICT, run=options.run_options("overwrite", "threads", "scratch", "memory", "scheduler"))
-def predict(
-    forest: options.ForestFolder,
-    data: options.Data,
-    *,
-    how: dict[str, Any],
-    run: dict[str, Any],
-) -> Facts:
+def predict(forest: options.ForestFolder, data: options.Data, *, how: Given, run: Given) -> Facts:
     """Predict every row of a table, in order, to a file.
 
     If the table has the target, accuracy, log loss and other metrics are shown. They are weighted if it has the weight

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
+from .options import Given
 from .show import Facts, count, duration, lines
 
 
@@ -33,7 +34,7 @@ def prune(
         ),
     ] = "keep",
     *,
-    run: dict[str, Any],
+    run: Given,
 ) -> Facts:
     """Prune the trees of a forest on a tuning set.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
+from .options import Given
 from .show import Facts, duration, lines, size
 
 
@@ -30,7 +31,7 @@ def report(
     out: Annotated[str | None, typer.Option(metavar="FILE", help="The page. Default: <stem of FOREST>.html.")] = None,
     trees: Annotated[int, typer.Option(metavar="N", help="Trees to draw.")] = 3,
     *,
-    run: dict[str, Any],
+    run: Given,
 ) -> Facts:
     """Write a report about a forest as one HTML file.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
+from .options import Given
 from .show import Facts, count, duration, lines, number_cell, out_of_bag, print_table, shrinkage_lines
 
 
@@ -38,7 +39,7 @@ def shrink(
         typer.Option(metavar="TABLE", help="The training table. Default: its path in training."),
     ] = None,
     *,
-    run: dict[str, Any],
+    run: Given,
 ) -> Facts:
     """Shrink leaf values towards their ancestors.
 

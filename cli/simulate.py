@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
-from .options import flag, option
+from .options import Given, flag, option
 from .show import Facts, count, duration, lines, percent
 
 # By the names of `bigforest.simulate`, with its defaults; the order is that of --help.
@@ -56,8 +56,8 @@ def simulate(
     ],
     rows: Annotated[int, typer.Option(metavar="N", show_default=False, help="Rows to draw.")],
     *,
-    how: dict[str, Any],
-    run: dict[str, Any],
+    how: Given,
+    run: Given,
 ) -> Facts:
     """Draw a table of any size from a known distribution.
 

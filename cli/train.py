@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -10,7 +10,7 @@ from . import options
 from .command import command
 from .config import CONFIG
 from .config_file import CONFIG_FILE
-from .options import RUN, count_or_word, option
+from .options import RUN, Given, count_or_word, option
 from .show import Facts, count, duration, lines, out_of_bag, shrinkage_lines, stop_lines, table_size, validation_lines
 from .streams import table_of
 
@@ -67,10 +67,10 @@ def train(
         ),
     ] = None,
     *,
-    table: dict[str, Any],
-    config: dict[str, Any],
-    how: dict[str, Any],
-    run: dict[str, Any],
+    table: Given,
+    config: Given,
+    how: Given,
+    run: Given,
 ) -> Facts:
     """Train a forest on a table or a store.
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
 from . import options
 from .command import command
-from .options import option
+from .options import Given, option
 from .show import Facts, count, duration, lines, percent, print_table, validation_lines
 
 
@@ -36,13 +34,7 @@ VALIDATE = {
     how=VALIDATE,
     run=options.run_options("overwrite", "threads", "scratch", "memory"),
 )
-def validate(
-    forest: options.ForestFolder,
-    data: options.Data,
-    *,
-    how: dict[str, Any],
-    run: dict[str, Any],
-) -> Facts:
+def validate(forest: options.ForestFolder, data: options.Data, *, how: Given, run: Given) -> Facts:
     """Evaluate a forest on labelled rows, by number of trees.
 
     All rows have the same weight.

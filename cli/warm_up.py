@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from . import options
 from .command import command
+from .options import Given
 from .show import Facts, lines
 
 
@@ -27,7 +28,7 @@ def warm_up(
     ] = "classes",
     *,
     passes: Annotated[bool, typer.Option("--passes", help="Also those for tables larger than memory.")] = False,
-    run: dict[str, Any],
+    run: Given,
 ) -> Facts:
     """Compile all kernels now, once per machine.
 

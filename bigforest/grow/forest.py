@@ -33,7 +33,7 @@ from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
 from bigforest.grow.out_of_core.passes import grow_by_passes
-from bigforest.grow.out_of_core.table import TableView
+from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.cut import cut_rules, cut_whole
@@ -168,7 +168,7 @@ class Grower:
                 kept, rules = self._prepared.enter_context(TemporaryFolder(resources.scratch)), rules_of(store, config)
                 self._table = family_of(config).passed_table(store, config, rules, limits, kept, self._executor)
             with TemporaryFolder(resources.scratch) as folder:
-                grow_by_passes(self._table, group, directory, folder, executor=self._executor, on_trees=advance)
+                grow_by_passes(Passes.of(self._table, folder, self._executor), group, directory, advance)
 
 
 def missing_parts(job: ForestJob, parts: Sequence[range], advance: Callable[[int], None]) -> list[range]:

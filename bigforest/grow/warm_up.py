@@ -17,6 +17,7 @@ from bigforest.execution.executor import Threads
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
+from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.cut import compile_cut, cut_rules
 from bigforest.grow.shared.tree_arrays import tree_arrays
@@ -114,7 +115,7 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         if family.by_values:
             compile_presort()  # ways of ranking that a small table does not use
         table = family.passed_table(store, config, rules, _LIMITS, folder, executor)
-        grow_by_passes(table, [range(1)], folder, folder / "rows", executor=executor, on_trees=lambda _: None)
+        grow_by_passes(Passes.of(table, folder / "rows", executor), [range(1)], folder, lambda _: None)
 
 
 def _small_store(path: Path, extras: Extras) -> Store:

@@ -233,18 +233,15 @@ def _resumable(run: ResumableRun) -> Iterator[None]:
         yield
     except BaseException as error:
         if disk_full(error):
-            raise DiskFullError(f"{_full_folder(run, error)}; free some space and {go_on(run.out)}") from error
+            full = str(error)  # of a worker
+            if not isinstance(error, DiskFullError):
+                full = f"no space left on the disk of {min({as_path(run.state.work), run.folder}, key=free_bytes)}"
+            raise DiskFullError(f"{full}; free some space and {go_on(run.out)}") from error
         if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
             error.add_note(go_on(run.out))
         elif run.fresh and not any(run.forest.rglob("part-*")):
             run.discard()
         raise
-
-
-def _full_folder(run: ResumableRun, error: BaseException) -> str:
-    if isinstance(error, DiskFullError):  # of a worker
-        return str(error)
-    return f"no space left on the disk of {min({as_path(run.state.work), run.folder}, key=free_bytes)}"
 
 
 def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clock) -> FlatTrees | None:

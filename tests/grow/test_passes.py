@@ -36,6 +36,7 @@ from bigforest.grow.out_of_core.context import CODES, PROJECTIONS, ColumnKind, M
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.probes import CollectedRows, joined_pieces
 from bigforest.grow.out_of_core.row_file import NodeRows, WordRoom, load_rows, writing_rows
+from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.sampling.bags import bag, distinct_rows, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -330,9 +331,9 @@ def test_passes__leave_no_files_in_scratch(tmp_path: Path, bootstrap: bool) -> N
     store = bigforest.encode_store(wide_table(500, 2), tmp_path / "s", target="y").path
     config, left = TrainConfig.of(trees=4, bootstrap=bootstrap).settled("classification"), []
 
-    def grown(*given: Any, **named: Any) -> None:
-        grow_by_passes(*given, **named)
-        left.append([path.name for path in given[3].iterdir() if path.name != "lock"])
+    def grown(passes: Passes, *given: Any) -> None:
+        grow_by_passes(passes, *given)
+        left.append([path.name for path in passes.folder.iterdir() if path.name != "lock"])
 
     with patch.object(growing, "grow_by_passes", grown):
         parts(Store.open(store), config, GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 2, 0))

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import release_freed
-from bigforest.execution.executor import Executor
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import write_part
 from bigforest.grow.out_of_core.assemble import remove_subtrees, write_subtree
@@ -35,23 +34,12 @@ from bigforest.sampling.bags import Sampler, check_bag
 from bigforest.store.format import block_span
 
 
-def grow_by_passes(
-    table: TableView,
-    parts: Sequence[range],
-    directory: Path,
-    folder: Path,
-    *,
-    executor: Executor,
-    on_trees: Callable[[int], None],
-) -> None:
-    """Write the parts of some trees, which share the passes over the store; `folder` is empty scratch.
-
-    on_trees is called with the number of finished trees.
-    """
+def grow_by_passes(passes: Passes, parts: Sequence[range], directory: Path, on_trees: Callable[[int], None]) -> None:
+    """Write the parts of some trees, which share the passes; on_trees is called with the number of finished trees."""
+    table, ranges, folder, executor = passes
     trees = [tree for part in parts for tree in part]
-    passes = Passes(table, table.ranges(executor.size), folder, executor)
     stats = table.context.stats
-    totals = executor.reduce(count_bags, passes.ranges, np.add, (table.sampler, trees, stats))
+    totals = executor.reduce(count_bags, ranges, np.add, (table.sampler, trees, stats))
     if stats.weighted:
         check_bag(int(stats.weight(totals).max()))
     config, context = table.sampler.config, table.context

@@ -223,13 +223,18 @@ class Passes(NamedTuple):
     """The passes of a group of trees over a table.
 
     ranges  the runs of blocks, a task each, the same for all passes
-    folder  scratch for these trees
+    folder  scratch for these trees, empty
     """
 
     table: TableView
     ranges: Sequence[tuple[range]]
     folder: Path
     executor: Executor
+
+    @classmethod
+    def of(cls, table: TableView, folder: Path, executor: Executor) -> Passes:
+        """Passes with as many tasks as run at once."""
+        return cls(table, table.ranges(executor.size), folder, executor)
 
     def responses(
         self, task: Callable[..., list[SplitResponse]], requests: Sequence[SplitRequest]
