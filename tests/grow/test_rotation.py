@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -21,7 +22,6 @@ from bigforest.kernels.common.rng import stream_key
 from bigforest.kernels.oblique.rotation import draw_axes
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import Rotation
 from tests.grown import frame_of, store_of, table_of, terms_of
 from tests.naive.bag import bag_of
 from tests.naive.oblique import scales
@@ -96,7 +96,7 @@ def check_moments(data: Data, config: TrainConfig, tree: int) -> None:
     size=st.sampled_from([None, 1, 2, 3]),
 )
 def test_moments__random_tables_and_options(
-    data: Data, config: TrainConfig, tree: int, kind: Rotation, size: int | None
+    data: Data, config: TrainConfig, tree: int, kind: Any, size: int | None
 ) -> None:
     check_moments(data, replace(config, rotation=kind, axes=None, orthogonal=True, axis_features=size), tree)
 
