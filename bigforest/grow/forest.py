@@ -39,7 +39,7 @@ from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.cut import cut_rules, cut_whole
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import fitting
-from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
+from bigforest.grow.shared.row_cache import forget_row_cache
 from bigforest.grow.shared.tree_splits import LeafFinder, code_view, split_arrays, splits_of
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import RowMajorCodes
@@ -286,19 +286,6 @@ class SharedInputs(NamedTuple):
     view: CodeView
 
 
-def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
-    keep_freed()
-    classes = len(store.spec.target.classes)
-    criterion = criterion_of(config)
-    zero = criterion.zero(store.spec.target)
-    target = ClassTarget(classes, criterion.table) if classes else RegressionTarget(store.target, zero)
-    family = family_of(config).shared(store, config, copies)
-    rules = rules_of(store, config)
-    view = code_view(store.codes, copies.by_row)
-    features, header = Features.of(store, config), Header(store.spec, config, store.levels())
-    return SharedInputs(Sampler(store, config), copies.by_row, rules, target, family, features, header, view)
-
-
 # Shared data of the forests that grow in this process.
 _shared_inputs: ProcessCache[SharedInputs] = ProcessCache(4)
 
@@ -306,7 +293,20 @@ _shared_inputs: ProcessCache[SharedInputs] = ProcessCache(4)
 def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
     """Shared data, made once in each process."""
     copies = family_of(config).row_cache(store)
-    return _shared_inputs.get((store, config), lambda: _share(store, config, copies))
+
+    def make() -> SharedInputs:
+        keep_freed()
+        classes = len(store.spec.target.classes)
+        criterion = criterion_of(config)
+        zero = criterion.zero(store.spec.target)
+        target = ClassTarget(classes, criterion.table) if classes else RegressionTarget(store.target, zero)
+        family = family_of(config).shared(store, config, copies)
+        rules = rules_of(store, config)
+        view = code_view(store.codes, copies.by_row)
+        features, header = Features.of(store, config), Header(store.spec, config, store.levels())
+        return SharedInputs(Sampler(store, config), copies.by_row, rules, target, family, features, header, view)
+
+    return _shared_inputs.get((store, config), make)
 
 
 def forget_shared(store: Store, config: TrainConfig) -> None:

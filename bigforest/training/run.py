@@ -453,8 +453,7 @@ def grow_forest(job: ForestJob, *, keep: bool = False, way: GrowPlan | None = No
     keep  whether to give the trees, where it has them in memory and they fit; else it gives None.
     way   how to grow; None for the best within the resources. It decides nothing else.
 
-    The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
-    budget of memory, and FormatError when a part that is there is damaged or of another forest.
+    Raises what `Grower` does.
     """
     # Tasks do not make it, which a cluster may run again after the run has ended.
     job.directory.mkdir(parents=True, exist_ok=True)
