@@ -17,14 +17,7 @@ from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import file_kind, file_mark
 from bigforest.forest.format.table_file import write_pieces
 from bigforest.storage.atomic import check_apart, write_durably
-from bigforest.storage.paths import (
-    as_path,
-    can_write,
-    is_folder,
-    is_remote,
-    known_folder,
-    remove_half_made_as,
-)
+from bigforest.storage.paths import as_path, can_write, is_folder, is_remote, known_folder, remove_half_made_as
 
 KIND = "explanation"
 VERSION = 1

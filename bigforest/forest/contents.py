@@ -13,14 +13,7 @@ import polars as pl
 from bigforest.common.errors import ConfigError, damaged_forest
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.checks import Nodes, join_nodes
-from bigforest.forest.format.files import (
-    Header,
-    has_levels,
-    read_features,
-    read_origin,
-    read_table,
-    with_rows,
-)
+from bigforest.forest.format.files import Header, has_levels, read_features, read_origin, read_table, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.leaf_targets import targets_files
 from bigforest.forest.format.origin import Origin

@@ -15,14 +15,7 @@ import pyarrow as pa
 
 from bigforest.common.errors import counted, damaged_forest
 from bigforest.common.html import facts_table, rows_table
-from bigforest.forest.format.files import (
-    check_file,
-    decoding,
-    read_header,
-    read_table,
-    row_batches,
-    with_rows,
-)
+from bigforest.forest.format.files import check_file, decoding, read_header, read_table, row_batches, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.schema import (
     CURVE,

@@ -35,13 +35,7 @@ from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics
 from bigforest.metrics.numbers import NumberSums
-from bigforest.oob.accumulator import (
-    OobAccumulator,
-    RangeTally,
-    number_loss,
-    read_tally,
-    row_weights,
-)
+from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, read_tally, row_weights
 from bigforest.oob.score_files import CELLS, AddScores, area_of_files, writing_scores
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.labels import proba_names, stored_labels

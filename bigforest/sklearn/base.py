@@ -23,13 +23,7 @@ from bigforest.common.events import Event, Listener, Notice, StageAdvanced, Stag
 from bigforest.predict.forest import Forest
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.docstrings import option_entries, section, with_section
-from bigforest.sklearn.parameters import (
-    balanced_in_bags,
-    names_of_parameters,
-    seed_of,
-    threads_of,
-    training_options,
-)
+from bigforest.sklearn.parameters import balanced_in_bags, names_of_parameters, seed_of, threads_of, training_options
 from bigforest.sklearn.tables import (
     category_names,
     check_dense,

@@ -14,15 +14,7 @@ from bigforest.common.errors import damaged_forest
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import part_path
-from bigforest.forest.format.parts import (
-    Span,
-    check_count,
-    check_order,
-    check_parts,
-    first_tree,
-    part_paths,
-    read_span,
-)
+from bigforest.forest.format.parts import Span, check_count, check_order, check_parts, first_tree, part_paths, read_span
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
 from bigforest.forest.load.load_plan import loaded_tree_bytes

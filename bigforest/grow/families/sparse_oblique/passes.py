@@ -34,11 +34,7 @@ from bigforest.grow.shared.encode_values import code_columns, with_thresholds
 from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.oblique.directions import Sparse, make_drawn
-from bigforest.kernels.oblique.mean_difference import (
-    find_differences,
-    max_pairs,
-    project_differences,
-)
+from bigforest.kernels.oblique.mean_difference import find_differences, max_pairs, project_differences
 from bigforest.kernels.oblique.search import make_oblique
 from bigforest.kernels.out_of_core.blocks import NOT_FINITE
 from bigforest.kernels.out_of_core.draws import draw_direction, draw_order, offered_differences

@@ -20,13 +20,7 @@ from bigforest.grow.families.subspace.perceptron import (
     row_pieces,
     train_by_passes,
 )
-from bigforest.grow.families.subspace.trees import (
-    SubspaceTrees,
-    empty_space,
-    some_columns,
-    tree_subspace,
-    with_cells,
-)
+from bigforest.grow.families.subspace.trees import SubspaceTrees, empty_space, some_columns, tree_subspace, with_cells
 from bigforest.grow.out_of_core.assemble import Subtree
 from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.decoded_table import tree_columns
