@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 
 from bigforest.api.given import ABSENT, SKLEARN_NAMES
 from bigforest.common.errors import ConfigError, DataError
+from bigforest.execution.arguments import options_of
 from bigforest.execution.resources import available_threads
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.declaration import is_within
@@ -25,9 +26,14 @@ from bigforest.schema.train_options import OPTIONS
 
 # What the estimators call options that have another name in `bigforest.train`, which its messages use.
 _PARAMETER = {option: parameter for parameter, option in SKLEARN_NAMES.items()}
-_PARAMETER |= {"group": "groups", "weight": "sample_weight"}
+_PARAMETER |= {"group": "groups", "weight": "sample_weight", "data": "X"}
 # Where these words are options, and not those of a text.
-_AS_OPTION = {"trees": r"trees(?= is )", "group": r"(?<=drop )group", "weight": r"weight(?= is )"}
+_AS_OPTION = {
+    "trees": r"trees(?= is )",
+    "group": r"(?<=drop )group",
+    "weight": r"weight(?= is )",
+    "data": r"data(?=: )",
+}
 _WORDS = re.compile(rf"\b(?:{'|'.join(_AS_OPTION.get(option, option) for option in _PARAMETER)})\b")
 
 # Parameters with the names of options that may have other values.
@@ -87,7 +93,7 @@ def training_options(
     for name, general in (("vote", "soft"), ("shrink", "auto")):
         if given.get("sampling") in BOOSTED and options.get(name) == general:
             del options[name]
-    return options
+    return options_of(options)
 
 
 def balanced_in_bags(options: Mapping[str, Any]) -> dict[str, Any]:

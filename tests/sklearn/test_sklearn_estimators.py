@@ -462,6 +462,17 @@ def test_families__of_regression(parameters: dict[str, Any]) -> None:
     assert ours.forest_.config.family == parameters["family"]
 
 
+def test_parameters__may_be_numbers_of_numpy() -> None:
+    given = {
+        "max_depth": np.int32(4),
+        "ccp_alpha": np.float32(0.0),
+        "oob_score": np.True_,
+        "min_samples_leaf": np.int8(2),
+    }
+    plain = {name: value.item() for name, value in given.items()}
+    assert same(fitted(n_estimators=np.int64(20), **given), fitted(n_estimators=20, **plain))
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
@@ -505,6 +516,7 @@ def test_wrong_parameters__are_named_as_the_estimator_names_them(parameters: dic
         ("Regressor", {}, {"y": 1e300 * X[:, 0]}, r"y has values up to \S+, too large"),
         ("Regressor", {}, {"groups": np.zeros(200, int)}, "groups: all rows are of the one group 0"),
         ("Regressor", {}, {"groups": [None, *range(199)]}, "groups has 1 missing value"),
+        ("Classifier", {}, {"X": pd.DataFrame(X[:0]), "y": Y[:0]}, "X: the table has no rows"),
         ("Classifier", {"sampling": "balanced"}, {"groups": Y}, "drop groups or sampling"),
         ("Classifier", {"family": "subspace-cap"}, {"sample_weight": np.ones(200)}, "sample_weight is an option of"),
         (
