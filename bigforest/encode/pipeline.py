@@ -233,4 +233,4 @@ def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, execut
         def written(index: int, _: None) -> None:
             writer.written(ranges[index])
 
-        executor.run(write_range, [(wanted,) for wanted in ranges], written)
+        executor.run(write_range, [(wanted,) for wanted in ranges], written, even=True)

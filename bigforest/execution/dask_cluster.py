@@ -24,9 +24,11 @@ Result = TypeVar("Result")
 
 # Seconds between two fetches of results, if nothing but the progress is waiting for them.
 _BETWEEN_FETCHES = 2.0
-# A task has at most a share of the remaining calls of its worker, one of _ROUNDS, and at most _TURNS calls for each
-# thread: a task takes milliseconds of client and scheduler.
-_ROUNDS = 2
+# A task takes milliseconds of client and scheduler, so it makes several calls: at most a share of what is left for its
+# worker, one of _ROUNDS, but about one of _FINEST of what all calls take at least; and at most _TURNS for each thread
+# where the progress is watched.
+_ROUNDS = 1.5
+_FINEST = 12
 _TURNS = 8
 # How often parts of lost workers are requested again.
 _PART_TRIES = 8
@@ -56,8 +58,10 @@ class ClusterExecutor(Executor):
         return list(self._cluster.on_each(function, *arguments).values())
 
     def _each(self, job: TaskBatch[Result], on_result: Callable[[int, Result], None]) -> None:
-        sizes = share_out(len(job.arguments), self.processes, self._slots, even=job.even)
-        for index, result in self._results(job, sizes, math.inf if job.even else _BETWEEN_FETCHES):
+        most = _TURNS * self._slots if job.watched else None
+        sizes = share_out(job.costs or [1] * len(job.arguments), self.processes, most, even=job.even)
+        patience = math.inf if job.even or not job.watched else _BETWEEN_FETCHES
+        for index, result in self._results(job, sizes, patience):
             on_result(index, result)
 
     def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
@@ -141,15 +145,23 @@ class ClusterExecutor(Executor):
                 yield from enumerate(results, starts[number])
 
 
-def share_out(calls: int, processes: int, slots: int, *, even: bool = False) -> list[int]:
-    """How many calls each task makes on the threads of a worker, one after the other where there are many: fewer
-    towards the end, so that all workers finish at the same time; even ones in a task for each worker."""
+def share_out(costs: Sequence[float], processes: int, most: int | None = None, *, even: bool = False) -> list[int]:
+    """How many calls, which cost so much, each task makes on the threads of a worker, `most` of them: fewer towards the
+    end, so that all workers finish at the same time; even ones in a task for each worker."""
     if even:
-        return [len(own) for own in _cut(range(calls), processes)]
+        return [len(own) for own in _cut(costs, processes)]
     sizes = []
-    while calls:
-        sizes.append(min(_TURNS * slots, max(1, calls // (_ROUNDS * processes))))
-        calls -= sizes[-1]
+    total = left = sum(costs)
+    following = 0
+    while following < len(costs):
+        share = max(left / _ROUNDS, total / _FINEST) / processes
+        first, taken = following, costs[following]
+        following += 1
+        while following < len(costs) and following - first != most and taken + costs[following] <= share:
+            taken += costs[following]
+            following += 1
+        sizes.append(following - first)
+        left -= taken
     return sizes
 
 

@@ -19,12 +19,19 @@ Part = TypeVar("Part")
 
 
 class TaskBatch(NamedTuple, Generic[Result]):
-    """The tasks of one call: `function(*shared, *arguments[i])` for every i; even: see Executor.run."""
+    """The tasks of one call: `function(*shared, *arguments[i])` for every i.
+
+    even     see Executor.run
+    costs    see Executor.gather; empty if nothing is known of them
+    watched  whether results are wanted as tasks end, and not only when all have ended
+    """
 
     function: Callable[..., Result]
     arguments: Sequence[tuple[Any, ...]]
     shared: tuple[Any, ...]
     even: bool = False
+    costs: Sequence[float] = ()
+    watched: bool = True
 
 
 class PartBatch(NamedTuple, Generic[Part, Result]):
@@ -78,19 +85,24 @@ class Executor(ABC):
         self,
         function: Callable[..., Result],
         arguments: Sequence[tuple[Any, ...]],
-        on_end: Callable[[int], None] = lambda _: None,
+        on_end: Callable[[int], None] | None = None,
         shared: tuple[Any, ...] = (),
         *,
         even: bool = False,
+        costs: Sequence[float] = (),
     ) -> list[Result]:
-        """The results of all tasks, in the order of `arguments`; `on_end(i)` is called after each, see `run`."""
+        """The results of all tasks, in the order of `arguments`; `on_end(i)` is called after each, see `run`.
+
+        costs: about how long each takes compared with the others, so that workers get shares that end together.
+        """
         results: dict[int, Result] = {}
 
         def end(index: int, result: Result) -> None:
             results[index] = result
-            on_end(index)
+            if on_end is not None:
+                on_end(index)
 
-        self.run(function, arguments, end, shared, even=even)
+        self._each(TaskBatch(function, arguments, shared, even, costs, on_end is not None), end)
         return [results[index] for index in range(len(arguments))]
 
     def reduce(

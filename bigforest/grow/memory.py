@@ -45,9 +45,11 @@ _PART_ROWS = 1_000_000
 _PARTS = 16
 _FEWEST_PARTS = 4
 _PART_LEAST = 1 << 15
-# Trees that share passes at most: more save little, and their rows wait on disk together. On a cluster more save tasks.
+# Trees that share passes at most: more save little, and their rows wait on disk together. On a cluster more save tasks,
+# as long as their rows take at most so many bytes.
 _MOST_TREES = 16
 _MOST_TREES_OF_CLUSTER = 32
+_WAITING_BYTES = 8 << 30
 # Bag rows from which a tree is divided among the workers of a cluster if there are fewer trees than workers, and
 # subtrees per worker, so that no worker waits long for the largest.
 _SPREAD_ROWS = 1 << 20
@@ -129,7 +131,8 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
             buckets = takes.drawn * histogram_buckets(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = _LISTS * limits.room // max(_listed_bytes(shape, config, limits.rows), 1)
-            group = max(1, min(_together(shape, config, resources), 2 * limits.room // root, lists))
+            together = _together(shape, config, resources, _waiting_bytes(shape, config, takes, limits))
+            group = max(1, min(together, 2 * limits.room // root, lists))
             return GrowPlan(workers, limits, group, budget)
     raise MemoryEstimate("grow", budget, _smallest(shape, config)).refusal(budget)
 
@@ -197,10 +200,17 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
     )
 
 
-def _together(shape: Shape, config: TrainConfig, resources: Resources) -> int:
-    """The most trees that share passes, so that all passes have about equally many."""
-    most = _MOST_TREES if resources.cluster is None else _MOST_TREES_OF_CLUSTER
+def _together(shape: Shape, config: TrainConfig, resources: Resources, waiting: int) -> int:
+    """The most trees that share passes, so that all passes have about equally many; waiting: bytes on disk of each."""
+    most = _MOST_TREES if resources.cluster is None else max(_MOST_TREES_OF_CLUSTER, _WAITING_BYTES // waiting)
     return min(kept_trees(shape, config), -(-config.trees // -(-config.trees // most)))
+
+
+def _waiting_bytes(shape: Shape, config: TrainConfig, takes: PassMemory, limits: MemoryLimits) -> int:
+    """Bytes of the rows of small nodes of a tree on disk, and of the nodes of rows."""
+    row = takes.spilled + TAG + target_bytes(shape) + ROW_NODE_BYTES
+    small = _top_splits(shape, config, limits.rows) * block_count(shape.rows)  # a block holds rows of each at most
+    return distinct_rows(shape.rows, config, shape.classes) * row + CHUNK * small
 
 
 def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
@@ -212,10 +222,7 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
     if way.limits is None:
         return MemoryEstimate("grow", way.memory, smallest)
     takes = family_of(config).pass_memory(shape, config)
-    rows = distinct_rows(shape.rows, config, shape.classes)
-    small = _top_splits(shape, config, way.limits.rows) * block_count(shape.rows)  # a block holds rows of each at most
-    spilled = rows * (takes.spilled + TAG + target_bytes(shape)) + CHUNK * small
-    scratch = way.group * (spilled + rows * ROW_NODE_BYTES) + takes.decoded * shape.rows
+    scratch = way.group * _waiting_bytes(shape, config, takes, way.limits) + takes.decoded * shape.rows
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     # Bags are drawn, and rows spilled, once each.

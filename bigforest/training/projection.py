@@ -220,8 +220,8 @@ class _Model:
         plan = plan_encode(shape.rows, named, Resources(), binned=isinstance(self.config.max_bins, int))
         split = plan.split(self.cores)
         calls = shape.features * split
-        tasks = len(share_out(-(-self.codes // RANGE_BYTES), workers, threads))
-        tasks += (3 if split > 1 else 1) * len(share_out(calls, workers, threads, even=split > 1))
+        tasks = min(-(-self.codes // RANGE_BYTES), workers)
+        tasks += (3 if split > 1 else 1) * len(share_out([1] * calls, workers, even=split > 1))
         runs = shape.rows * sum(key_size(size) + RUN_BYTES for size in sizes.values()) if split > 1 else 0
         work = self.rates.encode * (shape.rows * shape.features) * (_IN_PIECES if split > 1 else 1.0)
         moved = 4 * self.codes + 2 * runs
@@ -241,7 +241,7 @@ class _Model:
         cores, bags, upper, groups = self.cores, self.bag * trees, self.upper, self.groups
         owners = min(group, workers)
         calls = min(group, trees) * 2 * (1 << upper)
-        grown = groups * (len(share_out(calls, workers, self.way.workers)) + self.shares(groups))
+        grown = groups * (len(share_out([1] * calls, workers)) + self.shares(groups))
         spilled = bags * (self.shape.row_bytes + 4)
         visits = bags * self.looks * max(1.0, self.levels - upper)
         nodes = rates.node * 2 * trees * (1 << upper)

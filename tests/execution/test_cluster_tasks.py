@@ -67,9 +67,19 @@ def test_run__few_messages_take_tasks_there_and_results_back(client: Client, mon
     found: dict[int, int] = {}
     ClusterExecutor(Cluster(client), 1).run(abs, [(-number,) for number in range(60)], found.__setitem__)
     assert found == {number: number for number in range(60)}
-    assert len(share_out(60, 2, 1)) > 12  # tasks
+    assert len(share_out([1] * 60, 2, 8)) >= 12  # tasks
     assert sent["gather"] == 2  # the first results, and all others
     assert sent["map"] <= 7  # as many as run at once in each, after the first
+
+
+def test_gather__results_that_nobody_waits_for_are_fetched_once(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: Counter[str] = Counter()
+    monkeypatch.setattr(client, "gather", _counted(client.gather, "gather", sent))
+    executor = ClusterExecutor(Cluster(client), 1)
+    assert executor.gather(abs, [(-number,) for number in range(60)]) == list(range(60))
+    assert sent["gather"] == 1
 
 
 def _counted(function: Callable[..., Any], name: str, counts: Counter[str]) -> Callable[..., Any]:
@@ -188,21 +198,35 @@ def _refuses(shared: int, number: int) -> list[int]:
     raise DataError("no such number")
 
 
-@pytest.mark.parametrize(("calls", "processes", "slots"), [(0, 1, 1), (7, 2, 1), (5000, 3, 16), (5, 100, 8)])
-def test_share_out__makes_all_calls_and_gets_smaller(calls: int, processes: int, slots: int) -> None:
-    sizes = share_out(calls, processes, slots)
+@pytest.mark.parametrize(("calls", "processes", "most"), [(0, 1, 8), (7, 2, 8), (5000, 3, 128), (5, 100, 64)])
+def test_share_out__makes_all_calls_and_gets_smaller(calls: int, processes: int, most: int) -> None:
+    sizes = share_out([1] * calls, processes, most)
     assert sum(sizes) == calls
-    assert sizes == sorted(sizes, reverse=True)
-    assert max(sizes, default=0) <= 8 * slots
+    assert sizes[:-1] == sorted(sizes[:-1], reverse=True)
+    assert max(sizes, default=0) <= most
     assert calls < 5000 or len(sizes) < calls / 32
 
 
+@pytest.mark.parametrize(("processes", "most_tasks"), [(2, 10), (6, 32)])
+def test_share_out__by_cost_workers_end_together(processes: int, most_tasks: int) -> None:
+    costs = [40 + 3600 // (1 + number) for number in range(200)]
+    sizes = share_out(costs, processes)
+    assert sum(sizes) == len(costs)
+    assert len(sizes) <= most_tasks
+    ends = [0] * processes
+    following = 0
+    for size in sizes:
+        ends[ends.index(min(ends))] += sum(costs[following : following + size])
+        following += size
+    assert max(ends) < 1.05 * sum(costs) / processes
+
+
 @pytest.mark.parametrize(
-    ("calls", "processes", "slots", "sizes"),
-    [(0, 2, 1, []), (8, 2, 1, [4, 4]), (7, 3, 16, [2, 2, 3]), (2, 5, 4, [1, 1]), (40, 2, 1, [20, 20])],
+    ("calls", "processes", "sizes"),
+    [(0, 2, []), (8, 2, [4, 4]), (7, 3, [2, 2, 3]), (2, 5, [1, 1]), (40, 2, [20, 20])],
 )
-def test_share_out__even_calls(calls: int, processes: int, slots: int, sizes: list[int]) -> None:
-    assert share_out(calls, processes, slots, even=True) == sizes
+def test_share_out__even_calls(calls: int, processes: int, sizes: list[int]) -> None:
+    assert share_out([1] * calls, processes, even=True) == sizes
 
 
 def test_store__is_mapped_once_and_checked(store: Store, tmp_path: Path) -> None:

@@ -177,11 +177,9 @@ def _grow_all(passes: Passes, tops: Sequence[UpperTree], written: Sequence[Split
         files = [path for _, path in sorted(response.row_nodes.items())]
         work += [(top, entry, rows_of(files, number)) for number, entry in enumerate(top.small())]
     work.sort(key=lambda own: -own[0].stats.rows(own[0].nodes[own[1]].total))
+    costs = [int(top.stats.rows(top.nodes[entry].total)) for top, entry, _ in work]
     tasks = [(top.tree, top.nodes[entry], rows, top.subtree(passes.folder, entry)) for top, entry, rows in work]
-
-    def keep(index: int, nodes: int) -> None:
-        top, entry, _ = work[index]
-        top.sizes[entry] = nodes
-
     shared = (passes.table, {top.tree: top.tree_data for top in tops})
-    passes.executor.run(grow_subtree_task, tasks, keep, shared)
+    sizes = passes.executor.gather(grow_subtree_task, tasks, shared=shared, costs=costs)
+    for (top, entry, _), nodes in zip(work, sizes, strict=True):
+        top.sizes[entry] = nodes
