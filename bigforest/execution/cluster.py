@@ -33,6 +33,7 @@ class Cluster:
     spent    what each of them has done so far.
     trouble  what was wrong with some of them: they are slow, or their disk is full. They get work last.
     races    how many tasks others have taken over from each.
+    discarded  files that workers are to remove.
     """
 
     def __init__(self, client: Any) -> None:
@@ -40,6 +41,7 @@ class Cluster:
         self.spent: Ledger = {}
         self.trouble: dict[str, str] = {}
         self.races: Counter[str] = Counter()
+        self.discarded: list[str] = []
         self._runs = RunNumber(f"{client.id}/{secrets.token_hex(8)}", 0)
         self._threads: dict[str, int] = {}
         self._looked = -_FRESH
@@ -121,10 +123,19 @@ class Cluster:
         """The first of several workers that is not among the busy ones, and of which no trouble is known."""
         return next((one for one in several if one not in busy and one not in self.trouble), None)
 
+    def take_discarded(self) -> tuple[str, ...]:
+        """The share of a worker of the files that are to be removed, which are then taken to be so."""
+        share = -(-len(self.discarded) // max(1, len(self._threads)))
+        taken = tuple(self.discarded[:share])
+        del self.discarded[:share]
+        return taken
+
     def on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
         """What the function returns in each worker; a worker that goes away meanwhile is left out."""
+        packed = pickle.dumps((self._runs, self.discarded, function, arguments))
+        self.discarded = []
         with self.errors(f"calling {function.__name__}"):
-            found = self.client.run(worker.off_loop, pickle.dumps((self._runs, function, arguments)), on_error="return")
+            found = self.client.run(worker.off_loop, packed, on_error="return")
         return {address: result for address, result in found.items() if _is_result(address, result)}
 
     def _facts(self) -> dict[str, Facts]:

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
 from bigforest.common.errors import ClusterError
@@ -52,6 +53,10 @@ class ClusterExecutor(Executor):
     def processes(self) -> int:
         """See Executor."""
         return max(1, len(self._cluster.threads()))
+
+    def discard(self, files: Sequence[Path]) -> None:
+        """See Executor."""
+        self._cluster.discarded += map(str, files)
 
     def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
         """See Executor."""
@@ -149,7 +154,7 @@ def share_out(costs: Sequence[float], processes: int, most: int | None = None, *
     """How many calls, which cost so much, each task makes on the threads of a worker, `most` of them: fewer towards the
     end, so that all workers finish at the same time; even ones in a task for each worker."""
     if even:
-        return [len(own) for own in _cut(costs, processes)]
+        return [len(own) for own in _cut(range(len(costs)), processes)]
     sizes = []
     total = left = sum(costs)
     following = 0

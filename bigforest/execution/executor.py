@@ -7,12 +7,16 @@ arguments that can be pickled; they may run again, or twice at the same time, wi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from bigforest.common.errors import StorageError
 
 Result = TypeVar("Result")
 Part = TypeVar("Part")
@@ -43,8 +47,8 @@ class PartBatch(NamedTuple, Generic[Part, Result]):
 
 
 class Executor(ABC):
-    """Runs tasks: `run`, `reduce`, `reduce_parts`, `map` and `run_on_all_workers` are its interface, implemented by
-    `_each` and so on.
+    """Runs tasks: `run`, `reduce`, `reduce_parts`, `map`, `run_on_all_workers` and `discard` are its interface,
+    implemented by `_each` and so on.
 
     In all methods `shared` are the first arguments of every task, the same for all of them.
 
@@ -140,6 +144,11 @@ class Executor(ABC):
         return self._in_order(TaskBatch(function, arguments, shared))
 
     @abstractmethod
+    def discard(self, files: Sequence[Path]) -> None:
+        """Remove files that no task needs any more, as far as the system allows: on a cluster workers do so, together
+        with what they are asked for next."""
+
+    @abstractmethod
     def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
         """What the function returns in each process."""
 
@@ -178,6 +187,10 @@ class Threads(Executor):
         """See Executor."""
         return 1
 
+    def discard(self, files: Sequence[Path]) -> None:
+        """See Executor."""
+        run_on_threads(remove_files, [([file],) for file in files], workers=self.size, on_result=lambda *_: None)
+
     def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
         """See Executor."""
         return [function(*arguments)]
@@ -205,6 +218,13 @@ class Threads(Executor):
         """Each task runs when its result is requested, in the calling thread."""
         for own in job.arguments:
             yield job.function(*job.shared, *own)
+
+
+def remove_files(files: Iterable[Path]) -> None:
+    """Remove files, as far as the system allows."""
+    for file in files:
+        with suppress(OSError, StorageError):
+            file.unlink(missing_ok=True)
 
 
 def merge_lists(merge: Callable[[Part, Part], Part], one: list[Part], two: list[Part]) -> list[Part]:

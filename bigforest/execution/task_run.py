@@ -62,7 +62,7 @@ class TaskRun:
         self._function = job.function
         self._name = f"bigforest-{label(job.function)}-{secrets.token_hex(8)}"
         self.handed_on = False
-        self._order = Order(cluster.new_run(), slots, worker.versions_here())
+        self._order = Order(cluster.new_run(), slots, worker.versions_here(), ())
         self._number = 0
         self._near: dict[str, str] = {}
         packed = pickle.dumps(job.shared)
@@ -77,16 +77,19 @@ class TaskRun:
         if kind is not None:
             self._wait_stopped()
 
+    def _next_order(self) -> Order:
+        return self._order._replace(discarded=self._cluster.take_discarded())
+
     def call(self, several: Sequence[tuple[Any, ...]]) -> Call:
         """A task that makes some calls."""
         packed = pickle.dumps((self._function, several))
-        return Call(worker.perform, (self._order, packed, self._shared), self._name)
+        return Call(worker.perform, (self._next_order(), packed, self._shared), self._name)
 
     def hold(self, several: Sequence[tuple[Any, ...]], merge: Callable[..., Any], threads: int, small: int) -> Call:
         """A task that makes some calls on this number of threads and keeps what they give, merged; see
         worker.hold_here."""
         packed = pickle.dumps((self._function, merge, several, threads, small))
-        return Call(worker.hold_here, (self._order, packed, self._shared), self._name)
+        return Call(worker.hold_here, (self._next_order(), packed, self._shared), self._name)
 
     def finish(self, of_parts: PartBatch[Any, Any], numbers: Sequence[int], held: Sequence[HeldParts]) -> Call:
         """A task that finishes some parts; see worker.finish_parts."""

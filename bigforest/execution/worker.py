@@ -18,7 +18,7 @@ from bigforest.common.errors import BigForestError, ClusterError, DiskFullError,
 from bigforest.common.version import __version__
 from bigforest.execution import exchange
 from bigforest.execution.exchange import RunNumber
-from bigforest.execution.executor import run_on_threads
+from bigforest.execution.executor import remove_files, run_on_threads
 from bigforest.storage.atomic import disk_full
 from bigforest.storage.paths import as_path
 
@@ -27,11 +27,13 @@ _REMEMBERED = 256
 
 
 class Order(NamedTuple):
-    """Sent with every task. run: its run; slots: concurrent calls in a process; versions: required versions."""
+    """Sent with every task. run: its run; slots: concurrent calls in a process; versions: required versions;
+    discarded: files to remove."""
 
     run: RunNumber
     slots: int
     versions: dict[str, str]
+    discarded: tuple[str, ...]
 
 
 class Spent(NamedTuple):
@@ -185,6 +187,7 @@ def _done(order: Order, work: Callable[[], Any]) -> Done:
         return Done(None, wrong, {})
     exchange.forget(order.run, earlier=True)
     begin = time.perf_counter()
+    remove_files(map(as_path, order.discarded))
     try:
         result, failure = work(), None
     except StorageError:  # the store may answer when Dask tries again
@@ -200,9 +203,10 @@ def _done(order: Order, work: Callable[[], Any]) -> Done:
 
 async def off_loop(packed: bytes) -> Any:
     """Call the packed function in a thread, while the worker goes on to answer the scheduler. Parts of the runs before
-    this one are forgotten."""
-    run, function, arguments = pickle.loads(packed)
+    this one are forgotten, and files removed."""
+    run, discarded, function, arguments = pickle.loads(packed)
     exchange.forget(run, earlier=True)
+    await asyncio.to_thread(remove_files, map(as_path, discarded))
     return await asyncio.to_thread(function, *arguments)
 
 

@@ -113,8 +113,9 @@ class Grower:
         store, config, _, resources, listener = self._job = job
         self._way = way or choose_grow_plan(store.shape, config, resources)
         _check_rows(store, config, self._way)
-        self._prepared = ExitStack()  # keeps the table for passes until all trees are grown
+        self._prepared = ExitStack()  # keeps the table for passes, and their scratch, until all trees are grown
         self._table: TableView | None = None
+        self._folder = Path()
         self._executor = resources.executor(self._way.workers)
         passes = self._way.limits is not None
         with compiling(kernels_of(store.shape.extras, config, passes), self._executor, listener):
@@ -165,10 +166,10 @@ class Grower:
             return
         for group in fitting(wanted, [len(part) for part in wanted], self._way.group):
             if self._table is None:
-                kept, rules = self._prepared.enter_context(TemporaryFolder(resources.scratch)), rules_of(store, config)
-                self._table = family_of(config).passed_table(store, config, rules, limits, kept, self._executor)
-            with TemporaryFolder(resources.scratch) as folder:
-                grow_by_passes(Passes.of(self._table, folder, self._executor), group, directory, advance)
+                self._folder = self._prepared.enter_context(TemporaryFolder(resources.scratch))
+                given = (store, config, rules_of(store, config), limits, self._folder, self._executor)
+                self._table = family_of(config).passed_table(*given)
+            grow_by_passes(Passes.of(self._table, self._folder, self._executor), group, directory, advance)
 
 
 def missing_parts(job: ForestJob, parts: Sequence[range], advance: Callable[[int], None]) -> list[range]:

@@ -103,6 +103,8 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
             if executor.remote:
                 progress.advance(config.trees)
         del work, kept
+        if not config.keep_votes:
+            executor.discard([path for file in files for path in file.paths])
         scores = max_scores(store.rows, limited=resources.memory is not None)
         report_plan = ReportPlan(directory, folder, scores)
         writers = executor if resources.memory is not None else resources.executor(resources.workers)

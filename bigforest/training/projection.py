@@ -214,7 +214,7 @@ class _Model:
 
     def encoding(self) -> ProjectedStage:
         """Tasks encode columns, or pieces of them; others copy them to their places in the store."""
-        shape, workers, threads = self.shape, self.machines.workers, self.machines.threads
+        shape, workers = self.shape, self.machines.workers
         sizes = dict(enumerate(shape.sizes or [8] * shape.features))
         named = {str(number): size for number, size in sizes.items()}
         plan = plan_encode(shape.rows, named, Resources(), binned=isinstance(self.config.max_bins, int))

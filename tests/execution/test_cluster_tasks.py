@@ -198,6 +198,31 @@ def _refuses(shared: int, number: int) -> list[int]:
     raise DataError("no such number")
 
 
+def test_discard__workers_remove_files_with_what_they_do_next(client: Client, both_alive: None, tmp_path: Path) -> None:
+    executor = ClusterExecutor(Cluster(client), 1)
+    files = [tmp_path / str(number) for number in range(9)]
+    for file in files:
+        file.touch()
+    executor.discard([*files[:5], tmp_path / "missing"])
+    assert sorted(tmp_path.iterdir()) == files  # it is not for the client
+    assert executor.gather(abs, [(-1,), (-2,)], even=True) == [1, 2]
+    assert sorted(tmp_path.iterdir()) == files[5:]
+    executor.discard(files[5:7])
+    assert executor.reduce(abs, [(-1,), (-2,)], max) == 2
+    assert sorted(tmp_path.iterdir()) == files[7:]
+    executor.discard(files[7:])
+    assert executor.run_on_all_workers(os.getpid)
+    assert not list(tmp_path.iterdir())
+
+
+def test_discard__threads_remove_files_at_once(tmp_path: Path) -> None:
+    files = [tmp_path / str(number) for number in range(5)]
+    for file in files[1:]:
+        file.touch()
+    Threads(2).discard(files)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(("calls", "processes", "most"), [(0, 1, 8), (7, 2, 8), (5000, 3, 128), (5, 100, 64)])
 def test_share_out__makes_all_calls_and_gets_smaller(calls: int, processes: int, most: int) -> None:
     sizes = share_out([1] * calls, processes, most)

@@ -107,10 +107,15 @@ class LeafFile(NamedTuple):
             copy(named(self.path), named(target))
             named(self.path).unlink()
 
+    @property
+    def paths(self) -> list[Path]:
+        """Both files."""
+        return [_leaves(self.path), _ballots(self.path)]
+
     def remove(self) -> None:
         """Remove both files."""
-        _leaves(self.path).unlink(missing_ok=True)
-        _ballots(self.path).unlink(missing_ok=True)
+        for path in self.paths:
+            path.unlink(missing_ok=True)
 
 
 def step_rows(classes: int) -> int:

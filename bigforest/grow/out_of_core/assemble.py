@@ -112,11 +112,9 @@ def read_ends(path: Path) -> Ends:
     return Ends(*read_arrays(path.with_suffix(_ENDS), _END_TYPES))
 
 
-def remove_subtrees(paths: Sequence[Path]) -> None:
-    """Remove the files of some subtrees."""
-    for path in paths:
-        path.unlink(missing_ok=True)
-        path.with_suffix(_ENDS).unlink(missing_ok=True)
+def files_of_subtree(path: Path) -> list[Path]:
+    """The files of a subtree, of which the second may not be there."""
+    return [path, path.with_suffix(_ENDS)]
 
 
 def cut_pieces(

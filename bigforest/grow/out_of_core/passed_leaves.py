@@ -32,7 +32,6 @@ from bigforest.forest.votes.leaf_files import (
     write_leaves,
 )
 from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
-from bigforest.grow.out_of_core.assemble import remove_subtrees
 from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.shared.memory import fitting
@@ -179,26 +178,23 @@ def write_left_out(
     passes: Passes,
     parts: Sequence[range],
     splits: Mapping[int, SplitFiles],
-    subtrees: Sequence[Path],
     directory: Path,
     on_trees: Callable[[int], None],
 ) -> None:
-    """Write the leaves of out-of-bag rows in the trees of these parts, and remove their subtrees."""
+    """Write the leaves of out-of-bag rows in the trees of these parts."""
     table, ranges, folder, executor = passes
-    # Subtrees are not removed before all parts are written: until then a task may have to run again.
-    work = [(blocks, subtrees[at :: len(ranges)]) for at, (blocks,) in enumerate(ranges)]
     sizes = [sum(splits[tree].nodes for tree in part) for part in parts]
     for some in fitting(parts, sizes, table.context.limits.nodes):
         trees = {tree: splits[tree] for part in some for tree in part}
         if table.context.kind != PROJECTIONS:
             [trees] = executor.map(cut_exactly, [(trees,)], (table.store,))
         # A task for each worker, which has the blocks of its passes.
-        runs = executor.reduce(send_blocks, work, or_, (table, some, trees, folder))
+        runs = executor.reduce(send_blocks, ranges, or_, (table, some, trees, folder))
+        read = {array.path for tree in trees for each in (splits, trees) for array in each[tree].arrays.values()}
+        executor.discard(list(read))
         shared = (table.store, directory, [run for _, run in sorted(runs.items())])
-        tasks = [(part, [each for tree in part for each in (splits[tree], trees[tree])]) for part in some]
-        executor.run(join_runs, tasks, lambda _, count: on_trees(count), shared, even=True)
-        for path in (_piece(run, part) for run in runs.values() for part in some):  # only now: tasks may be done again
-            path.unlink()
+        executor.run(join_runs, [(part,) for part in some], lambda _, count: on_trees(count), shared, even=True)
+        executor.discard([_piece(run, part) for run in runs.values() for part in some])
 
 
 def cut_exactly(store: Store, trees: dict[int, SplitFiles]) -> dict[int, SplitFiles]:
@@ -243,11 +239,9 @@ def send_blocks(
     splits: Mapping[int, SplitFiles],
     folder: Path,
     blocks: range,
-    subtrees: Sequence[Path],
 ) -> dict[int, Path]:
     """Task: find the leaves of the rows of some blocks; gives the name of their files, one for each part, by the first
-    block. These subtrees are removed."""
-    remove_subtrees(subtrees)
+    block."""
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
     every, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, store.spec.target.answer_width)
@@ -268,11 +262,8 @@ def send_blocks(
     return {blocks.start: run}
 
 
-def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range, splits: Sequence[SplitFiles]) -> int:
-    """Task: write the leaves of a part that were found in these runs of blocks; gives how many trees it has. What these
-    split on is removed."""
-    for array in (array for files in splits for array in files.arrays.values()):
-        array.path.unlink(missing_ok=True)
+def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range) -> int:
+    """Task: write the leaves of a part that were found in these runs of blocks; gives how many trees it has."""
     chunks = (LeafChunk(*chunk) for run in runs for chunk in ArrayFile.of(_piece(run, part), _CHUNK).each())
     classes = store.spec.target.answer_width
     write_leaves(leaves_path(directory, part.start), part, store.rows, classes, chunks)

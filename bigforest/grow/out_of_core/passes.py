@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import release_freed
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import write_part
-from bigforest.grow.out_of_core.assemble import remove_subtrees, write_subtree
+from bigforest.grow.out_of_core.assemble import files_of_subtree, write_subtree
 from bigforest.grow.out_of_core.context import PROJECTIONS, Counts, NodeStats, total_of
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.passed_leaves import SplitFiles, keeping_splits, split_types, write_left_out
@@ -50,16 +50,17 @@ def grow_by_passes(passes: Passes, parts: Sequence[range], directory: Path, on_t
     ]
     split_large(passes, tops)
     written = passes.responses(spill, [request(top, {}, top.small()) for top in tops])
-    rows: dict[int, list[Path]] = {}
+    past: list[Path] = []
     for top, response in zip(tops, written, strict=True):
-        top.sent(response.below, response.above, {})
-        rows[top.tree] = [*top.past.values(), *top.row_nodes.values(), *response.row_nodes.values()]
+        past += [*top.sent(response.below, response.above, {}), *top.row_nodes.values()]
+    executor.discard(past)
     _grow_all(passes, tops, written)
     subtrees = {top.subtree(folder, entry): nodes for top in tops for entry, nodes in top.sizes.items()}
     table.finish(subtrees, executor)
+    executor.discard([path for response in written for path in response.row_nodes.values()])
 
     by_tree, splits = {top.tree: top for top in tops}, {}
-    tasks = [([by_tree[tree] for tree in part], [path for tree in part for path in rows[tree]]) for part in parts]
+    tasks = [([by_tree[tree] for tree in part],) for part in parts]
 
     def end(index: int, kept: dict[int, SplitFiles]) -> None:
         splits.update(kept)
@@ -67,10 +68,9 @@ def grow_by_passes(passes: Passes, parts: Sequence[range], directory: Path, on_t
             on_trees(len(parts[index]))
 
     executor.run(write_assemblies, tasks, end, (table, directory, folder), even=True)
+    executor.discard([file for path in subtrees for file in files_of_subtree(path)])
     if splits:
-        write_left_out(passes, parts, splits, list(subtrees), directory, on_trees)
-    else:
-        remove_subtrees(list(subtrees))
+        write_left_out(passes, parts, splits, directory, on_trees)
 
 
 def split_large(passes: Passes, tops: Sequence[UpperTree]) -> None:
@@ -89,10 +89,12 @@ def _ask(passes: Passes, chosen: Sequence[tuple[UpperTree, dict[int, NodeSearch]
     scored = executor.reduce_parts(
         TableView.answer, ranges, SplitResponse.merged, score_responses, tasks, (table, requests, folder)
     )
+    past: list[Path] = []
     for (top, _), (searches, below, above, row_nodes) in zip(chosen, scored, strict=True):
-        top.sent(below, above, row_nodes)
+        past += top.sent(below, above, row_nodes)
         for entry, search in searches.items():
             top.settle(entry, search, table.search)
+    executor.discard(past)
 
 
 def score_responses(
@@ -152,13 +154,8 @@ def grow_subtree_task(
     return nodes
 
 
-def write_assemblies(
-    table: TableView, directory: Path, folder: Path, tops: list[UpperTree], rows: Sequence[Path]
-) -> dict[int, SplitFiles]:
-    """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag. The
-    files of the `rows` that their subtrees were grown from are removed."""
-    for path in rows:
-        path.unlink(missing_ok=True)
+def write_assemblies(table: TableView, directory: Path, folder: Path, tops: list[UpperTree]) -> dict[int, SplitFiles]:
+    """Task: write consecutive trees as one part; gives what they split on, by tree, where rows are out of bag."""
     store, config = table.store, table.sampler.config
     part = range(tops[0].tree, tops[0].tree + len(tops))
     split = split_types(store.spec, projected=table.context.kind == PROJECTIONS)

@@ -39,7 +39,7 @@ class SplitRequest(NamedTuple):
     """The request of a pass about one tree; see kernels/out_of_core/blocks.py.
 
     nodes     number of nodes, and its newest splits, on the directions `ways`
-    row_nodes, past  as of UpperTree
+    row_nodes  as of UpperTree
     tree_data UpperTree.tree_data
     asked     the directions that counts and collects are about. `ways` and `asked` are None where they are features
     wanted    bool, the wanted buckets of all collects
@@ -53,7 +53,6 @@ class SplitRequest(NamedTuple):
     splits: Splits
     ways: Terms | None
     row_nodes: dict[int, Path]
-    past: dict[int, Path]
     tree_data: Any
     asked: Terms | None
     counts: Probes
@@ -197,14 +196,14 @@ def request(top: UpperTree, searches: Mapping[int, NodeSearch], small: list[int]
         for entry, search in searches.items()
         for probe in search.pending
     ]
-    tree = (top.tree, len(top.nodes), *_splits(split, top.context.kind), top.row_nodes, top.past, top.tree_data)
+    tree = (top.tree, len(top.nodes), *_splits(split, top.context.kind), top.row_nodes, top.tree_data)
     return SplitRequest(*tree, *_asked(probes, top.context.kind), small)
 
 
 def root_request(tree: int, tree_data: Any, *probes: Probe) -> SplitRequest:
     """The request about the bag of a tree that splits on directions, before it grows."""
     asked = _asked([(0, 0, probe) for probe in probes], PROJECTIONS)
-    return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, {}, tree_data, *asked, None))
+    return SplitRequest._make((tree, 1, *_splits([], PROJECTIONS), {}, tree_data, *asked, None))
 
 
 def _splits(split: Sequence[tuple[int, UpperNode]], kind: ColumnKind) -> tuple[Splits, Terms | None]:

@@ -138,10 +138,7 @@ class TableView(ABC):
 
     def answer(self, requests: Sequence[SplitRequest], folder: Path, blocks: range) -> list[SplitResponse]:
         """Task: the responses of some blocks to the requests. The new nodes of rows, and rows of small nodes, are
-        written into `folder`; nodes of rows that no pass needs any more are removed."""
-        for asked in requests:
-            if blocks.start in asked.past:
-                asked.past[blocks.start].unlink(missing_ok=True)
+        written into `folder`."""
         read = np.empty(BLOCK_ROWS, self.context.kind.dtype)
         most = max((asked.max_probes() for asked in requests), default=0)
         stats = self.context.stats

@@ -71,7 +71,6 @@ class UpperTree:
     newest    entries of the newest splits, through which no rows were routed yet.
     row_nodes  the nodes of its rows, without the newest splits: a file (row_nodes.py) by the first block of each run of
               blocks, none before the first splits.
-    past      those that the last pass read and replaced, which the tasks of the next one remove.
     sizes     nodes of the subtrees below small nodes, by entry, once they are grown.
     """
 
@@ -92,7 +91,6 @@ class UpperTree:
         self.tree_data = tree_data
         self.nodes: list[UpperNode] = []
         self.row_nodes: dict[int, Path] = {}
-        self.past: dict[int, Path] = {}
         self.newest: list[int] = []
         self.sizes: dict[int, int] = {}
         self._add(key, 0, total, constant, start)
@@ -128,18 +126,19 @@ class UpperTree:
         node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant, start)
         node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant, start)
 
-    def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> None:
-        """Rows have been sent down the newest splits (blocks.py route_rows), and now stand in these files."""
-        self.past = {}
+    def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> list[Path]:
+        """Rows have been sent down the newest splits (blocks.py route_rows), and now stand in these files; gives those
+        that are not needed any more."""
         if not self.newest:
-            return
+            return []
         for entry, left, right in zip(self.newest, below.tolist(), above.tolist(), strict=True):
             node = self.nodes[entry]
             if node.cut is not None and node.cut.listed is None:
                 alone = node.cut.way == MISSING_RIGHT and right == AFTER_ALL
                 node.below, node.above = left, 0 if alone else right
         self.newest = []
-        self.past, self.row_nodes = self.row_nodes, dict(row_nodes)
+        past, self.row_nodes = self.row_nodes, dict(row_nodes)
+        return list(past.values())
 
     def preorder(self) -> Iterator[int]:
         """Entries of the nodes as they are numbered in the tree."""
