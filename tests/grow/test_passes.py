@@ -212,10 +212,11 @@ def test_row_nodes__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.M
     store = store_of(wide_table(500, 2), tmp_path)
     sent = UpperTree.sent
 
-    def damage(top: UpperTree, *arguments: Any) -> None:
-        sent(top, *arguments)
+    def damage(top: UpperTree, *arguments: Any) -> list[Path]:
+        past = sent(top, *arguments)
         for path in top.row_nodes.values():
             flip(path, place)
+        return past
 
     monkeypatch.setattr(UpperTree, "sent", damage)
     with pytest.raises(FormatError, match=r"nodes-0-.*damaged"):
