@@ -15,14 +15,14 @@ from bigforest.common.errors import counted
 from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 
-# Share of repeated rows from which users are told.
-_REPEATED = 0.01
+# Share of repeated rows from which users are told: fewer matter little, and round values repeat by chance.
+_REPEATED = 0.05
 # Large tables are judged by this many of their blocks, evenly apart.
 _BLOCKS = 4
 
 
 def repeats_told(store: Store) -> str | None:
-    """A message about rows that repeat, if a hundredth do."""
+    """A message about rows that repeat, if a twentieth do."""
     possible = sum(math.log2(feature.codes) for feature in store.spec.features)
     if possible < math.log2(store.rows / (2 * _REPEATED)):  # as many equal another by chance, if all were as frequent
         return None
