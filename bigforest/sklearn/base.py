@@ -23,6 +23,7 @@ from bigforest.common.events import Event, Listener, Notice, StageAdvanced, Stag
 from bigforest.predict.forest import Forest
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.docstrings import option_entries, section, with_section
+from bigforest.schema.options import Task
 from bigforest.sklearn.parameters import balanced_in_bags, names_of_parameters, seed_of, threads_of, training_options
 from bigforest.sklearn.tables import (
     category_names,
@@ -121,6 +122,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     # Impurities by the names of criteria.
     _criteria: ClassVar[Mapping[str, str]]
+    _task: ClassVar[Task]
 
     forests_: list[Forest]
     n_features_in_: int
@@ -302,17 +304,17 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             self._parameters(), self._criteria, frame.shape[0], weighted=weighted, outputs=len(targets)
         )
         categories = list(dict.fromkeys([*category_names(self.categories, names), *numeric_categories(X)]))
-        options |= {"categories": categories, "class_weight": only(class_weights)}
+        options |= {"task": self._task, "categories": categories, "class_weight": only(class_weights)}
         if not isinstance(frame, SparseTable):
             frame = with_categories(frame, categories)
         elif categories:
             raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
         target_name = free_name("target", names)
-        columns, called = [], {target_name: "y"}
+        columns, called = [], {repr(target_name): "y"}
         for option, parameter, given in (("weight", "sample_weight", sample_weight), ("group", "groups", groups)):
             if given is not None:
                 options[option] = free_name(option, [*names, target_name])
-                called[options[option]] = parameter
+                called[repr(options[option])] = parameter
                 values = checked_sample_weight(given, frame) if option == "weight" else np.asarray(given)
                 check_consistent_length(frame, values)
                 columns.append(pl.Series(options[option], values.tolist() if values.dtype.kind in "OU" else values))
@@ -339,7 +341,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                     return False
                 resumed = [self._written(forest) for forest in self.forests_]
                 for own, home, output in zip(frames, resumed, outputs, strict=True):
-                    called[target_name] = output
+                    called |= {repr(target_name): output, str(home.path / "forest"): "the forest"}
                     train(
                         own,
                         target_name,
@@ -353,7 +355,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 seed = seed_of(self.random_state)
                 grown = []
                 for own, chosen, output in zip(frames, each, outputs, strict=True):
-                    called[target_name] = output
+                    called[repr(target_name)] = output
                     grown.append(train(own, target_name, seed=seed, scheduler="threads", **chosen, **run))
                 self.forests_ = grown
         self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
@@ -376,6 +378,13 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 f"warm_start adds trees to forests of {counted(len(self.forests_), 'output')}, and y has {outputs}; "
                 f"give y as it was, or warm_start=False"
             )
+        for option, parameter in (("weight", "sample_weight"), ("group", "groups")):
+            if (option in options) != (option in self._options):
+                how = "with" if option in self._options else "without"
+                raise ConfigError(
+                    f"warm_start adds trees to a forest grown {how} {parameter}; fit {how} {parameter} again, or "
+                    "set warm_start=False"
+                )
         changed = [name for name, value in options.items() if name != "trees" and self._options.get(name) != value]
         if changed:
             raise ConfigError(

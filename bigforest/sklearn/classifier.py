@@ -90,6 +90,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     """
 
     _criteria = CLASS_CRITERIA
+    _task = "classification"
 
     classes_: Any
     _classes: Sequence[NDArray[Any]]

@@ -143,15 +143,15 @@ def threads_of(n_jobs: Any) -> int | None:
 
 
 @contextmanager
-def names_of_parameters(columns: Mapping[str, str]) -> Iterator[Callable[[str], str]]:
+def names_of_parameters(called: Mapping[str, str]) -> Iterator[Callable[[str], str]]:
     """Let errors about options and columns call them as the estimators do; gives the function that renames them.
 
-    columns  names of the columns that are not in X, and what the user calls them.
+    called  texts of messages, such as the quoted names of columns, and what the user calls these.
     """
 
     def renamed(message: str) -> str:
-        for column, parameter in columns.items():
-            message = re.sub(rf"(?:\b(?:target|weight|group) )?{re.escape(repr(column))}", parameter, message)
+        for text, parameter in called.items():
+            message = re.sub(rf"(?:\b(?:target|weight|group) )?{re.escape(text)}", parameter, message)
         return _WORDS.sub(lambda found: _PARAMETER[found[0]], message)
 
     try:

@@ -66,6 +66,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     """
 
     _criteria = NUMBER_CRITERIA
+    _task = "regression"
 
     def __init__(
         self,

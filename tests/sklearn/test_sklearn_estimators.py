@@ -290,8 +290,20 @@ def test_warm_start__ends_in_the_forest_of_one_fit(kind: type[BaseBigForest]) ->
         ours.set_params(n_estimators=3).fit(table, target, sample_weight=weights)
     with pytest.raises(BigForestError, match="max_depth"):
         ours.set_params(n_estimators=31, max_depth=2).fit(table, target, sample_weight=weights)
-    with pytest.raises(BigForestError, match="values differ"):
-        ours.set_params(max_depth=None).fit(table[::-1], target, sample_weight=weights)
+    ours.set_params(max_depth=None)
+    with pytest.raises(BigForestError, match=r"^the table is not the one that the forest was started with"):
+        ours.fit(table[::-1], target, sample_weight=weights)
+    with pytest.raises(BigForestError, match="grown with sample_weight; fit with sample_weight again"):
+        ours.fit(table, target)
+    with pytest.raises(BigForestError, match="grown without groups; fit without groups again"):
+        ours.fit(table, target, sample_weight=weights, groups=Y)
+
+
+def test_classifier__has_classes_of_any_number() -> None:
+    labels = 7 * (np.arange(400) // 3)  # bigforest.train would take so many numbers with gaps for measurements
+    numbers = np.arange(400.0)[:, None]
+    ours = BigForestClassifier(9, max_features=1, shrink="off").fit(numbers, labels)
+    assert ours.n_classes_ == 134 and ours.score(numbers, labels) > 0.5
 
 
 def test_decision_path__has_the_nodes_from_root_to_leaf() -> None:
