@@ -121,6 +121,14 @@ def mixed_tables(draw: st.DrawFn, max_rows: int = 60, max_features: int = 6, max
     return Data(values, data.target, frozenset(draw(st.sets(st.integers(0, features - 1)))))
 
 
+def crowded(draw: np.random.Generator) -> Data:
+    """8,000 rows of two classes and a feature that tells little: 1,500 values, half of the rows at twenty of the
+    lowest, two side by side, and the best threshold mostly between two of these."""
+    often = 4 * draw.integers(0, 10, 8000) + draw.integers(0, 2, 8000)
+    values = np.where(draw.random(8000) < 0.5, draw.integers(0, 1500, 8000), often)
+    return Data(values[:, None].astype(np.float64), (draw.random(8000) < 0.45 + 0.1 * (values > 16)).astype(np.int64))
+
+
 def weights(rows: int) -> st.SearchStrategy[list[int]]:
     """How often each row is in a bag: at least one row is."""
     counts = st.lists(st.sampled_from([0, 1, 1, 2, 3, 7]), min_size=rows, max_size=rows)

@@ -14,7 +14,7 @@ from bigforest.schema.config import TrainConfig
 from tests.kernel import WIDTHS, check_kernel
 from tests.naive.quick_split import best_split as quick_split
 from tests.naive.split import SCORES
-from tests.strategies import Data, configs, tables, weights
+from tests.strategies import Data, configs, crowded, tables, weights
 from tests.thorough import cases, examples
 
 COMPILED = not numba.config.DISABLE_JIT
@@ -35,6 +35,17 @@ def test_grow__heavy_weights(data: Data, config: TrainConfig, draw: st.DataObjec
     heavy = st.sampled_from([1, 2, HEAVIEST - 1, HEAVIEST])
     bag = draw.draw(st.lists(heavy, min_size=len(data.target), max_size=len(data.target)))
     check_kernel(data, bag, config)
+
+
+@pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("gaps", [(1,), (2000,)])
+@pytest.mark.parametrize("min_leaf", [1, 20])
+def test_grow__opened_buckets_of_hundreds_of_rows(gaps: tuple[int, ...], min_leaf: int) -> None:
+    # Of a few codes or, with gaps, of thousands: there are counts of the rows of each code, or these rows are sorted.
+    config = TrainConfig(mtry="all", max_depth=3, min_leaf=min_leaf)
+    for seed in range(6):
+        draw = np.random.default_rng(seed)
+        check_kernel(crowded(draw), draw.integers(0, 3, 8000).tolist(), config, gaps=gaps, split=quick_split)
 
 
 # Left weight and left surplus of class 1 over class 0 in two splits of a node of 10**9 rows of each class. The second

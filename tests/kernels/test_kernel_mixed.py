@@ -19,7 +19,7 @@ from bigforest.schema.config import TrainConfig
 from tests.kernel import WIDTHS, check_mixed_kernel
 from tests.naive.levels import level_groups, level_order, principal_component
 from tests.naive.split import SCORES, Table, best_split
-from tests.strategies import Data, configs, mixed_tables, weights
+from tests.strategies import Data, configs, crowded, mixed_tables, weights
 from tests.thorough import cases, examples
 
 COMPILED = not numba.config.DISABLE_JIT
@@ -39,6 +39,16 @@ def test_grow__mixed_heavy_weights(data: Data, config: TrainConfig, draw: st.Dat
     heavy = st.sampled_from([1, 2, HEAVIEST - 1, HEAVIEST])
     bag = draw.draw(st.lists(heavy, min_size=len(data.target), max_size=len(data.target)))
     check_mixed_kernel(data, bag, config)
+
+
+@pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
+def test_grow__mixed_opened_buckets_of_hundreds_of_rows() -> None:
+    config = TrainConfig(mtry="all", max_depth=1)
+    for seed in range(6):
+        draw = np.random.default_rng(seed)
+        data = crowded(draw)
+        data.values[draw.random(8000) < 0.01] = np.nan
+        check_mixed_kernel(data, draw.integers(0, 3, 8000).tolist(), config)
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")

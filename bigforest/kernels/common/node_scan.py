@@ -79,7 +79,7 @@ class ScanScratch(NamedTuple):
                          kernels/scan/features.py
     keys                 uint64 [rows + 1], sort keys; entry 0 takes keys that are not wanted while buckets are opened
     places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
-    selected             uint32 [rows + LANES], places of rows or of splits, see selection.py
+    selected             uint32 [max(rows, BUCKETS) + LANES], places of rows or of splits, see selection.py
     packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
     hist                 uint32 [(classes + 1) * (BUCKETS + 1)], histogram of many classes, see
                          kernels/llvm/multi_class_edges.py, and of a light node, see two_class_edges.py
@@ -91,6 +91,7 @@ class ScanScratch(NamedTuple):
     pair_add             uint32 [rows], two classes: multiplicity, shifted 16 for class 1
     pair_one             uint32 [PAIRS], ones
     pair_score           float32 [BUCKETS], scores by pairs or of the edges of buckets
+    inside               uint32 [BUCKETS + 1 + LANES], histogram of the codes in opened buckets of a light node
     """
 
     codes: NDArray[np.uint32]
@@ -113,6 +114,7 @@ class ScanScratch(NamedTuple):
     pair_sum: NDArray[np.uint32]
     pair_one: NDArray[np.uint32]
     pair_score: NDArray[np.float32]
+    inside: NDArray[np.uint32]
 
 
 class CachedColumn(NamedTuple):
@@ -134,7 +136,7 @@ def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
         np.empty(size, np.uint64),
         np.empty(size + 1, np.uint64),
         np.empty(SORT_BUCKETS + 2, np.uint32),
-        np.empty(size + LANES, np.uint32),
+        np.empty(max(size, BUCKETS) + LANES, np.uint32),
         np.empty(2 * BUCKETS_TWO, np.uint64),
         np.empty(BUCKETS_TWO + 1, np.uint64),
         np.empty((BUCKETS + 1) * (classes + 1), np.uint32),
@@ -150,6 +152,7 @@ def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
         np.empty(PAIRS, np.uint32),
         np.ones(PAIRS, np.uint32),
         np.empty(BUCKETS, np.float32),
+        np.empty(BUCKETS + 1 + LANES, np.uint32),
     )
 
 

@@ -28,13 +28,11 @@ from bigforest.kernels.common.node_scan import (
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.lanes import LANES
 from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
-from bigforest.kernels.llvm.selection import select_scores
 from bigforest.kernels.llvm.two_class_edges import open_buckets_two, score_buckets_two
 from bigforest.kernels.scan.draw import draw_feature, fetch_codes, put_back, wants_more
 from bigforest.kernels.scan.two_class_small import (
     look_inside_two,
-    may_be_best,
-    offer_packed_two,
+    offer_buckets_two,
     offer_pairs_two,
     prepare_two,
 )
@@ -144,13 +142,7 @@ def offer_light(low, high, highest, node, min_leaf, feature, best, left, score, 
         offer_pairs_two(highest, work.codes, n, node, min_leaf, feature, best, left, score, work.selected)
         return
     buckets, shift = buckets_light(low, high, n)
-    if may_be_best(highest, best):
-        # Empty buckets have the score of the one before: hits may outnumber rows, and work.selected has room for rows.
-        hits = select_scores(score, buckets, np.float32(highest * (1.0 - SCORE_ERROR)), work.places)
-        for k in range(hits):
-            after = np.uint64(work.places[k]) + ONE
-            code = np.int64(low) + np.int64(after << np.uint64(shift)) - 1
-            offer_packed_two(left[after], node, min_leaf, feature, code, best)
+    offer_buckets_two(highest, low, shift, buckets, node, min_leaf, feature, best, left, score, work.selected)
     if shift == np.uint32(0):
         return
     bar = np.float32(best.limit[0] * (1.0 - SCORE_ERROR) - _LEAST_SCORE)
@@ -182,11 +174,13 @@ def find_side_by_side(codes, by_row, node, key, rules, mtry, scratch):
     prepare_two(node, work)
     drawn, usable, state = ZERO, ZERO, key
     kept, kept_low, kept_high = side.codes[ZERO], _NONE, _NONE
+    # The first feature splits two rows perfectly, and mostly three.
+    together = ONE if n < np.uint64(4) else np.uint64(_FEATURES)
     more = True
     while more:
         scored = ZERO
         highest = -1.0
-        while more and scored < np.uint64(_FEATURES):
+        while more and scored < together:
             feature, state = draw_feature(draw, drawn, state)
             drawn += ONE
             low, high = fetch_codes(codes, by_row, node, np.uint64(feature), constant, side.codes[scored])

@@ -10,6 +10,7 @@ import numpy as np
 
 from bigforest.kernels.common.node_scan import (
     BITS16,
+    BUCKETS,
     NEAR,
     ONE,
     SHIFT32,
@@ -23,6 +24,7 @@ from bigforest.kernels.common.sort import sort_many
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.pairwise import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
 from bigforest.kernels.llvm.selection import select_codes, select_scores
+from bigforest.kernels.llvm.two_class_edges import score_buckets_two
 
 # Light nodes keep both classes' weights in one 32-bit number.
 _HALF = np.uint32(16)
@@ -116,6 +118,9 @@ def look_inside_two(low, span, before, node, min_leaf, feature, best, work):
             highest, codes, found, node, min_leaf, feature, best, work.pair_sum, work.pair_score, work.selected
         )
         return
+    if span < np.uint32(BUCKETS):
+        count_inside_two(low, np.uint64(span) + ONE, found, before, node, min_leaf, feature, best, work)
+        return
     for k in range(found):
         i = np.uint64(work.selected[k])
         work.keys[k] = as_key(work.codes[i], node.items[i])
@@ -123,6 +128,21 @@ def look_inside_two(low, span, before, node, min_leaf, feature, best, work):
     ones_l = np.int64(before >> _HALF)
     w_l = ones_l + np.int64(before & _LOW_HALF)
     walk_two(ZERO, found, ones_l, w_l, node, min_leaf, feature, best, work.keys)
+
+
+@helper
+def count_inside_two(low, codes, found, before, node, min_leaf, feature, best, work):
+    """look_inside_two for up to BUCKETS `codes` (uint64) from `low` on, of which the `found` rows of work.selected are:
+    these are counted by code."""
+    hist, score = work.inside, work.pair_score
+    for b in range(codes + ONE):
+        hist[b] = _NONE
+    for k in range(found):
+        i = np.uint64(work.selected[k])
+        hist[np.uint64(work.codes[i] - low) + ONE] += work.pair_add[i]
+    hist[ONE] += before
+    highest = score_buckets_two(hist, codes, node.total[ONE], node.weight, min_leaf, score)
+    offer_buckets_two(highest, low, _NONE, codes, node, min_leaf, feature, best, hist, score, work.selected)
 
 
 @inlined
@@ -161,6 +181,23 @@ def offer_pairs_two(highest, codes, n, node, min_leaf, feature, best, left, scor
         if np.int64(codes[i]) != offered:
             offered = np.int64(codes[i])
             offer_packed_two(left[i], node, min_leaf, feature, offered, best)
+
+
+@inlined
+def offer_buckets_two(highest, low, shift, buckets, node, min_leaf, feature, best, left, score, selected):
+    """Offer the splits after buckets of 2**shift codes from `low` on whose scores may be the best; `highest` is the
+    highest.
+
+    left, score  hist and score of score_buckets_two
+    selected     uint32 [>= buckets + LANES]: empty buckets have the score of the one before
+    """
+    if not may_be_best(highest, best):
+        return
+    hits = select_scores(score, buckets, np.float32(highest * (1.0 - SCORE_ERROR)), selected)
+    for k in range(hits):
+        after = np.uint64(selected[k]) + ONE
+        code = np.int64(low) + np.int64(after << np.uint64(shift)) - 1
+        offer_packed_two(left[after], node, min_leaf, feature, code, best)
 
 
 @inlined
