@@ -260,6 +260,10 @@ def test_errors_about_options_and_data__are_value_errors() -> None:
     for ask in (forest.predict, forest.predict_proba, forest.apply, forest.to_matrix):
         with pytest.raises(DataError, match="it needs two dimensions"):
             ask(np.array(1.0))
-    odd[0, 0] = pd.NA
+    odd[0, 0] = "zero"
     with pytest.raises(DataError, match="the feature 'a' of the array cannot be read"):
         forest.predict(odd)
+    odd[0, 0] = pd.NA
+    missing = odd.copy()
+    missing[0, 0] = None
+    assert np.array_equal(forest.predict(odd), forest.predict(missing))
