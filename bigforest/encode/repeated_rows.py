@@ -48,8 +48,8 @@ def _repeated(store: Store) -> tuple[int, int]:
     rows, repeated = looked, 0
     for number, place in enumerate(order, 1):
         for block in blocks:
-            codes = store.feature_codes(place, range(block, block + 1))
-        hashed = _mixed(hashed, codes[rows])
+            store.fetch([place], range(block, block + 1))
+        hashed = _mixed(hashed, store.feature_codes(place, range(1))[rows])
         # Most rows differ in the first columns; counting takes longer than a column.
         if number & (number - 1) == 0 or number == len(order):
             _, group, sizes = np.unique(hashed, return_inverse=True, return_counts=True)

@@ -46,7 +46,7 @@ _PARTS = 16
 _FEWEST_PARTS = 4
 _PART_LEAST = 1 << 15
 # Trees that share passes at most: more save little, and their rows wait on disk together. On a cluster more save tasks,
-# as long as their rows take at most so many bytes.
+# as long as their rows take at most _WAITING_BYTES.
 _MOST_TREES = 16
 _MOST_TREES_OF_CLUSTER = 32
 _WAITING_BYTES = 8 << 30

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.schema import POISSON
+from bigforest.metrics.numbers import poisson_deviances
 from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finish_chart, thinned
 
 # Points of the curve that are drawn.
@@ -29,7 +31,7 @@ def error_table(forest: Contents) -> pl.DataFrame:
         truth, prediction = pl.col("truth"), pl.col("prediction")
         losses = (truth - prediction) ** 2
         if curve.columns[1] == POISSON:
-            losses = 2.0 * ((truth * (truth / prediction).log()).fill_nan(0.0) - truth + prediction)
+            losses = pl.map_batches([truth.cast(pl.Float64), prediction], _deviances, return_dtype=pl.Float64)
         voted = forest.oob.rows.filter(pl.col("trees") > 0)
         mean, deviation = voted.select(losses.mean().alias("m"), losses.std().alias("s")).collect().row(0)
         part = deviation / mean if mean and deviation is not None and math.isfinite(mean) else None
@@ -37,6 +39,12 @@ def error_table(forest: Contents) -> pl.DataFrame:
     else:
         spread = (error * (1 - error) / rows).sqrt()
     return curve.select("trees", error.alias("error"), spread.alias("standard_error"), "rows").filter(rows > 0)
+
+
+def _deviances(columns: Sequence[pl.Series]) -> pl.Series:
+    """The Poisson deviance of each row, from the columns of truth and prediction."""
+    truth, prediction = columns
+    return pl.Series(poisson_deviances(truth.to_numpy(), prediction.to_numpy()))
 
 
 def error_chart(forest: Contents) -> Any:

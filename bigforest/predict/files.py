@@ -28,7 +28,7 @@ from bigforest.forest.load.row_passes import naming_rows
 from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.predict.columns import PREDICTION, answer_names, answer_shape, answer_table, check_columns, check_proba
 from bigforest.predict.score import FilePrediction, Score, score_of
-from bigforest.schema.columns import columns_named
+from bigforest.schema.columns import columns_named, types_within
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, downloads, text_lines, write_atomically
 
@@ -114,7 +114,7 @@ def _write_text(tables: Iterator[pa.Table], path: Path) -> None:
 def _check_text(schema: Mapping[str, pl.DataType], suffix: str) -> None:
     """Raise DataError for a column that a file of text of this kind cannot hold."""
     for name, dtype in schema.items():
-        if "Binary" in str(dtype):
+        if pl.Binary in types_within(dtype):
             raise DataError(f"column {name!r} is {dtype}, which no text can hold; write Parquet")
         if suffix not in _JSON and (dtype.is_nested() or dtype == pl.Duration):
             kind = "nested" if dtype.is_nested() else "a duration"

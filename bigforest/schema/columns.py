@@ -124,6 +124,15 @@ def is_nested(dtype: pl.DataType) -> bool:
     return isinstance(dtype, _NESTED)
 
 
+def types_within(dtype: Any) -> Iterator[Any]:
+    """A type and, where it is nested, all types within it."""
+    yield dtype
+    inner = [field.dtype for field in dtype.fields] if isinstance(dtype, pl.Struct) else []
+    inner += [dtype.inner] if isinstance(dtype, pl.Array | pl.List) else []
+    for own in inner:
+        yield from types_within(own)
+
+
 def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
     """The features that columns hold, by name: field b of struct a is `a.b`, element 3 of array a is `a[3]`.
 

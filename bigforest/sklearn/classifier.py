@@ -73,9 +73,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     own.
 
     Polars, pandas and pyarrow tables, and others that export an Arrow stream, are supported, with categories, dates and
-    missing values. Arrays are read as numbers, where NaN is missing, and lists too, where None is; columns of arrays
-    of objects with text are categories. Sparse matrices are
-    converted to dense in chunks. Row weights are used as in `bigforest.train`, and rows of weight 0 are left out.
+    missing values. Arrays are read as numbers, where NaN is missing, and lists too, where None is; columns of arrays of
+    objects with text are categories. Sparse matrices are converted to dense in chunks. Row weights are used as in
+    `bigforest.train`, and rows of weight 0 are left out.
 
     A fitted estimator is pickled with the Parquet files of its forest. Like every pickle it can run code when it is
     loaded: open only pickles that you trust, and use `forest_.write` to share forests.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from bigforest.common.errors import DataError, reason
-from bigforest.schema.columns import columns_named
+from bigforest.schema.columns import columns_named, types_within
 from bigforest.storage.paths import is_remote, readable
 
 # Read ahead in a Parquet file.
@@ -237,12 +237,7 @@ def what_it_is(file: Path) -> str | None:
 
 def _only_polars(schema: Mapping[str, Any]) -> bool:
     """Whether Parquet files with these columns are for Polars alone: Arrow opens none with numbers of 128 bits."""
-    inner: list[Any] = [
-        field.dtype for dtype in schema.values() if isinstance(dtype, pl.Struct) for field in dtype.fields
-    ]
-    inner += [dtype.inner for dtype in schema.values() if isinstance(dtype, pl.Array | pl.List)]
-    wide = any(dtype in (pl.Int128, pl.UInt128) for dtype in [*schema.values(), *inner])
-    return wide or (bool(inner) and _only_polars({f"{place}": dtype for place, dtype in enumerate(inner)}))
+    return any(own in (pl.Int128, pl.UInt128) for dtype in schema.values() for own in types_within(dtype))
 
 
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:

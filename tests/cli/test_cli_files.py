@@ -297,3 +297,12 @@ def test_predictions__of_an_ending_that_is_none_of_theirs(folder: Path, run: Run
     run("train", "t.parquet", "--target", "y", "--trees", "2", "--out", "t.forest")
     run("predict", "t.forest", "t.parquet", "--out", "p.xlsx")
     assert run.code != 0 and "drop .xlsx or end it in" in run.err and ".csv" in run.err
+
+
+def test_predict__a_field_called_binary_is_no_bytes(folder: Path, run: Run) -> None:
+    kept = pl.struct(Binary=pl.int_range(60))
+    pl.DataFrame({"x": range(60), "y": [1, 2] * 30}).with_columns(kept=kept).write_parquet("t.parquet")
+    run("train", "t.parquet", "--target", "y", "--exclude", "kept", "--trees", "2", "--quiet")
+    run("predict", "t.forest", "t.parquet", "--keep", "kept", "--out", "p.ndjson")
+    assert run.code == 0
+    assert pl.read_ndjson("p.ndjson")["kept"].struct.field("Binary").to_list() == [*range(60)]
