@@ -56,7 +56,6 @@ class Target:
     """A function that has options in its signature.
 
     names      the options it has.
-    copies     the function whose other keywords it has, too.
     documents  whether its docstring describes the options. That of the others says where they are described, or is
                completed when it is imported (bigforest/schema/docstrings.py).
     """
@@ -64,7 +63,6 @@ class Target:
     file: str
     name: str
     names: tuple[str, ...] = tuple(OPTIONS)
-    copies: str = ""
     documents: bool = False
 
 
@@ -72,7 +70,6 @@ TARGETS = (
     Target("bigforest/api/training.py", "train", documents=True),
     Target("bigforest/api/training.py", "plan_training"),
     Target("bigforest/api/files.py", "encode_store", _STORE),
-    Target("bigforest/api/namespaces.py", "FrameNamespace.train", copies="train"),
     Target(
         "bigforest/sklearn/classifier.py",
         "BigForestClassifier.__init__",
@@ -92,8 +89,6 @@ def written() -> dict[str, str]:
     for target in TARGETS:
         text = texts.get(target.file) or (ROOT / target.file).read_text(encoding="utf-8")
         parameters = [_parameter(OPTIONS[name]) for name in target.names]
-        if target.copies:
-            parameters += _keywords(texts[TARGETS[0].file], target.copies)
         text = _with_signature(text, target, parameters)
         texts[target.file] = _with_entries(text, target) if target.documents else text
     return {**texts, COMMAND_LINE: command_line(), PAGE: page(), FAMILIES: families_page()}
@@ -143,18 +138,6 @@ def _with_entries(text: str, target: Target) -> str:
     lines, inside = text.split("\n"), function.body[0]
     before, after = lines[: inside.lineno - 1], lines[inside.end_lineno :]
     return "\n".join([*before, f'    """{described.strip()}', '    """', *after])
-
-
-def _keywords(text: str, name: str) -> list[str]:
-    """The keywords of a function that are no options, as parameters."""
-    function = _function(text, name)
-    found = []
-    for argument, default in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True):
-        if argument.arg not in OPTIONS:
-            assert argument.annotation is not None and default is not None
-            written = f"{argument.arg}: {ast.unparse(argument.annotation)} = {ast.unparse(default)},"
-            found.append(written.replace("'", '"'))
-    return found
 
 
 def family_names() -> str:

@@ -45,7 +45,7 @@ def with_options(function: _Function) -> _Function:
     that there is not raises ConfigError with the nearest ones, or, where options of training belong into an argument
     `options`, with that.
     """
-    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    names = list(inspect.signature(function).parameters)
     ungiven = {name: _Ungiven.UNGIVEN for name in names if name in OPTIONS}
 
     @functools.wraps(function)
@@ -63,12 +63,7 @@ def with_options(function: _Function) -> _Function:
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The options among the arguments of a function `with_options` that were given."""
-    return {name: value for name, value in passed_on(arguments).items() if name in OPTIONS}
-
-
-def passed_on(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a method `with_options` for a function that has the same; options only where they were given."""
-    return {name: value for name, value in arguments.items() if name != "self" and value is not _Ungiven.UNGIVEN}
+    return {name: value for name, value in arguments.items() if name in OPTIONS and value is not _Ungiven.UNGIVEN}
 
 
 def _hint(name: str, names: list[str]) -> str:

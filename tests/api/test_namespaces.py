@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import polars as pl
@@ -22,9 +23,14 @@ def test_train__hands_everything_on(frame: pl.DataFrame | pl.LazyFrame, monkeypa
 
     monkeypatch.setattr(training, "train", train)
     assert frame.bigforest.train("y", trees=3, seed=1) == "forest"  # type: ignore[union-attr]
-    [(data, options)] = seen
-    assert (data is frame, options["target"], options["trees"], options["seed"]) == (True, "y", 3, 1)
-    assert "mtry" not in options  # which was not given
+    [(data, target, options)] = seen
+    assert (data is frame, target, options) == (True, "y", {"trees": 3, "seed": 1})
+
+
+def test_train__shows_the_arguments_of_train() -> None:
+    own = FRAME.bigforest.train  # type: ignore[attr-defined]
+    assert list(inspect.signature(own).parameters) == list(inspect.signature(training.train).parameters)[1:]
+    assert inspect.getdoc(own) == inspect.getdoc(training.train)
 
 
 @pytest.mark.parametrize("frame", [FRAME, FRAME.lazy()], ids=["eager", "lazy"])

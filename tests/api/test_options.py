@@ -11,7 +11,6 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.api.namespaces import FrameNamespace
 from bigforest.api.training import plan_training, train
 from bigforest.common.errors import ConfigError
 from bigforest.schema.config import TrainConfig
@@ -29,7 +28,7 @@ def test_files__follow_from_the_declarations() -> None:
     assert not differing, "run python docs/options.py"
 
 
-@pytest.mark.parametrize("function", [train, plan_training, FrameNamespace.train])
+@pytest.mark.parametrize("function", [train, plan_training])
 def test_signature__has_every_option_with_its_default(function: Any) -> None:
     parameters = inspect.signature(function).parameters
     config = TrainConfig()
@@ -38,11 +37,10 @@ def test_signature__has_every_option_with_its_default(function: Any) -> None:
     assert not any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
-@pytest.mark.parametrize("function", [train, FrameNamespace.train])
-def test_docstring__has_a_line_for_every_parameter(function: Any) -> None:
-    text = inspect.getdoc(function) or ""
+def test_docstring__has_a_line_for_every_parameter() -> None:
+    text = inspect.getdoc(train) or ""
     entries = set(", ".join(section(text, "Parameters")).replace("\n", ", ").split(", "))
-    assert set(inspect.signature(function).parameters) - {"self"} <= entries
+    assert set(inspect.signature(train).parameters) <= entries
     for one in OPTIONS.values():
         assert one.option.help.split()[0] in text
 
@@ -60,12 +58,6 @@ def test_signature__types_can_be_had() -> None:
     hints = get_type_hints(train)
     assert hints["trees"] is int
     assert hints["vote"] == Literal["soft", "hard"]
-
-
-def test_namespace__has_the_arguments_of_train() -> None:
-    own, of_train = (inspect.signature(one).parameters for one in (FrameNamespace.train, train))
-    assert set(own) - {"self"} == set(of_train) - {"data"}
-    assert all(own[name].default == of_train[name].default for name in set(own) - {"self"})
 
 
 def test_options__have_a_panel_and_a_text() -> None:
@@ -90,7 +82,7 @@ def test_train__an_option_that_was_not_given_is_of_the_forest(tmp_path: Path) ->
         train(FRAME, resume=tmp_path / "f", trees=5, seed=0)
 
 
-@pytest.mark.parametrize("function", [train, plan_training, pl.DataFrame.bigforest.train.__get__(FRAME.bigforest)])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("function", [train, plan_training, FRAME.bigforest.train])  # type: ignore[attr-defined]
 @pytest.mark.parametrize(
     ("given", "ours"),
     [("n_estimators", "trees"), ("random_state", "seed"), ("max_feature", "max_depth"), ("tree", "trees")],
