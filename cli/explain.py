@@ -49,7 +49,12 @@ def _group(text: str) -> tuple[str, list[str]]:
 # By the names of `explain_forest`, with its defaults; the order is that of --help.
 EXPLAIN = {
     "out": option(str, "DIR", "Folder of the tables. Default: <stem of FOREST>.explanation."),
-    "loss": option(str, "error|log_loss|mse", "Loss for permutation importance. Default: error, mse for regression."),
+    "loss": option(
+        str,
+        "error|log_loss|mse|poisson_deviance",
+        "Loss for permutation importance. Default: error; regression: mse, or poisson_deviance with the impurity "
+        "poisson.",
+    ),
     "groups": option(
         list[str],
         "NAME=COL,COL",

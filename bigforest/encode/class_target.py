@@ -124,6 +124,11 @@ def _undivided(columns: Collection[str]) -> str:
 
 def check_classes(name: str, dtype: pl.DataType) -> None:
     """Raise DataError for a target whose values cannot be classes."""
+    if dtype in (pl.Int128, pl.UInt128):
+        raise DataError(
+            f"target {name!r} has type {dtype}; classes are integers of at most 64 bits: cast it to Int64 or String, "
+            "or choose the task regression"
+        )
     if not (is_text_type(dtype) or _is_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
         raise DataError(
             f"target {name!r} has type {dtype}; classes are booleans, integers of at most 64 bits, decimals, strings, "

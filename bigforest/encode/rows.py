@@ -49,16 +49,19 @@ def encode_target(
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
         """Rows before the slice, the targets of its rows that weigh something, and their places; None for all."""
-        first = 0
+        first, weighed = 0, config.weight is None
         weight = [] if config.weight is None else [config.weight]
         for frame in source.slices([name, *weight], plan.limits.slice_rows):
             series, places = cells(frame, name), None
             if weight:
                 weighs = weights_in_slice(cells(frame, weight[0]), weight[0]) > 0.0
+                weighed = weighed or bool(weighs.any())
                 if not weighs.all():
                     series, places = series.filter(pl.Series(weighs)), np.flatnonzero(weighs).astype(np.uint64)
             yield first, series, places
             first += len(frame)
+        if not weighed:
+            raise DataError(f"weight {config.weight!r}: all weights are 0; give some rows a larger one")
 
     dtype, found = source.schema[name], (series for _, series, _ in slices())
     target: FoundClasses | FoundNumbers

@@ -70,7 +70,8 @@ def explain_forest(
     parts : iterable of str, str or None, default=None
         Parts of the explanation, MAKERS of bigforest/explain/plan.py. None for the fast ones.
     loss : str or None, default=None
-        Loss for permutation importance: "error" or "log_loss", "mse" for regression.
+        Loss for permutation importance: "error" or "log_loss", "mse" for regression, "poisson_deviance" or "mse" with
+        the impurity poisson.
     groups : mapping or None, default=None
         Features to permute together, in addition to each feature alone: lists of names, by the name of the group.
     new_rows : bool, default=False

@@ -11,7 +11,7 @@ from bigforest.common.checks import check_flag, check_word, several
 from bigforest.common.errors import ConfigError, listed, shown
 from bigforest.schema.dataspec import DataSpec
 
-Loss = Literal["error", "log_loss", "mse"]
+Loss = Literal["error", "log_loss", "mse", "poisson_deviance"]
 
 # Classes that a message names.
 _NAMED = 10
@@ -55,14 +55,20 @@ class ExplainOptions:
         if self.sample is not None and (not isinstance(self.sample, int) or self.sample < 1):
             raise ConfigError(f"sample must be a number of rows from 1 on, not {shown(self.sample)}")
 
-    def loss_for(self, spec: DataSpec) -> str:
-        """The loss that permuting raises. Raises ConfigError."""
-        numbers = spec.target.is_regression
+    def loss_for(self, spec: DataSpec, impurity: str) -> str:
+        """The loss that permuting raises in a forest of this impurity, by default its first. Raises ConfigError."""
+        kind, losses = "classes", ["error", "log_loss"]
+        if spec.target.is_regression:
+            kind, losses = "numbers", ["mse"]
+            if impurity == "poisson":
+                kind, losses = "numbers, with the impurity poisson,", ["poisson_deviance", "mse"]
         if self.loss is None:
-            return "mse" if numbers else "error"
-        if numbers != (self.loss == "mse"):
-            kind = "numbers are judged by mse" if numbers else "classes are judged by error or log_loss"
-            raise ConfigError(f"loss {self.loss!r} does not fit the target {spec.target.name!r}: {kind}")
+            return losses[0]
+        if self.loss not in losses:
+            raise ConfigError(
+                f"loss {self.loss!r} does not fit the target {spec.target.name!r}: {kind} are judged by "
+                f"{' or '.join(losses)}"
+            )
         return self.loss
 
     def check_names(self, spec: DataSpec, labels: Sequence[Any], class_option: str = "classes") -> None:

@@ -11,9 +11,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.checks import several
+from bigforest.common.errors import DataError
 from bigforest.explain.importance import ROW_BYTES, by_tree, error_over_trees
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
+from bigforest.oob.accumulator import least_counted
 from bigforest.schema.labels import label_series
 from bigforest.storage.array_file import read_arrays, write_arrays
 
@@ -54,7 +56,8 @@ class TreeLosses(NamedTuple):
     """Losses of some trees on their out-of-bag rows, by class of the rows, or, for regression, in one sum.
 
     change  float64 [trees, groups, classes], increase of the loss when the group is permuted
-    loss    float64 [trees, classes]; weight: float64 [trees, classes], weight of the rows
+    loss    float64 [trees, classes], the deviance without what does not depend on the tree
+    weight  float64 [trees, classes], weight of the rows
     """
 
     change: NDArray[np.float64]
@@ -96,11 +99,12 @@ def write_permutation(job: ExplainJob, plan: PartPlan) -> None:
     """`permutation`, `permutation-classes` and `permutation-trees`.
 
     importance  mean over the trees of the increase of the loss per out-of-bag row when the feature is permuted among
-                these (Breiman 2001, section 10): the drop in accuracy, or the rise of log loss or squared error.
+                these (Breiman 2001, section 10): the drop in accuracy, or the rise of log loss, squared error or
+                deviance.
     scaled      the same over its standard error.
     """
     options, spec = job.options, job.forest.spec
-    loss, groups = options.loss_for(spec), permuted_groups(job)
+    loss, groups = options.loss_for(spec, job.forest.config.criterion), permuted_groups(job)
     settings = repr((loss, options.seed, groups, options.new_rows))
     names = ["permutation", "permutation-trees", *([] if job.forest.is_regression else ["permutation-classes"])]
     if job.folder.has_all(names, settings):
@@ -119,11 +123,11 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
     none. The orders are those of `permutation`. (Breiman and Cutler's local importance; ranger divides by all trees.)
     """
     options, stock = job.options, job.shrunk
-    loss, groups = options.loss_for(job.forest.spec), permuted_groups(job)
+    loss, groups = options.loss_for(job.forest.spec, job.forest.config.criterion), permuted_groups(job)
     settings = repr((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
     if job.folder.has("local", settings):
         return
-    how = Permuting(job.judged, groups, loss, options.seed)
+    how = _permuting(job, groups, loss)
     kept = how.judged.table.labelled_rows()
     rows = kept[job.chosen(_SAMPLE)]
     change, votes = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
@@ -144,6 +148,17 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
         "trees": np.repeat(votes, len(groups)),
     }
     job.folder.write("local", pl.DataFrame(columns), settings)
+
+
+def _permuting(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> Permuting:
+    """What is done to the rows. Raises DataError for those without a deviance."""
+    table = job.judged.table
+    if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
+        raise DataError(
+            f"target {job.forest.spec.target.name!r} has the value {float(least)!r}, and the Poisson deviance is for "
+            "numbers of which none is below 0; set the loss to mse, or drop these rows"
+        )
+    return Permuting(job.judged, groups, loss, job.options.seed)
 
 
 def local_file(folder: Path, tree: int) -> Path:
@@ -169,7 +184,7 @@ def _permute_chosen(
 
     found = np.zeros((len(how.groups), chosen.size))
     if chosen.size:
-        kernel = permute.permute_class_rows if how.judged.table.classes else permute.permute_number_rows
+        kernel = permute.permute_number_rows if how.loss == "mse" else permute.permute_class_rows
         for some, sums in _permuted(tree, how, kernel, (left_out, chosen), None, chosen.size):
             found[some] = sums.change
     return found.T
@@ -187,11 +202,11 @@ def _permuted(
 
     rows  out of the bag, and those of them that are evaluated.
     """
-    from bigforest.kernels.explain.permute import Judged, Losses, Parted
+    from bigforest.kernels.explain.permute import Losses, Parted
 
     table, (left_out, chosen) = how.judged.table, rows
     values, at = table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
-    labels = Judged(table.target(), weight, np.uint64(tree.begin), leaf_losses(tree.answer, how.loss))
+    parts = _losses_of_leaves(tree, how, weight)
     for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * left_out.size))):
         replaced = _drawn(how, values, left_out, some, tree.number)
         if at is not None:
@@ -199,7 +214,10 @@ def _permuted(
         count = len(some)
         parted = Parted(np.zeros(count, np.uint32), np.empty(count, np.int32), np.empty(count, np.uint32))
         sums = Losses(np.zeros((count, columns)), np.zeros(columns), np.zeros(columns))
-        kernel(tree.walked, replaced, chosen, labels, parted, sums)
+        for labels in parts:
+            sums.weight[:] = 0.0
+            parted.seen[:] = 0
+            kernel(tree.walked, replaced, chosen, labels, parted, sums)
         yield some, sums
 
 
@@ -225,7 +243,7 @@ def _losses(job: ExplainJob, plan: PartPlan, groups: list[PermutedGroup], loss: 
         for whole, some in zip(found, part, strict=True):
             whole[trees] = some
 
-    how = Permuting(job.judged, groups, loss, job.options.seed)
+    how = _permuting(job, groups, loss)
     job.over_trees("permutation", plan, permute_trees, (stock, how), collect)
     return found
 
@@ -244,10 +262,31 @@ def _permute_tree(
     table, rows, width = how.judged.table, how.judged.out_of_bag(tree.number), tree.answer.shape[1]
     change, loss_sum, weight = np.zeros((len(how.groups), width)), np.zeros(width), np.zeros(width)
     if rows.size:
-        kernel = permute.permute_classes if table.classes else permute.permute_numbers
+        kernel = permute.permute_numbers if how.loss == "mse" else permute.permute_classes
         for some, sums in _permuted(tree, how, kernel, (rows, rows), table.weight(), width):
             change[some], loss_sum, weight = sums  # the loss without permutation is the same each time
     return change, loss_sum, weight
+
+
+def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float64] | None) -> list[Any]:
+    """What the kernels add up, one Judged after the other, of which the last has the weights of the rows.
+
+    The Poisson deviance of a row, 2 (p - y log(p)) but for what does not depend on p, is a number of the leaf less y
+    times another: two losses on a row of the only class.
+    """
+    from bigforest.kernels.explain.permute import Judged
+
+    table, begin = how.judged.table, np.uint64(tree.begin)
+    if how.loss != "poisson_deviance":
+        return [Judged(table.target(), weight, begin, leaf_losses(tree.answer, how.loss))]
+    target, kept = table.target(), table.labelled_rows()
+    only, heavy = np.zeros(target.size, np.uint16), target if weight is None else weight * target
+    only.flags.writeable = heavy.flags.writeable = False  # as those in files are; the kernel is compiled for these
+    mean = np.maximum(tree.answer, least_counted(float(target[kept].max(initial=0.0))))
+    return [
+        Judged(only, heavy, begin, -2.0 * np.log(mean)),
+        Judged(only, weight, begin, 2.0 * mean),
+    ]
 
 
 def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ _NUMBERS = ("number", "boolean")
 
 def to_sql(forest: GrownForest, table: str, keep: Sequence[str], listener: Listener = silent) -> str:
     """`Forest.to_sql`."""
-    if not isinstance(table, str):
+    if not isinstance(table, str) or not table:
         raise ConfigError(f"table must be the name of a table, not {shown(table)}")
     features = forest.spec.features
     _check(features)

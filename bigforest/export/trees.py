@@ -73,19 +73,17 @@ def exported_trees(forest: GrownForest, to: str, listener: Listener) -> Iterator
         raise ConfigError(f"{to} does not support the ranks that this forest splits on; train without ranks")
     if forest.config.vote not in _VOTES:
         raise ConfigError(f"{to} cannot vote {forest.config.vote!r}; train with vote soft or hard")
-    if not forest.is_regression and forest.config.tie_rule != "lowest":
-        raise ConfigError(
-            f"{to} resolves ties to the lowest class, and this forest by {forest.config.tie_rule!r}; "
-            "train with ties lowest"
-        )
+    projected = ConfigError(
+        f"{to} splits on one feature at a time, and this forest ({forest.config.family}) on projections; train the "
+        "family axis or tree"
+    )
+    if not forest.is_regression and forest.config.tie_rule != "lowest":  # which families of projections alone have
+        raise projected
     place = {feature.name: number for number, feature in enumerate(forest.spec.features)}
     with stage("export", forest.trees, "trees", listener) as progress:
         for nodes in forest.each_tree():
             if (nodes["kind"] == "oblique").any():
-                raise ConfigError(
-                    f"{to} splits on one feature at a time, and this forest ({forest.config.family}) on projections; "
-                    "train the family axis or tree"
-                )
+                raise projected
             yield _tree(nodes, place, forest)
             progress.advance(1)
 

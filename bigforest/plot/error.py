@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.schema import POISSON
 from bigforest.metrics.numbers import poisson_deviances
+from bigforest.oob.accumulator import least_counted
 from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finish_chart, thinned
 
 # Points of the curve that are drawn.
@@ -28,10 +30,7 @@ def error_table(forest: Contents) -> pl.DataFrame:
     if forest.oob.weighted:
         spread = pl.lit(None, pl.Float64)
     elif forest.is_regression:
-        truth, prediction = pl.col("truth"), pl.col("prediction")
-        losses = (truth - prediction) ** 2
-        if curve.columns[1] == POISSON:
-            losses = pl.map_batches([truth.cast(pl.Float64), prediction], _deviances, return_dtype=pl.Float64)
+        losses = number_losses(forest)
         voted = forest.oob.rows.filter(pl.col("trees") > 0)
         mean, deviation = voted.select(losses.mean().alias("m"), losses.std().alias("s")).collect().row(0)
         part = deviation / mean if mean and deviation is not None and math.isfinite(mean) else None
@@ -41,10 +40,19 @@ def error_table(forest: Contents) -> pl.DataFrame:
     return curve.select("trees", error.alias("error"), spread.alias("standard_error"), "rows").filter(rows > 0)
 
 
+def number_losses(forest: Contents) -> pl.Expr:
+    """The loss of each row out of bag of a regression: the squared error, or the Poisson deviance if the curve has
+    it."""
+    truth, prediction = pl.col("truth").cast(pl.Float64), pl.col("prediction")
+    if forest.oob.curve.columns[1] != POISSON:
+        return (truth - prediction) ** 2
+    return pl.map_batches([truth, prediction], _deviances, return_dtype=pl.Float64)
+
+
 def _deviances(columns: Sequence[pl.Series]) -> pl.Series:
     """The Poisson deviance of each row, from the columns of truth and prediction."""
-    truth, prediction = columns
-    return pl.Series(poisson_deviances(truth.to_numpy(), prediction.to_numpy()))
+    truth, prediction = (column.to_numpy() for column in columns)
+    return pl.Series(poisson_deviances(truth, np.maximum(prediction, least_counted(truth.max(initial=0.0)))))
 
 
 def error_chart(forest: Contents) -> Any:

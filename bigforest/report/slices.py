@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bigforest.forest.contents import Contents
 from bigforest.metrics.quantile_grid import quantile_grid
 from bigforest.plot.draw import one_line
+from bigforest.plot.error import number_losses
 from bigforest.schema.labels import label_type, proba_names
 from bigforest.source import Source
 
@@ -23,11 +24,10 @@ _EPSILON = float(np.finfo(np.float64).eps)
 
 
 def row_errors(forest: Contents) -> pl.DataFrame:
-    """Columns row and error of every row out of bag: 1 where it is wrong or rejected; for regression the squared
-    error."""
+    """Columns row and error of every row out of bag: 1 where it is wrong or rejected; for regression its loss."""
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
-        error = (pl.col("truth") - pl.col("prediction")) ** 2
+        error = number_losses(forest)
     else:
         error = pl.col("truth").ne_missing(pl.col("prediction")).cast(pl.Float64)
     return voted.select("row", error=error).collect(engine="streaming")
@@ -37,11 +37,11 @@ def worst_rows(forest: Contents, most: int = 10) -> pl.DataFrame:
     """Columns row, truth, prediction, loss and, of classes, p_truth: the rows of largest loss out of bag.
 
     loss  of classes -log of the probability of the true one, at least the eps of float64; for regression the squared
-          error.
+          error, or the Poisson deviance with that impurity.
     """
     voted = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
-        found = voted.with_columns(loss=(pl.col("truth") - pl.col("prediction")) ** 2)
+        found = voted.with_columns(loss=number_losses(forest))
         columns = ["row", "truth", "prediction", "loss"]
     else:
         kind = label_type(forest.spec.target)

@@ -297,6 +297,11 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         {},
         "'a' holds 9007199254740.992 and 9007199254740.993, which are the same number",
     ),
+    "wide target": lambda: (
+        table(y=pl.Series([1, 2], dtype=pl.Int128)),
+        {},
+        "'y' has type Int128; classes are integers of at most 64 bits: cast it to Int64 or String, or choose the task",
+    ),
     "wide": lambda: (
         table(a=pl.Series([2**63, 1], dtype=pl.Int128)),
         {},

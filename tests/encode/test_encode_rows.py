@@ -115,7 +115,17 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "target as weight": (table([1, 2]), {"weight": "y"}, "is the target and cannot also be the weight"),
     "group as weight": (table([1, 2], w=[1, 2]), {"weight": "w", "group": "w"}, "is the column of groups and"),
     "unknown weight": (table([1, 2], heft=[1, 2]), {"weight": "hefty"}, "did you mean 'heft'"),
-    "no weight at all": (table([1, 2], w=[0, 0]), {"weight": "w"}, "every value is missing, rows of weight 0 aside"),
+    "no weight at all": (table([1, 2], w=[0, 0]), {"weight": "w"}, "weight 'w': all weights are 0; give some rows"),
+    "no number with weight": (
+        table([1.0, 2.0], w=[0, 0]),
+        {"task": None, "weight": "w"},
+        "weight 'w': all weights are 0; give some rows",
+    ),
+    "no target with weight": (
+        table([1, None], w=[0, 1]),
+        {"weight": "w"},
+        "'y': every value is missing, rows of weight 0 aside",
+    ),
     "tiny weights": (table([1, 2], w=[5e-324, 1e-310]), {"weight": "w"}, "too far from 1"),
     "huge weights": (table([1, 2], w=[1e308, 1.0]), {"weight": "w", "class_weight": {1: 1e9}}, "too far from 1"),
     "weight of no class": (

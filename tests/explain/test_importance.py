@@ -92,6 +92,8 @@ def grown_case(rows: int = 300, **options: Any) -> Case:
     random = np.random.default_rng(rows)
     a, b = random.normal(size=rows), random.integers(0, 6, rows)
     numbers = np.round(a + (b > 2) + random.normal(size=rows) * 0.2, 2)
+    if options.get("impurity") == "poisson":
+        numbers = np.exp(numbers)
     frame = pl.DataFrame(
         {
             "a": a,
@@ -112,16 +114,43 @@ def grown_case(rows: int = 300, **options: Any) -> Case:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"sampling": "balanced"}, {"sample_fraction": 0.5, "replace": False}, {"task": "regression"}],
-    ids=["uniform", "balanced", "half", "numbers"],
+    [
+        {},
+        {"sampling": "balanced"},
+        {"sample_fraction": 0.5, "replace": False},
+        {"task": "regression"},
+        {"task": "regression", "impurity": "poisson"},
+    ],
+    ids=["uniform", "balanced", "half", "numbers", "poisson"],
 )
 def test_permutation__looks_at_rows_out_of_bag_only(options: dict[str, Any]) -> None:
     case = grown_case(**options)
     table = case.forest.inbag()
     assert table["row"].to_list() == case.kept
     bags = [table[str(tree)].to_list() for tree in range(6)]
-    check_permutation(case, "mse" if options.get("task") else "error", 3, {"both": ["a", "b"]}, bags)
+    check_permutation(case, loss_by(options), 3, {"both": ["a", "b"]}, bags)
     check_unbiased(case, bags)
+
+
+def loss_by(options: dict[str, Any]) -> str:
+    """The loss by which a forest of these options is judged."""
+    if "impurity" in options:
+        return "poisson_deviance"
+    return "mse" if options.get("task") else "error"
+
+
+def test_permutation__of_the_deviance() -> None:
+    case = grown_case(task="regression", impurity="poisson")
+    found = case.forest.explain(case.frame, parts="permutation")["permutation"]
+    other = case.forest.explain(case.frame, parts="permutation", loss="poisson_deviance")["permutation"]
+    assert found.equals(other, null_equal=True)
+    negative = case.frame.with_columns(y=-pl.col("y"))
+    with pytest.raises(DataError, match=r"'y' has the value -\d.* none is below 0; set the loss to mse"):
+        case.forest.explain(negative, parts="permutation", new_rows=True)
+    case.forest.explain(negative, parts="permutation", new_rows=True, loss="mse")
+    plain = grown_case(task="regression").forest
+    with pytest.raises(ConfigError, match="'poisson_deviance' does not fit the target 'y': numbers are judged by mse"):
+        plain.explain(case.frame, parts="permutation", loss="poisson_deviance")
 
 
 def check_unbiased(case: Case, bags: Any = None) -> None:
@@ -270,11 +299,12 @@ def test_explain__writes_nothing_where_a_part_refuses_the_rows(tmp_path: Path) -
     assert not (tmp_path / "out").exists()
 
 
-def test_explain__weights_of_rows() -> None:
-    case = grown_case(250)
+@pytest.mark.parametrize("options", [{}, {"task": "regression", "impurity": "poisson"}], ids=["classes", "poisson"])
+def test_explain__weights_of_rows(options: dict[str, Any]) -> None:
+    case = grown_case(250, **options)
     random = np.random.default_rng(0)
     frame = case.frame.with_columns(w=pl.Series(random.choice([0.0, 0.25, 1.0, 3.0], 250)))
-    forest = bf.train(frame, "y", trees=4, weight="w", threads=1, shrink="off")
+    forest = bf.train(frame, "y", trees=4, weight="w", threads=1, shrink="off", **options)
     trees = trees_of(forest)
     bags = bags_of(forest, range(4), None)
     kept, weights = bags["row"].to_list(), frame["w"].to_list()
@@ -287,7 +317,8 @@ def test_explain__weights_of_rows() -> None:
         rows, truth = [case.rows[row] for row in own], [case.truth[row] for row in own]
         weight = [weights[row] for row in own]
         for place, name in enumerate(["a", "b", "word", "noise"]):
-            expected = permuted_change(tree, rows, truth, weight, [place], (5, number, place), "error", case.names)
+            draws, loss = (5, number, place), loss_by(options)
+            expected = permuted_change(tree, rows, truth, weight, [place], draws, loss, case.names)
             line = found["permutation-trees"].filter(tree=number, feature=name)["importance"].item()
             assert line == pytest.approx(expected / sum(weight), abs=1e-12)
         expected_all = oob_decrease(tree, rows, truth, weight, 4, case.names)

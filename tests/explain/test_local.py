@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.explain.made import Case, mixed_case, oblique_case
-from tests.explain.test_importance import grown_case
+from tests.explain.test_importance import grown_case, loss_by
 from tests.naive.explain import permuted_change
 from tests.thorough import examples
 
@@ -64,12 +64,16 @@ def test_local__is_that_of_the_definition(seed: int, rows: int, kind: str) -> No
             check(mixed_case(Path(folder), rows, seed, kind == "mse"), kind, seed, GROUP)
 
 
-@pytest.mark.parametrize("options", [{}, {"task": "regression"}], ids=["classes", "numbers"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"task": "regression"}, {"task": "regression", "impurity": "poisson"}],
+    ids=["classes", "numbers", "poisson"],
+)
 def test_local__looks_at_trees_that_have_not_seen_the_row(options: dict[str, Any]) -> None:
     case = grown_case(60, **options)
     table = case.forest.inbag()
     bags = [table[str(tree)].to_list() for tree in range(6)]
-    check(case, "mse" if options else "error", 3, {"both": ["a", "b"]}, bags, tuple(case.kept[2:12]))
+    check(case, loss_by(options), 3, {"both": ["a", "b"]}, bags, tuple(case.kept[2:12]))
 
 
 def test_local__is_the_same_with_any_resources(tmp_path: Path) -> None:

@@ -262,6 +262,8 @@ def test_sql__refuses_to_keep_what_databases_would_mix_up(keep: list[str]) -> No
     )
     with pytest.raises(ConfigError, match="keep cannot have"):
         forest.to_sql(keep=keep)
+    with pytest.raises(ConfigError, match="table must be the name of a table, not ''"):
+        forest.to_sql("")
 
 
 def test_unseen_levels__go_with_the_larger_child() -> None:
@@ -306,6 +308,7 @@ def test_rounded_down__leaves_every_float32_on_its_side() -> None:
     ("options", "words"),
     [
         ({"family": "sparse-oblique"}, "family axis or tree"),
+        ({"family": "subspace-cap"}, "family axis or tree"),
         ({"ranks": True}, "train without ranks"),
     ],
 )

@@ -87,6 +87,8 @@ def loss_of(answer: Sequence[float], truth: Any, loss: str) -> float:
     """What an answer loses on a row."""
     if loss == "mse":
         return (answer[0] - truth) ** 2
+    if loss == "poisson_deviance":
+        return 2.0 * (truth * math.log(truth / answer[0]) - truth + answer[0])
     if loss == "error":
         return float(answer.index(max(answer)) != truth)
     least = 2.0**-52

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from sklearn.metrics import mean_poisson_deviance
 from typer.testing import CliRunner
 
 import bigforest as bf
@@ -87,6 +88,19 @@ def test_slices__and_worst_rows_are_those_of_the_rows(tmp_path: Path) -> None:
         losses = sorted((float(-np.log(row[f"p_{row['truth']}"])) for row in rows), reverse=True)
     assert worst["loss"].to_list() == pytest.approx(losses[:3])
     assert all(frame["y"][row["row"]] == row["truth"] for row in worst.to_dicts())
+
+
+def test_slices__and_worst_rows_go_by_the_deviance(tmp_path: Path) -> None:
+    random = np.random.default_rng(2)
+    frame = table(400).with_columns(y=pl.Series(random.poisson(np.where(random.random(400) < 0.5, 0.5, 20.0))))
+    forest = bf.train(frame, target="y", trees=6, threads=1, task="regression", impurity="poisson")
+    truth, guess = (forest.oob.rows.filter(pl.col("trees") > 0).collect()[name] for name in ("truth", "prediction"))
+    losses = [mean_poisson_deviance([own], [other]) for own, other in zip(truth, guess, strict=True)]
+    worst = worst_rows(forest, 5)
+    assert worst["loss"].to_list() == pytest.approx(sorted(losses, reverse=True)[:5])
+    found = slices(forest, open_source(frame, scratch=tmp_path), 50)
+    mean, deviation = np.mean(losses), np.std(losses)
+    assert (found["error"] > mean).all() and found["error"].max() < mean + deviation  # type: ignore[operator]
 
 
 def test_command__grows_the_same_forest(tmp_path: Path) -> None:
