@@ -112,6 +112,8 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
     if name not in columns:
         near = get_close_matches(name, list(columns), n=3)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
+        if all(part.strip() in columns for part in name.split(",")):
+            hint = "give each of these columns by itself"
         raise DataError(f"there is no column {name!r} for {role}; {hint}{_undivided(columns)}")
 
 

@@ -246,6 +246,8 @@ def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
             raise DataError(f"the true classes are {truth.dtype}, and those of the forest {found.dtype}; convert them")
         right = equal_labels(found, truth)
         return float(right.filter(known).cast(pl.Float64).to_numpy().mean())
+    if not truth.dtype.is_numeric():
+        raise DataError(f"the true values are {truth.dtype}, and the forest predicts numbers; convert them")
     numbers = truth.filter(known).cast(pl.Float64).to_numpy()
     if not (np.abs(numbers) <= LARGEST).all():
         raise DataError(f"a true value is infinite, or of a size above {LARGEST:g}; drop these rows")

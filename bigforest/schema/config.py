@@ -123,7 +123,10 @@ class TrainConfig(TrainOptions):
             if self.keep_targets:
                 raise ConfigError("keep_targets is for regression, and the target has classes; drop it")
             if self.impurity in OF_NUMBERS:
-                raise ConfigError(f"the impurity {self.impurity} is for regression; use gini, entropy or error")
+                raise ConfigError(
+                    f"the impurity {self.impurity} is for regression, and the target has classes; use gini, entropy or "
+                    "error, or the task regression where the target is a number"
+                )
             return self._of_task(task)
         if self.boosts:
             raise ConfigError(

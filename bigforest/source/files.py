@@ -274,8 +274,6 @@ def _scan_file(file: Path, kind: str, scratch: Path, rules: CsvRules) -> Scan:
         return scan, dict(scan.collect_schema())
     except pl.exceptions.DuplicateError as error:
         raise DataError(f"{file}: duplicate column names ({reason(error)}); rename or drop them") from error
-    except pl.exceptions.NoDataError as error:
-        raise DataError(f"{file}: the file is empty; check that it was written to the end") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise not_readable(file, kind, reason(error), "; check that it is one") from error
 

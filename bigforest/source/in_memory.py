@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError, counted, reason
+from bigforest.common.errors import ConfigError, DataError, counted, reason, shown
 from bigforest.source.source import check_names
 from bigforest.source.spool import PART_BYTES, spool_batches
 
@@ -210,6 +211,9 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     Raises DataError where they do not fit together, and ConfigError where the table is not in memory.
     """
     names = dict(given)
+    for what, values in given.items():
+        if isinstance(values, Number):
+            raise DataError(f"{what} must be the name of a column, as text, or its values, not {shown(values)}")
     if isinstance(data, tuple) and len(data) == 2:
         data, labels = data
         if is_column(names["target"]):
@@ -232,8 +236,10 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
     rows = table.shape[0]
     for what, column in columns.items():
         if len(column) != rows:
-            shown = "y" if what == "target" else what
-            raise DataError(f"{shown} has {counted(len(column), 'row')}, and X has {rows:,}; give a value for each row")
+            called = "y" if what == "target" else what
+            raise DataError(
+                f"{called} has {counted(len(column), 'row')}, and X has {rows:,}; give a value for each row"
+            )
         if column.name in known:
             raise DataError(
                 f"X has a column {column.name!r} too; drop it from X, or name a column in place of an array"

@@ -33,6 +33,7 @@ _BEGINNINGS = {
     b"\xfe\xff": "is text in UTF-16; convert it to UTF-8",
     b"\0": "begins with zero bytes and is not text; check that it was written completely",
 }
+_COMPLETE = "; check that it was written to the end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +216,7 @@ def reading_parquet(path: Path) -> AbstractContextManager[None]:
     """Raise DataError where the block finds that a Parquet file cannot be read."""
     from bigforest.storage.arrow import naming_faults
 
-    return naming_faults(lambda what: not_readable(path, "Parquet", what))
+    return naming_faults(lambda what: not_readable(path, "Parquet", what.rstrip("."), _COMPLETE))
 
 
 def not_readable(file: Path, kind: str, what: str, advice: str = "") -> DataError:
@@ -225,6 +226,8 @@ def not_readable(file: Path, kind: str, what: str, advice: str = "") -> DataErro
     with suppress(OSError):
         if (found := what_it_is(file)) and kind not in found:
             return DataError(f"{file}: the file {found}")
+        if not file.stat().st_size:
+            return DataError(f"{file}: the file is empty{_COMPLETE}")
     return DataError(f"{file}: not a readable {kind} file: {what}{advice}")
 
 

@@ -162,6 +162,8 @@ def check_output(
         taken = path.exists()
     except (OSError, RuntimeError) as error:  # a name too long, a folder we may not enter, links in a circle
         raise ConfigError(f"{out} cannot be written ({reason(error)}); choose another output") from error
+    if not path.name:
+        raise ConfigError(f"{out} is the root of all folders and cannot be written; choose another output")
     if not is_folder(path.parent):
         folder = path.parent if out.is_symlink() else out.parent
         raise ConfigError(f"the folder {folder} of the output {out.name} does not exist; create it first")

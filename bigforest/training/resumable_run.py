@@ -282,7 +282,7 @@ def _locked(out: Path, path: Path) -> Lock | None:
 
 def _unfinished(path: Path) -> Path:
     """The folder of the run for this output."""
-    return path.with_name(path.name + UNFINISHED)
+    return path.parent / (path.name + UNFINISHED)
 
 
 def _busy(out: Path) -> str:

@@ -211,6 +211,12 @@ def test_score__of_missing_and_unknown_labels() -> None:
         forest.score(CLASSES.drop("late"))
 
 
+def test_score__refuses_text_for_numbers() -> None:
+    frame = pl.DataFrame({"x": [1.0, 2.0, 3.0], "y": [0.5, 1.5, 2.5]})
+    with pytest.raises(DataError, match="the true values are String, and the forest predicts numbers; convert them"):
+        bf.train(frame, "y", trees=1).score(frame, ["1", "2", "3"])
+
+
 @pytest.mark.parametrize("value", [np.inf, -np.inf, 1e200])
 def test_score__refuses_true_values_whose_squares_are_not_finite(value: float) -> None:
     matrix = np.random.default_rng(0).normal(size=(50, 2))

@@ -116,7 +116,12 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "a forest": (a_forest, "a.forest is a forest, not a table; give the rows"),
     "an unfinished run": (an_unfinished_run, "a.forest.unfinished is an unfinished run, not a table; resume it"),
     "a comparison": (a_comparison, "a.comparison is a comparison, not a table; give the table whose candidates"),
-    "no path": (lambda: [""], "a path was expected, not ''"),
+    "no path": (lambda: [""], "a path was expected, not ''; give one that is not empty"),
+    "the root": (lambda: ["things.parquet", "--out", "/", "--overwrite"], "/ is the root of all folders"),
+    "several excluded": (
+        lambda: ["things.parquet", "--exclude", "size, noise"],
+        "there is no column 'size, noise' for --exclude; give each of these columns by itself",
+    ),
     "no user": (lambda: ["~nobody-of-this-name/x.parquet"], "no such file"),
     "target excluded": (lambda: ["things.parquet", "--exclude", "target"], "'target' is the target and cannot be"),
     "target a category": (lambda: ["things.parquet", "--categories", "target"], "'target' is not a feature"),

@@ -377,7 +377,7 @@ def test_train__out_of_bag_of_groups_is_honest(tmp_path: Path) -> None:
         ({"group": "one"}, "all rows are of the one group 1"),
         ({"group": "who", "sampling": "balanced"}, "whole groups cannot be drawn by class"),
         ({"group": "who", "bootstrap": False}, "bootstrap is off"),
-        ({"group": 3}, "group: a column cannot be made of int; give an array"),
+        ({"group": 3}, "group must be the name of a column, as text, or its values, not 3"),
     ],
 )
 def test_train__unusable_groups(changes: dict[str, Any], words: str) -> None:

@@ -192,7 +192,7 @@ def test_sparse_rows__are_answered_as_dense_ones(monkeypatch: pytest.MonkeyPatch
         (X, Y[:-1], {}, "y has 59 rows, and X has 60"),
         (X, Y, {"weight": [1, 2]}, "weight has 2 rows, and X has 60"),
         (X, np.stack([Y, Y], 1), {}, "a column was expected, not an array of shape"),
-        (X, 5, {}, "a column cannot be made of int"),
+        (X, 5, {}, "target must be the name of a column, as text, or its values, not 5"),
         (X, ["a", 1] * 30, {}, "y is not a column of one type"),
         (X, Y + 1j, {}, "of type complex128"),
         ({"a": [1, "b"]}, None, {}, "a is not a column of one type"),
