@@ -22,9 +22,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError, counted, listed
-from bigforest.schema.columns import numbers
+from bigforest.schema.columns import cells, numbers
 from bigforest.schema.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
-from bigforest.schema.labels import label_texts
+from bigforest.schema.labels import known_codes, label_texts
 from bigforest.schema.options import ClassWeight
 
 # Largest total weight of all rows in the search: then no bag reaches 2**31 in practice.
@@ -59,11 +59,42 @@ def weights_in_slice(series: pl.Series, name: str) -> NDArray[np.float64]:
     return values
 
 
-def without_weightless(target: pl.Series, weight: NDArray[np.float64]) -> pl.Series:
-    """The targets of rows, null where the weight is 0, as training leaves these rows out, whatever their target is."""
-    if weight.all():
-        return target
-    return target.to_frame().select(pl.when(pl.Series(weight > 0.0)).then(pl.col(target.name))).to_series()
+class TrueRows(NamedTuple):
+    """What is known of rows that predictions are compared with.
+
+    target  int32, classes, or float64, regression targets; arbitrary in rows that are not `known`.
+    weight  float64.
+    known   whether a row has a target and weighs something.
+    """
+
+    target: NDArray[Any]
+    weight: NDArray[np.float64]
+    known: NDArray[np.bool_]
+
+
+def true_rows(batch: pl.DataFrame, spec: DataSpec, weights: str | None, classes: tuple[float, ...]) -> TrueRows:
+    """The targets and weights of the rows of a table. As in training, rows of weight 0 may have any target.
+
+    weights  their column; None where all rows weigh 1, times the weights of their `classes`, if there are any.
+
+    Raises DataError for weights and targets that cannot be used.
+    """
+    series, weight = cells(batch, spec.target.name), np.ones(batch.height)
+    if weights is not None:
+        weight = weights_in_slice(cells(batch, weights), weights)
+        series = series.to_frame().select(pl.when(pl.Series(weight > 0.0)).then(pl.col(series.name))).to_series()
+    if spec.target.is_regression:
+        if not (series.dtype.is_numeric() or series.dtype == pl.Null):
+            raise DataError(
+                f"the forest predicts the number {spec.target.name!r}, which is {series.dtype} in the table; convert it"
+            )
+        target = numbers(series, str(series.dtype)).astype(np.float64)
+        return TrueRows(target, weight, (weight > 0.0) & ~np.isnan(target))
+    codes = known_codes(series, spec.target, "the table")
+    target = np.maximum(codes, 0)
+    if classes:
+        weight = weight * np.array(classes)[target]
+    return TrueRows(target, weight, (weight > 0.0) & (codes >= 0))
 
 
 def class_weights(target: TargetSpec, given: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
@@ -135,7 +166,7 @@ def encode_weights(
         step, wide = _wide_step(found, weights, rows), True
     largest = total = rough = 0
     for slice_ in weights():
-        whole = _whole(slice_, step)
+        whole = whole_weights(slice_, step)
         largest, total = max(largest, int(whole.max())), total + int(whole.sum())
         rough += int((np.abs(whole * step - slice_) > slice_ / 1000).sum())
         write(whole.astype(np.uint64) if wide else whole)
@@ -145,13 +176,14 @@ def encode_weights(
     search = max(1.0, largest / most, total / (_MOST_TOTAL - rows))
     searched = raised = 0
     for slice_ in weights():
-        whole = _whole(slice_, step)
+        whole = whole_weights(slice_, step)
         searched += int(np.maximum(np.rint(whole / search), 1.0).sum())
         raised += int((whole < search).sum())
     return Encoded(WeightSpec(name, classes, balanced, step, largest, total, True, search, searched), raised, rough)
 
 
-def _whole(weights: NDArray[np.float64], step: float) -> NDArray[np.int64]:
+def whole_weights(weights: NDArray[np.float64], step: float) -> NDArray[np.int64]:
+    """Weights above 0 in steps, at least one each."""
     return np.maximum(np.rint(weights / step), 1.0).astype(np.int64)
 
 

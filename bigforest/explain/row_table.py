@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 from bigforest.common.errors import DataError
 from bigforest.common.events import Listener, stage
 from bigforest.common.process_cache import ProcessCache
-from bigforest.encode.weights import weights_in_slice, without_weightless
+from bigforest.encode.weights import TrueRows, true_rows
 from bigforest.forest.grown import GrownForest
 from bigforest.forest.load.feature_map import check_schema
 from bigforest.forest.load.row_passes import naming_rows
 from bigforest.metrics.numbers import LARGEST
-from bigforest.schema.columns import cells, numbers
 from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import known_codes
 from bigforest.source import Source
 from bigforest.storage.atomic import write_whole
 
@@ -34,6 +32,8 @@ _BATCH_ROWS = 1 << 16
 _MOST_ROWS = 2**32 - 1
 
 _FILES = ("values", "target", "weight", "kept")
+# Type of a target, of numbers and of classes.
+_TARGETS = ("f8", "u2")
 
 
 class RowTable(NamedTuple):
@@ -65,7 +65,7 @@ class RowTable(NamedTuple):
 
     def target(self) -> NDArray[Any]:
         """uint16 [rows], the class of each, or float64 for regression; arbitrary in rows that are not `kept`."""
-        return _mapped(self.folder / "target", "u2" if self.classes else "f8")
+        return _mapped(self.folder / "target", _TARGETS[self.classes])
 
     def weight(self) -> NDArray[np.float64] | None:
         """float64 [rows]; None if all weights are 1."""
@@ -143,45 +143,24 @@ def write_row_table(forest: GrownForest, source: Source, table: RowTable, listen
                 missing += np.isnan(values[0, :, :-1]).sum(axis=0)
                 write_whole(files["values"], values)
                 if table.labelled:
-                    target, weight, known = _judged(batch, spec, name)
-                    write_whole(files["target"], target)
+                    truth = _truth(batch, spec, name)
+                    write_whole(files["target"], truth.target.astype(_TARGETS[table.classes]))
                     if table.weighted:
-                        write_whole(files["weight"], weight)
-                    write_whole(files["kept"], (begin + np.flatnonzero(known)).astype(np.uint32))
+                        write_whole(files["weight"], truth.weight)
+                    write_whole(files["kept"], (begin + np.flatnonzero(truth.known)).astype(np.uint32))
             begin += batch.height
             progress.advance(batch.height)
     names = [spec.features[place].name for place, count in zip(table.used, missing, strict=True) if count]
     return table._replace(missing=tuple(names))
 
 
-def _judged(
-    batch: pl.DataFrame, spec: DataSpec, weights: str | None
-) -> tuple[NDArray[Any], NDArray[np.float64], NDArray[np.bool_]]:
-    """The targets and weights of rows, and which have a target and weigh something; weights: their column."""
-    series, weight = cells(batch, spec.target.name), np.ones(batch.height)
-    if weights is not None:
-        weight = weights_in_slice(cells(batch, weights), weights)
-        series = without_weightless(series, weight)
-    target, known = (_numbers if spec.target.is_regression else _classes)(series, spec)
-    if spec.weight is not None and spec.weight.classes:
-        weight = weight * np.array(spec.weight.classes)[target]
-    return target, weight, known & (weight > 0.0)
-
-
-def _numbers(series: pl.Series, spec: DataSpec) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    name = spec.target.name
-    if not series.dtype.is_numeric():
-        raise DataError(f"the forest predicts the number {name!r}, which is {series.dtype} here; convert it")
-    values = numbers(series, str(series.dtype)).astype(np.float64)
-    known = ~np.isnan(values)
-    if not (np.abs(values[known]) <= LARGEST).all():
+def _truth(batch: pl.DataFrame, spec: DataSpec, weights: str | None) -> TrueRows:
+    """`true_rows`, of which classes have their weights too. Raises DataError also for targets that are too large."""
+    found = true_rows(batch, spec, weights, () if spec.weight is None else spec.weight.classes)
+    if spec.target.is_regression and not (np.abs(found.target[found.known]) <= LARGEST).all():
+        name = spec.target.name
         raise DataError(f"a value of {name!r} is infinite, or of a size above {LARGEST:g}; drop these rows")
-    return values, known
-
-
-def _classes(series: pl.Series, spec: DataSpec) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    codes = known_codes(series, spec.target, "the table")
-    return np.maximum(codes, 0).astype(np.uint16), codes >= 0
+    return found
 
 
 def unused_values(forest: GrownForest, source: Source, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:

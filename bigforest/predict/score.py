@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError, counted
 from bigforest.common.forks import check_polars_threads
-from bigforest.encode.weights import check_weight, weights_in_slice, without_weightless
+from bigforest.encode.weights import check_weight, true_rows, weights_in_slice, whole_weights
 from bigforest.forest.load.predictor import Answers
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import equal_labels, known_codes, label_values
+from bigforest.schema.labels import equal_labels, label_values
 from bigforest.source.in_memory import frame_in_memory, series_of
 
 if TYPE_CHECKING:
@@ -65,25 +64,17 @@ class FilePrediction:
 
 
 class ScoreWeights(NamedTuple):
-    """How the rows of a table are weighed.
+    """How the rows of a table are weighed: in whole numbers of steps.
 
     name     the column of weights
     classes  weights of the classes besides; empty where classes have no weights
-    step     what one of the whole numbers that stand for weights is
-    total    largest sum of these numbers
+    total    most steps of all rows together
     """
 
     name: str
     classes: tuple[float, ...]
     step: float
     total: int
-
-    def of(self, series: pl.Series, codes: NDArray[Any] | None = None) -> NDArray[np.int64]:
-        """The whole numbers of the weights of rows, 0 of a weight of 0; codes: of their classes. Raises DataError."""
-        weight = weights_in_slice(series, self.name)
-        if self.classes and codes is not None:
-            weight = weight * np.array(self.classes)[codes]
-        return np.where(weight > 0.0, np.maximum(np.rint(weight / self.step), 1.0), 0.0).astype(np.int64)
 
 
 def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
@@ -105,8 +96,7 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
 
 
 def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
-    """What judges the predictions of a forest of this impurity for a table, if it has the target, and its weights can
-    be used."""
+    """The Score of the predictions for a table; off if it lacks the target, or its weights cannot be used."""
     try:
         return Score(spec, impurity, score_weights(spec, source), spec.target.name in source.schema)
     except DataError as error:
@@ -114,7 +104,7 @@ def score_of(spec: DataSpec, impurity: str, source: Source) -> Score:
 
 
 class Score:
-    """Metrics that are counted while batches pass; off as soon as a batch has targets that cannot be judged.
+    """Metrics that are summed batch by batch; off as soon as a batch has targets that cannot be compared.
 
     unscored  why it is off, where the table has the target.
     """
@@ -140,7 +130,7 @@ class Score:
         )
 
     def empty(self) -> Score:
-        """The same without what was counted."""
+        """The same Score before any batch."""
         return Score(self._spec, self._impurity, self._weights, self.active, self.unscored)
 
     @property
@@ -150,55 +140,32 @@ class Score:
         return [self._spec.target.name, *weights] if self.active else []
 
     def add(self, batch: pl.DataFrame, answers: Answers) -> None:
-        """Judge the rows of a batch that have a target, unless off."""
+        """Add the rows of a batch that have a target, unless off."""
         if not self.active:
             return
-        truth = cells(batch, self._spec.target.name)
-        weight = None if self._weights is None else cells(batch, self._weights.name)
-        if isinstance(self._sums, Metrics):
-            self._add_classes(self._sums, truth, weight, answers)
-        else:
-            self._add_numbers(self._sums, truth, weight, answers)
-
-    def _add_classes(self, sums: Metrics, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
-        if self._weights is not None and weight is not None:
-            truth = without_weightless(truth, weights_in_slice(weight, self._weights.name))
+        weights = self._weights
+        name, classes = (None, ()) if weights is None else (weights.name, weights.classes)
         try:
-            codes = known_codes(truth, self._spec.target, "the table")
+            rows = true_rows(batch, self._spec, name, classes)
         except DataError as error:
             self._stop(str(error))
             return
-        assert answers.proba is not None
-        rows, whole = self._weighed(codes >= 0, weight, codes)
-        sums.add(codes[rows], answers.codes[rows], answers.proba[rows], whole)
-
-    def _add_numbers(self, sums: NumberSums, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
-        if not (truth.dtype.is_numeric() or truth.dtype == pl.Null):
-            name = self._spec.target.name
-            self._stop(f"the forest predicts the number {name!r}, which is {truth.dtype} in the table; convert it")
-            return
-        assert answers.value is not None
-        given = truth.cast(pl.Float64).fill_null(np.nan).to_numpy()
-        known, whole = self._weighed(np.abs(given) <= LARGEST, weight)
-        sums.add(given[known], answers.value[known], whole)
-
-    def _weighed(
-        self, known: NDArray[np.bool_], weight: pl.Series | None, codes: NDArray[Any] | None = None
-    ) -> tuple[NDArray[np.bool_], NDArray[np.int64] | None]:
-        """Which of the `known` rows weigh something, and their whole weights; None where all rows count alike."""
-        if self._weights is None or weight is None:
-            return known, None
-        whole = self._weights.of(weight, codes)
-        known = known & (whole > 0)
-        return known, whole[known]
+        known = rows.known if answers.value is None else rows.known & (np.abs(rows.target) <= LARGEST)
+        whole = None if weights is None else whole_weights(rows.weight[known], weights.step)
+        if isinstance(self._sums, Metrics):
+            assert answers.proba is not None
+            self._sums.add(rows.target[known], answers.codes[known], answers.proba[known], whole)
+        else:
+            assert answers.value is not None
+            self._sums.add(rows.target[known], answers.value[known], whole)
 
     @property
     def counted(self) -> Metrics | NumberSums | str | None:
-        """What has been counted, for `join`; when off, why."""
+        """The sums, for `join`; if off, the reason."""
         return self._sums if self.active else self.unscored
 
     def join(self, counted: Any) -> None:
-        """Add what was counted elsewhere."""
+        """Add the sums of another process (`counted`)."""
         if isinstance(counted, Metrics | NumberSums):
             self._sums.join(counted)  # type: ignore[arg-type]
         else:
