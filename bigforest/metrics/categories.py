@@ -15,9 +15,9 @@ from bigforest.metrics.conformal import ClassSets, Intervals, check_enough_rows,
 class ByCategory:
     """Calibration by the value of a row in a column.
 
-    column      its name.
-    levels      the values of the calibration rows as text.
-    calibrated  for the rows of each level, for other levels, and for missing values.
+    column      name of the column.
+    levels      its values in the calibration rows, as text.
+    calibrated  one for the rows of each level, then one for other levels, and one for missing values.
     """
 
     column: str
@@ -31,11 +31,11 @@ class ByCategory:
 
     @property
     def by_spread(self) -> bool:
-        """Whether some of them follow the spread of the trees."""
+        """Whether some of the intervals follow the spread of the trees."""
         return any(one.by_spread for one in self.calibrated)
 
     def groups(self, codes: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], Intervals | ClassSets]]:
-        """Rows of one category, ascending, and their result; codes: place of each row in `calibrated`."""
+        """The rows of each category, ascending, and its intervals or sets; codes: place of each row in `calibrated`."""
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(np.bincount(codes, minlength=len(self.calibrated)))
         for one, begin, end in zip(self.calibrated, [0, *ends[:-1]], ends, strict=True):
@@ -50,14 +50,14 @@ def fit_by_category(
     coverage: float,
     fit: Callable[[NDArray[np.bool_]], Intervals | ClassSets],
 ) -> ByCategory:
-    """The result of the calibration rows of each category.
+    """Intervals or sets for each category, calibrated on its rows.
 
-    Categories of too few rows are calibrated together (`pooled_categories`), those without rows by all rows.
+    Categories with too few rows are calibrated together (`pooled_categories`), those without rows on all rows.
 
-    codes  category of each calibration row: the place of its level, or len(levels) + 1 where the value is missing.
-    fit    computes the result of some rows.
+    codes  category of each calibration row: the place of its level, or len(levels) + 1 if the value is missing.
+    fit    calibrates on some of the rows.
 
-    Raises ConfigError where all rows together are too few.
+    Raises ConfigError if all rows together are too few.
     """
     check_enough_rows(codes.size, coverage)
     present, own = np.unique(codes, return_inverse=True)

@@ -1,9 +1,9 @@
 """The quality of predicted classes, by scikit-learn's definitions, from rows in batches of any size.
 
-Counts are integers, and so are sums of losses: in steps of 2**-40, to which the loss of every row, times its share of
-2**16 where rows have weights, is rounded, so that a mean is the same for any pieces in any order; without weights it is
-right to 2**-41. The area under the ROC curve comes from the counts of
-the two classes at each distinct score, exactly.
+Counts are integers. The loss of every row is rounded to steps of 2**-40 and summed as an integer, so that a mean is the
+same for any batches in any order; without weights its error is at most 2**-41. With weights, the loss of a row is
+multiplied by its share of the total weight, times 2**16, before it is rounded. The area under the ROC curve follows
+exactly from the counts of the two classes at each distinct score.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-# Losses are kept as multiples of 1 / _STEPS: 65,536 of at most 36.05 sum within 63 bits. So what all rows weigh
-# together is made that.
+# Losses are multiples of 1 / _STEPS. 65,536 losses of at most 36.05 sum within 63 bits, so the weights of all rows are
+# scaled to this sum.
 _STEPS = 2.0**40
 _WHOLE = 2.0**16
-# Probabilities whose losses are found together: few enough for a cache.
+# Probabilities whose losses are computed together: they fit in a processor cache.
 _CELLS = 1 << 15
 _EPSILON = np.finfo(np.float64).eps
 
@@ -32,12 +32,12 @@ SCORE_BYTES = 120
 
 @dataclass(frozen=True, slots=True)
 class ClassMetrics:
-    """One class against all others; or all classes, where `code` is None. But for the first two by the rows' weights.
+    """One class against all others, or all classes if `code` is None. All but the first two count rows by weight.
 
     rows       rows of the class; predicted: rows predicted to be of it.
-    precision, recall, f1   0 where they would divide by 0; of all: the mean over the classes that occur ("macro").
+    precision, recall, f1   0 if the denominator is 0; for all classes: the mean over those that occur ("macro").
     log_loss   mean of -ln p(truth), p clipped to [eps, 1 - eps] of float64.
-    brier      mean of (p - truth)**2; of all: of the sum over the classes, halved where they are two.
+    brier      mean of (p - truth)**2; for all classes: the mean of the sum over them, halved if there are two.
     auc        area under the ROC curve; None unless there are two classes, both occur, and the scores were few enough.
     """
 
@@ -53,7 +53,7 @@ class ClassMetrics:
 
 
 class Metrics:
-    """Adds up rows.
+    """Sums of the metrics of classes over rows, which come in batches.
 
     total  largest sum of the weights of all rows; None without weights.
     """
@@ -114,7 +114,7 @@ class Metrics:
         return self.result_with(None if self.scores.limit is not None else Area().add(self.scores).value)
 
     def result_with(self, auc: float | None) -> list[ClassMetrics]:
-        """The same with an area that is known."""
+        """`result`, with a given area under the ROC curve; there must be rows."""
         rows = self.rows
         weight = rows if self._total is None else int(self._weights[0].sum()) / self._total * _WHOLE
         each = [self._of_class(code, weight, auc) for code in range(self._classes)]
@@ -140,10 +140,10 @@ class Metrics:
         proba: NDArray[np.float64],
         weight: NDArray[np.int64] | None,
     ) -> None:
-        """The same with probabilities [classes, rows]."""
+        """`add` for a piece of the rows; probabilities are [classes, rows]."""
         codes = np.arange(self._classes)[:, np.newaxis]
-        own, told = truth == codes, prediction == codes
-        groups = (own, told, own & told)
+        own, predicted = truth == codes, prediction == codes
+        groups = (own, predicted, own & predicted)
         for count, rows in zip(self._counts, groups, strict=True):
             count += np.count_nonzero(rows, axis=1)
         steps: Any = _STEPS
@@ -151,7 +151,7 @@ class Metrics:
             steps = weight / self._total * _WHOLE * _STEPS
             for total, rows in zip(self._weights, groups, strict=True):
                 total += rows @ weight
-        given = np.where(own, proba, 1.0 - proba)  # the probability of what is so, class by class
+        given = np.where(own, proba, 1.0 - proba)  # the probability of the true answer, class by class
         losses = (log_losses(given), np.square(1.0 - given))
         logs, squares = (np.rint(each * steps).astype(np.int64) for each in losses)
         self._loss += int((logs * own).sum())
@@ -201,7 +201,7 @@ class Scores:
         self._merge_many()
 
     def merge(self) -> None:
-        """Sort what has been added since the last time into the rest."""
+        """Sort the scores added since the last call into the others."""
         waiting, self._waiting, self._size = self._waiting, [], 0
         if not waiting:
             return
@@ -237,7 +237,7 @@ class Scores:
         self._merge_many()
 
     def _merge_many(self) -> None:
-        """Merge where many wait, half as many as scores may be held by all together."""
+        """Merge once the waiting scores fill the room left, and are a quarter of the limit and half of those merged."""
         if self._size >= max(self._most - self.values.size, self._most // 4, self.values.size // 2):
             self.merge()
 

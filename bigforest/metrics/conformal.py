@@ -23,10 +23,10 @@ from bigforest.common.errors import ConfigError, counted
 MOST_BINS = 20
 _BIN_ROWS = 200
 _BIN_ERRORS = 10
-# What is added to the spread of the trees, as a multiple of its mean: of 0.01, 0.1, 0.3 and 1 the one with the
-# narrowest intervals on one half of the sets of benchmarks/intervals.py.
+# Added to the spread of the trees, as a multiple of its mean. Of 0.01, 0.1, 0.3 and 1 it gives the narrowest intervals
+# on one half of the data sets of benchmarks/intervals.py.
 _SENSITIVITY = 1.0
-# A risk is rounded to this many parts of one, so that rows and errors are compared as whole numbers of 64 bits.
+# A risk is rounded to a multiple of 1 / _RISK_PARTS, so that rows and errors are compared as 64-bit integers.
 _RISK_PARTS = 10**9
 
 
@@ -34,9 +34,9 @@ _RISK_PARTS = 10**9
 class Intervals:
     """Intervals around predicted numbers.
 
-    edges  of the bins of predictions, ascending; a prediction up to the first is of the first bin.
-    radii  half the width of the interval in each bin, one more than edges; of rows of difficulty 1.
-    scale  the spread of the trees by which difficulties are measured, see `difficulty`; 0 where all rows have 1.
+    edges  edges between the bins of predictions, ascending; the first bin has predictions up to the first edge.
+    radii  half the width of the interval in each bin, for rows of difficulty 1; one more than edges.
+    scale  mean spread of the trees, which measures difficulties (`difficulty`); 0 if all rows have difficulty 1.
     """
 
     edges: tuple[float, ...]
@@ -69,7 +69,7 @@ def difficulty(spread: NDArray[np.float64], scale: float) -> NDArray[np.float64]
 class ClassSets:
     """Sets of classes.
 
-    floors  by class: it is in the set of a row where its share of the votes is at least this.
+    floors  for each class, the least share of the votes with which it is in the set of a row.
     """
 
     floors: tuple[float, ...]
@@ -121,12 +121,12 @@ def fit_intervals(
 def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes: int, coverage: float) -> ClassSets:
     """Sets from calibration rows, by class.
 
-    Classes of too few rows are one category together, see `pooled_categories`.
+    Classes with too few rows are calibrated together, see `pooled_categories`.
 
     truth  the class of each row.
-    share  the share of the votes that it has.
+    share  the share of the votes for this class.
 
-    Raises ConfigError where all rows together are too few.
+    Raises ConfigError if all rows together are too few.
     """
     check_enough_rows(truth.size, coverage)
     category = pooled_categories(np.bincount(truth, minlength=classes), coverage)
@@ -139,11 +139,11 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
 
 
 class RejectCurve(NamedTuple):
-    """For each confidence, how many rows have it or more, and how many of these are wrong.
+    """For each confidence, the number of rows with at least this confidence, and how many of them are wrong.
 
-    confidence  float64, each that occurs, descending.
-    answered    int64, rows.
-    wrong       int64, those of them whose predicted class is another than the true one.
+    confidence  float64, the values that occur, descending.
+    answered    int64, number of rows.
+    wrong       int64, those of them whose predicted class is not the true one.
     """
 
     confidence: NDArray[np.float64]
@@ -165,7 +165,7 @@ def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> R
 
 
 def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], risk: float) -> float:
-    """The least share of the votes for the predicted class with which a row is answered; infinity where none is.
+    """The least share of the votes for the predicted class with which a row is answered; infinity if no row is.
 
     The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. The point
     where it exceeds the risk minimises errors minus `risk` times answered rows over all thresholds (Chow 1970); among
@@ -192,15 +192,15 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
 
 
 def fewest_rows(coverage: float) -> int:
-    """Calibration rows without which no error is large enough: the least n with ceil(coverage * (n + 1)) <= n."""
+    """The fewest calibration rows with a quantile for this coverage: the least n with ceil(coverage * (n + 1)) <= n."""
     exact = exact_share(coverage)
     return ceil(exact / (1 - exact))
 
 
 def pooled_categories(counts: NDArray[np.int64], coverage: float) -> NDArray[np.int64]:
-    """The category by which each is calibrated, from the number of their rows, which are enough together.
+    """For each category, the category with which it is calibrated; counts: rows of each, enough together.
 
-    Those with too few for a quantile are pooled, with as many of the next rarest as needed.
+    Categories with too few rows for a quantile are pooled, with as many of the next rarest as needed.
     """
     fewest = fewest_rows(coverage)
     rarest = np.argsort(counts, kind="stable")
@@ -222,15 +222,15 @@ def check_enough_rows(rows: int, coverage: float) -> None:
 
 
 def exact_share(share: float) -> Fraction:
-    """The number as written: 0.9, and not the nearest float64."""
+    """The number as it is written: exactly 0.9, not the nearest float64."""
     return Fraction(repr(float(share)))
 
 
 def rank_of(coverage: float, rows: int) -> int:
-    """The rank, from 1, of the error of this many rows that bounds that of a new one."""
+    """The rank, from 1, among the errors of this many rows, of the error that bounds the error of a new row."""
     return ceil(exact_share(coverage) * (rows + 1))
 
 
 def _smallest(values: NDArray[np.float64], rank: int) -> float:
-    """The one of this rank, from 1."""
+    """The value of this rank, from 1."""
     return float(np.partition(values, rank - 1)[rank - 1])

@@ -2,9 +2,9 @@
 
 The forest without calibration row i consists of the trees whose bags leave it out. With f_i its prediction for a new
 row, and R_i its error on row i, the interval is from the floor(alpha (n + 1))-th smallest of the n numbers
-f_i - R_i to the ceil((1 - alpha)(n + 1))-th smallest of the f_i + R_i, alpha = 1 - coverage. It has the true value with
-the probability 1 - 2 alpha or more, whatever the data, where rows are exchangeable, the number of trees was drawn from
-a binomial distribution, and nothing else was chosen by the rows.
+f_i - R_i to the ceil((1 - alpha)(n + 1))-th smallest of the f_i + R_i, alpha = 1 - coverage. It contains the true value
+with a probability of at least 1 - 2 alpha, for any data, if rows are exchangeable, the number of trees was drawn from a
+binomial distribution, and no option was selected on the rows.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.metrics.conformal import check_enough_rows, rank_of
 
-# Predictions of trees are rounded to whole numbers up to this size. Sums of 8,192 of them are exact in float64, so they
-# do not depend on the order in which a matrix product adds them up.
+# Predictions of trees are rounded to whole numbers up to this size. A sum of 8,192 of them is exact in float64, so it
+# does not depend on the order in which a matrix product adds them.
 _STEPS = 2.0**40
 MOST_TREES = 1 << 13
 # Cells, rows times calibration rows, that are in memory at a time.
@@ -28,11 +28,11 @@ _CELLS = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JackknifeIntervals:
-    """Intervals by the trees that were grown without each of some training rows.
+    """Intervals from the trees that were grown without each calibration row.
 
-    errors  float64 [rows], of each calibration row by the trees whose bags are without it.
-    left    float64 [trees, rows], 1 where the row is not in the bag of the tree, else 0.
-    rank    of the numbers that bound a new row from above.
+    errors  float64 [rows], error of each calibration row by the trees whose bags do not contain it.
+    left    float64 [trees, rows], 1 if the row is not in the bag of the tree, else 0.
+    rank    rank of the number that bounds a new row from above.
     """
 
     errors: NDArray[np.float64]
@@ -50,8 +50,8 @@ class JackknifeIntervals:
     def bounds(self, values: NDArray[np.float64], unit: float) -> NDArray[np.float64]:
         """The lower and upper end for each row, float64 [rows, 2].
 
-        values  of each tree, whole numbers of `whole_values`, float64 [rows, trees].
-        unit    by which these are multiplied.
+        values  predictions of each tree as whole numbers (`whole_values`), float64 [rows, trees].
+        unit    the factor of these whole numbers.
         """
         found = np.empty((len(values), 2))
         step = max(1, _CELLS // self.errors.size)
@@ -82,7 +82,7 @@ def check_trees(trees: int) -> None:
 
 
 def whole_values(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], float]:
-    """Values of leaves as whole numbers, and by what these are multiplied."""
+    """Values of leaves as whole numbers, and the factor of these."""
     largest = float(np.abs(values).max(initial=0.0))
     unit = largest / _STEPS if largest / _STEPS > 0.0 else 1.0
     return np.rint(values / unit), unit

@@ -18,13 +18,13 @@ _CELLS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class NumberMetrics:
-    """How far predicted numbers are from the true ones, rows by their weights.
+    """The errors of predicted numbers. Rows count by weight.
 
-    r2   share of the variance that is explained: 1 - mse / variance; where that is 0, 1 if all is right, else 0. None
-         for less than two rows.
-    mse  mean of the squared differences; mae: of their sizes.
-    poisson_deviance  mean of 2 (y log(y / p) - y + p), or of 2 p where y is 0; None where it was not asked for, and,
-         as scikit-learn refuses these, where a y is below 0 or a p is not above 0.
+    r2   share of the variance that is explained: 1 - mse / variance; if the variance is 0, 1 if every prediction is
+         right, else 0. None for less than two rows.
+    mse  mean of the squared differences; mae: of the absolute differences.
+    poisson_deviance  mean of 2 (y log(y / p) - y + p), or of 2 p where y is 0. None if it was not requested, or if a y
+         is negative or a p is not positive, which scikit-learn refuses.
     """
 
     r2: float | None
@@ -34,7 +34,7 @@ class NumberMetrics:
 
 
 def poisson_deviances(truth: NDArray[np.float64], prediction: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The Poisson deviance of each row, by scikit-learn's formula; not finite where it is not defined."""
+    """The Poisson deviance of each row, by scikit-learn's formula; NaN or infinite where it is undefined."""
     with np.errstate(all="ignore"):
         logs = truth * np.log(np.where(truth == 0.0, 1.0, truth / prediction))
         return np.where((truth >= 0.0) & (prediction > 0.0), 2.0 * (logs - truth + prediction), np.nan)
@@ -52,7 +52,7 @@ class ExactSum:
             fraction, exponent = np.frexp(numbers[start : start + _CELLS])
             whole = np.ldexp(fraction, 53).astype(np.int64)
             present, place = np.unique(exponent, return_inverse=True)
-            # In halves, whose sums float64 holds exactly.
+            # The two halves of each number are summed separately: float64 holds these sums exactly.
             for part, shift in ((whole >> 26, 26), (whole & (2**26 - 1), 0)):
                 sums = np.bincount(place, part, present.size).astype(np.int64)
                 for own, at in zip(sums.tolist(), present.tolist(), strict=True):
@@ -70,11 +70,11 @@ class ExactSum:
 
 
 class NumberSums:
-    """Adds up rows whose target is a number. Squares are rounded once each, sums are exact.
+    """Sums of the metrics of regression over rows, which come in batches. Squares are rounded once, sums are exact.
 
-    origin  a number near the targets, from which their variance is measured, so that squaring loses few digits.
+    origin  a number near the targets, which is subtracted before they are squared, so that few digits are lost.
     total   largest sum of the weights of all rows; None without weights.
-    poisson  whether the Poisson deviance is asked for.
+    poisson  whether the Poisson deviance is requested.
     """
 
     def __init__(self, origin: float, total: int | None = None, *, poisson: bool = False) -> None:

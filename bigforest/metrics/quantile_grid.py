@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 
 def quantile_grid(values: NDArray[np.float64], points: int) -> NDArray[np.float64]:
-    """At most `points` different values, ascending: quantiles from the least to the greatest, each of them a value.
+    """At most `points` different values, ascending: quantiles at equal shares, each of which occurs in the column.
 
-    values  none of them missing, one at least.
+    values  at least one, none missing.
     """
     return np.unique(np.quantile(values, np.linspace(0.0, 1.0, points), method="inverted_cdf"))

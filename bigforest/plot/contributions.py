@@ -63,10 +63,10 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
     )
     text = base.mark_text(align="left", dx=4, color=INK).encode(
         x=alt.X("right:Q", scale=scale),
-        text=alt.Text("told:N"),
+        text=alt.Text("label:N"),
     )
-    told = pl.Series("told", [number_text(change, 3, "+") for change in table["change"]], dtype=pl.String)
-    text.data = chart_of(table.with_columns(told, right=pl.max_horizontal("begin", "end"))).data
+    labels = pl.Series("label", [number_text(change, 3, "+") for change in table["change"]], dtype=pl.String)
+    text.data = chart_of(table.with_columns(labels, right=pl.max_horizontal("begin", "end"))).data
     whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
     base_text, prediction = (number_text(first[name]) for name in ("base", "prediction"))
     caption = [f"from {base_text}, the prediction without any feature, to {prediction}{whose}"]

@@ -10,15 +10,16 @@ import polars as pl
 
 from bigforest.export.trees import library
 
-# Of text and lines, and of what stands behind. In a page they become the colour of its text: see `report/page.py`.
+# Colours of text and lines, and of axes and other lines behind the data. In a page, INK becomes the colour of its text
+# (`report/page.py`).
 INK = "#1b1c1d"
 FAINT = "#8a8b8c"
-# Colours that readers who do not tell red from green can tell (Okabe and Ito 2008).
+# Colours that colour-blind readers can distinguish (Okabe and Ito 2008).
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b59f00", "#8a8b8c")
-# Of small and of large numbers; the second can be told from a dark page too.
+# Colours of small and of large numbers; the second is also visible on a dark page.
 PALE, DEEP = "#d3e3f0", "#0b6aa5"
 WIDTH, HEIGHT = 420, 280
-# The first that a reader has; those before the last are equally wide, and so is what room is made by.
+# The first font that the reader has is used. All but the last are equally wide, and the layout is made for this width.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 # Characters of a name or a label that are shown.
 _SHOWN = 40

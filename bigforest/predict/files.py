@@ -88,7 +88,7 @@ def write_predictions(
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as answers,
         stage("predict", source.rows, "rows", listener) as progress,
     ):
-        tables = _told(_everywhere(job, score, resources), progress)
+        tables = _counted(_everywhere(job, score, resources), progress)
         if as_path(out).suffix.lower() in TEXT:
             _write_text(tables, answers)
         else:
@@ -130,8 +130,8 @@ def _is_text_prediction(path: Path) -> bool:
     return False
 
 
-def _told(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.Table]:
-    """The tables, of whose rows `progress` is told when they are written."""
+def _counted(tables: Iterator[pa.Table], progress: Stage) -> Iterator[pa.Table]:
+    """The tables. The rows of each are added to `progress` once it is written."""
     for table in tables:
         yield table
         progress.advance(table.num_rows)
@@ -145,7 +145,7 @@ def _check_apart(out: Path, source: Source) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """The arguments of `write_predictions` for one process."""
+    """The part of `write_predictions` that one process runs, with its arguments."""
 
     forest: GrownForest
     source: Source

@@ -105,8 +105,8 @@ def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
 
 
 def table_in_memory(data: Any) -> pl.DataFrame:
-    """A table in memory, or what hands one on as Arrow does, as a frame. Raises DataError, and ConfigError in a forked
-    process."""
+    """A table in memory, or an object that exports an Arrow stream, as a frame. Raises DataError, and ConfigError in a
+    forked process."""
     check_polars_threads()
     frame = frame_in_memory(data)
     if frame is not None:
@@ -121,7 +121,7 @@ def table_in_memory(data: Any) -> pl.DataFrame:
 
 def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
     """An array or a sparse matrix, of which slices of rows are arrays of numbers or objects. Raises DataError."""
-    # An array without dimensions has no rows to slice; as one of one dimension it is refused for its shape.
+    # An array without dimensions has no rows to slice; with one dimension it is refused for its shape.
     return SparseRows(data) if is_sparse(data) else np.atleast_1d(plain_array(data))
 
 

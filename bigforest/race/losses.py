@@ -43,7 +43,7 @@ class RowScores(NamedTuple):
     second: NDArray[np.bool_] | None
 
 
-class JudgedLoss(NamedTuple):
+class MeasuredLoss(NamedTuple):
     """A loss, and the influence of each row on it, float64 [rows]; 0 of rows that do not count."""
 
     loss: float
@@ -117,7 +117,7 @@ def _scores(
     return log_losses(shares[np.arange(codes.size), codes]), codes
 
 
-def measure_loss(scores: RowScores, rows: Rows) -> JudgedLoss:
+def measure_loss(scores: RowScores, rows: Rows) -> MeasuredLoss:
     """The loss of a forest, and the influence of the rows. NaN where no row is out of bag."""
     used = np.isfinite(scores.score)
     weight = used.astype(np.float64) if rows.weight is None else np.where(used, rows.weight, 0.0)
@@ -125,16 +125,16 @@ def measure_loss(scores: RowScores, rows: Rows) -> JudgedLoss:
     if scores.second is None:
         total = weight.sum()
         loss = float((weight * scored).sum() / total) if total else math.nan
-        return JudgedLoss(loss, weight * (scored - loss) / total if total else weight)
+        return MeasuredLoss(loss, weight * (scored - loss) / total if total else weight)
     return _area(scored, scores.second, weight)
 
 
-def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.float64]) -> JudgedLoss:
+def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.float64]) -> MeasuredLoss:
     """1 minus the area under the ROC curve: the share of pairs of rows of both classes in the wrong order."""
     sides = [np.where(second == side, weight, 0.0) for side in (False, True)]
     totals = [side.sum() for side in sides]
     if not all(totals):
-        return JudgedLoss(math.nan, np.zeros_like(score))
+        return MeasuredLoss(math.nan, np.zeros_like(score))
     _, place = np.unique(score, return_inverse=True)
     below = []
     for side in sides:
@@ -144,7 +144,7 @@ def _area(score: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray
     placement = np.where(second, 1 - below[0] / totals[0], below[1] / totals[1])
     loss = float((sides[1] * placement).sum() / totals[1])
     influence = np.where(second, sides[1] / totals[1], sides[0] / totals[0]) * (placement - loss)
-    return JudgedLoss(loss, influence)
+    return MeasuredLoss(loss, influence)
 
 
 def standard_error(influence: NDArray[np.float64], rows: Rows) -> float:

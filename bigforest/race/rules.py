@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.oob.shrinkage import in_second_half
-from bigforest.race.losses import JudgedLoss, Rows, RowScores, measure_loss, standard_error
+from bigforest.race.losses import MeasuredLoss, Rows, RowScores, measure_loss, standard_error
 
 # Trees that are grown before the candidates are compared again.
 STEP = 25
@@ -46,13 +46,13 @@ def rounds(trees: int) -> list[int]:
     return sizes
 
 
-def standings(judged: Mapping[str, JudgedLoss], rows: Rows) -> dict[str, Standing]:
+def standings(losses: Mapping[str, MeasuredLoss], rows: Rows) -> dict[str, Standing]:
     """The standing of each candidate. An unknown loss (NaN) is the largest."""
-    known = {name: math.inf if math.isnan(each.loss) else each.loss for name, each in judged.items()}
+    known = {name: math.inf if math.isnan(each.loss) else each.loss for name, each in losses.items()}
     best = min(known, key=known.__getitem__)
     results = {}
-    for name, each in judged.items():
-        error = standard_error(each.influence - judged[best].influence, rows)
+    for name, each in losses.items():
+        error = standard_error(each.influence - losses[best].influence, rows)
         results[name] = Standing(each.loss, known[name] - known[best] if known[name] < math.inf else math.inf, error)
     return {name: Standing(s.loss, 0.0, 0.0) if name == best else s for name, s in results.items()}
 
@@ -70,7 +70,7 @@ def winner(results: Mapping[str, Standing]) -> str:
 
 
 def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
-    """The loss of the choice itself: each half of the rows judged by the candidate that wins on the other half.
+    """The cross-fitted loss: that of each half of the rows by the candidate that wins on the other half.
 
     The loss of the winner is a little too low, because the winner was chosen by it. Rows of one group are in one half.
     """

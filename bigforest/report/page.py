@@ -166,5 +166,5 @@ def _cell(value: Any, is_number: bool) -> str:
         return f"<td>{_shown(value)}</td>"
     if value is None or value != value:
         return '<td class="number"></td>'
-    told = f"{value:,}" if isinstance(value, int) else number_text(value)
-    return f'<td class="number" data-value="{float(value)!r}">{told}</td>'
+    text = f"{value:,}" if isinstance(value, int) else number_text(value)
+    return f'<td class="number" data-value="{float(value)!r}">{text}</td>'

@@ -283,7 +283,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return np.stack(self._answers(X, "apply"), axis=2).astype(np.int64)
 
     def _answers(self, X: Any, method: str, **options: Any) -> list[Any]:
-        """What a method of the forest of each output says of rows."""
+        """The result of a method of the forest of each output for these rows."""
         check_is_fitted(self)
         table, threads = self._read(X), threads_of(self.n_jobs)
         return [getattr(forest, method)(table, threads=threads, **options) for forest in self.forests_]
@@ -448,7 +448,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     @property
     def _finite(self) -> str | bool:
-        """What scikit-learn is told of missing and infinite values in arrays."""
+        """The argument `ensure_all_finite` of scikit-learn's checks of arrays."""
         return "allow-nan" if self.family in _TAKE_MISSING else True
 
     def _out_of_bag(self, rows: int, names_of: Callable[[Forest], list[str]]) -> list[NDArray[np.float64]]:
@@ -490,13 +490,13 @@ def described(estimator: _Estimator) -> _Estimator:
 
 
 def _listener(verbose: Any, renamed: Callable[[str], str]) -> Listener:
-    """Prints what a run tells: the stages, and from verbose=2 on their progress. Raises ConfigError."""
+    """A listener that prints the stages of a run, and with verbose=2 or more their progress. Raises ConfigError."""
     if not isinstance(verbose, int | np.integer):
         raise ConfigError(f"verbose must be a whole number, not {verbose!r}")
     if not verbose:
         return silent
 
-    def tell(event: Event) -> None:
+    def show(event: Event) -> None:
         if isinstance(event, StageFinished):
             print(f"[bigforest] {event.stage}: {event.seconds:.2f} s", file=sys.stdout)
         elif isinstance(event, Notice):
@@ -504,4 +504,4 @@ def _listener(verbose: Any, renamed: Callable[[str], str]) -> Listener:
         elif isinstance(event, StageAdvanced) and verbose > 1:
             print(f"[bigforest] {event.stage}: {event.done} done", file=sys.stdout)
 
-    return tell
+    return show

@@ -84,12 +84,12 @@ def training_options(
         fewest = max(fewest, _rows_of("min_samples_leaf", given["min_samples_leaf"], rows, 1))
     if fewest:
         options["min_leaf"] = fewest
-    # Where nothing is said the family has its own.
+    # "auto" is the default of the family.
     if given["max_features"] != "auto":
         options["mtry"] = _drawn(given["max_features"])
     if given["bootstrap"] != "auto":
         options["bootstrap"] = given["bootstrap"]
-    # Neither average shares nor a lambda that out-of-bag rows choose go with boosting, which has its own defaults.
+    # Boosting has its own defaults, as it allows neither soft votes nor a lambda that is selected out of bag.
     for name, general in (("vote", "soft"), ("shrink", "auto")):
         if given.get("sampling") in BOOSTED and options.get(name) == general:
             del options[name]
@@ -134,7 +134,7 @@ def seed_of(random_state: Any) -> int:
 def threads_of(n_jobs: Any) -> int | None:
     """Threads; None for all processors. Raises ConfigError."""
     if n_jobs is None:
-        # joblib says so to its workers, which share the processors.
+        # Set by joblib for its workers, which share the processors.
         most = os.environ.get("NUMBA_NUM_THREADS", "")
         return min(int(most), available_threads()) if most.isdigit() and int(most) else None
     if not _is_whole(n_jobs) or n_jobs == 0:

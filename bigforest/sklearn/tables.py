@@ -27,7 +27,8 @@ from bigforest.source.in_memory import (
 
 
 def table_frame(X: Any) -> pl.DataFrame | None:
-    """A table of Polars, pandas, pyarrow, or one that hands on Arrow, as a frame; None for what is made an array.
+    """A table of Polars, pandas or pyarrow, or one that exports an Arrow stream, as a frame; None for what becomes an
+    array.
 
     Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
     """

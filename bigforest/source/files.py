@@ -47,7 +47,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # What a file of Arrow begins with, except for one in the streaming format.
 _ARROW = b"ARROW1"
 
-# Where a table belongs, one of bigforest's folders was meant for something else.
+# What to do where a folder of bigforest was given in place of a table.
 _MEANT = {
     "a forest": "give the rows to learn from or to predict for; resuming the forest adds trees to it",
     "a store": "it is for training only, so give the table it was made of",
@@ -57,9 +57,9 @@ _MEANT = {
 
 
 class SeparatedPath(str):
-    """A path of CSV files whose values are separated by a character that was said.
+    """A path of CSV files with a given separator. For other paths it is found in the header of each file.
 
-    separator  the character; that of plain paths is found from the header of each file.
+    separator  the character between values.
     """
 
     separator: str
@@ -72,7 +72,7 @@ class SeparatedPath(str):
 
 
 def may_be_csv(path: str | Path) -> bool:
-    """Whether there are CSV files at a path, or no table, which opening it says."""
+    """Whether the files at a path are CSV. Also true if there is no table, so that opening it raises the error."""
     try:
         files = find_files(path)[1]
     except DataError:
@@ -125,7 +125,7 @@ def source_of_path(path: str | Path, scratch: Path, memory: int | None, rules: C
 def _spooled_csv(
     files: Sequence[Path], scans: Sequence[Scan], mark: str | None, spooled: Callable[[Sequence[Scan]], list[Path]]
 ) -> list[Path]:
-    """CSV files as Parquet. Raises DataError naming a line that has not as many values as there are columns."""
+    """CSV files as Parquet. Raises DataError naming a line whose number of values is not the number of columns."""
     try:
         found = spooled(scans)
     except DataError:
@@ -146,8 +146,8 @@ def _spooled_csv(
 
 
 def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]]:
-    """For each file of a folder or a glob the values in the names of the folders below it, or below its folders that
-    are no patterns, as Hive writes them: `year=2024/part.csv`."""
+    """For each file the values in the names of its folders, as Hive writes them: `year=2024/part.csv`. Folders count
+    that are below the given folder, or below the part of a glob that has no pattern."""
     folder = path if path.is_dir() else files[0].parent if path.is_file() else _plain_folder(path)
     found = []
     for file in files:
@@ -160,8 +160,8 @@ def _partitions(files: Sequence[Path], path: Path) -> list[dict[str, str | None]
 def _key_columns(
     files: Sequence[Path], scans: Sequence[Scan], keys: Sequence[dict[str, str | None]]
 ) -> list[pl.Series]:
-    """Columns that the names of folders hold, and not the files, with a value for each file: integers, dates, else
-    text. Raises DataError where files have other folders, or other values of such a column."""
+    """Columns that are in the names of folders and not in the files, with a value for each file: integers, dates or
+    text. Raises DataError if the folders of files name different columns, or a file contradicts its folder."""
     names = list(keys[0])
     for file, own in zip(files, keys, strict=True):
         if list(own) != names:
@@ -306,8 +306,8 @@ def _check_same_columns(files: Sequence[Path], schemas: Sequence[Mapping[str, pl
 
 
 def _spool_arrow(file: Path, scratch: Path) -> list[Path]:
-    """Parquet in `scratch` of a file of Arrow: in its streaming format it has no index to read columns by, and in both
-    arrays are looked at before Polars has them."""
+    """Copy an Arrow file to Parquet in `scratch`: the streaming format has no index to read single columns by, and in
+    both formats arrays are checked before Polars reads them."""
     import pyarrow as pa
 
     from bigforest.storage.arrow import naming_faults

@@ -79,7 +79,7 @@ def frame_from_arrow(table: Any) -> pl.DataFrame:
 
 
 def arrow_stream(data: Any) -> Any:
-    """A RecordBatchReader of what hands rows on as Arrow does; None for anything else, also a stream of one column."""
+    """A RecordBatchReader of an object that exports an Arrow stream of rows; None for others and for single columns."""
     if hasattr(data, "__arrow_c_stream__"):
         import pyarrow as pa
 
@@ -89,7 +89,7 @@ def arrow_stream(data: Any) -> Any:
 
 
 def frame_from_pandas(frame: Any) -> pl.DataFrame:
-    """The frame of a pandas DataFrame, without its index; DataError when a column is of no one type."""
+    """The frame of a pandas DataFrame, without its index. Raises DataError if a column has values of several types."""
     if not hasattr(frame, "columns"):
         raise DataError(f"a pandas {type(frame).__name__} is not a table; give a DataFrame")
     names = [str(name) for name in frame.columns]
@@ -118,8 +118,8 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
 
 
 def numeric_categories(table: Any) -> list[str]:
-    """The columns of a pandas frame that are categories of whole numbers or booleans without an order, which Polars
-    has as numbers; of any other table none."""
+    """The columns of a pandas frame that are unordered categories of integers or booleans, which Polars reads as
+    numbers; none for other tables."""
     if package_of(table) != "pandas" or not hasattr(table, "columns"):
         return []
     return [
@@ -161,10 +161,10 @@ class SparseRows:
 
 @dataclass(frozen=True, slots=True)
 class SparseTable:
-    """A sparse matrix of scipy as a table: columns x0, x1, ..., in which cells that are not kept are 0, and others.
+    """A sparse matrix of scipy as a table: columns x0, x1, ..., 0 where the matrix stores no cell, and further columns.
 
     matrix  [rows, features], any format of scipy.sparse.
-    others  the columns behind them.
+    others  the further columns.
     """
 
     matrix: Any
@@ -176,7 +176,7 @@ class SparseTable:
         return self.matrix.shape[0], self.matrix.shape[1] + len(self.others)
 
     def with_columns(self, others: Sequence[pl.Series]) -> SparseTable:
-        """The table with these columns behind the others."""
+        """The table with these columns added at the end."""
         return SparseTable(self.matrix, (*self.others, *others))
 
     def spool(self, scratch: Path, where: str) -> list[Path]:

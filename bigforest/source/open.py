@@ -42,7 +42,7 @@ def open_source(
              stream.
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
-    memory   the budget of the process, if any. What a query takes is known afterwards only (Source.spooled).
+    memory   the budget of the process, if any. The memory of a lazy query is known only afterwards (Source.spooled).
     numbers, missing  of CSV files, see CsvRules.
 
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError

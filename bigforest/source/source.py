@@ -149,7 +149,7 @@ def _unreadable(where: str, what: str) -> DataError:
 
 
 def _open(path: Path) -> Any:
-    """A Parquet file, for reading a page of each column at a time; with a buffer it is not a column of a row group."""
+    """A Parquet file that is read a page of each column at a time, because of the buffer, not a row group at a time."""
     import pyarrow.parquet as pq
 
     page = _FAR_PAGE_BYTES if is_remote(path) else PAGE_BYTES
@@ -157,7 +157,7 @@ def _open(path: Path) -> Any:
 
 
 def _group_ends(file: Any, begin: int) -> list[int]:
-    """Where the row groups of a file begin, of which the first row has the number `begin`, and where the last ends."""
+    """The first row of each row group of a file, and the end of the last; the file begins with the row `begin`."""
     sizes = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
     return list(accumulate(sizes, initial=begin))
 
@@ -239,7 +239,7 @@ def what_it_is(file: Path) -> str | None:
 
 
 def _only_polars(schema: Mapping[str, Any]) -> bool:
-    """Whether Parquet files with these columns are for Polars alone: Arrow opens none with numbers of 128 bits."""
+    """Whether only Polars can read Parquet files with these columns: Arrow opens none with integers of 128 bits."""
     return any(own in (pl.Int128, pl.UInt128) for dtype in schema.values() for own in types_within(dtype))
 
 

@@ -20,31 +20,31 @@ _SEPARATORS = (",", ";", "\t", "|")
 
 _POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
-Way = Callable[[pl.Expr], pl.Expr]
+Parser = Callable[[pl.Expr], pl.Expr]
 
 
-def _datetime(form: str) -> Way:
+def _datetime(form: str) -> Parser:
     return lambda text: text.str.to_datetime(form, time_unit="us", strict=False)
 
 
-def _number(dtype: type[pl.DataType]) -> Way:
+def _number(dtype: type[pl.DataType]) -> Parser:
     return lambda text: text.cast(dtype, strict=False)
 
 
-# How dates, datetimes and times are read from text.
-_WAYS: tuple[Way, ...] = (
+# They read dates, datetimes and times from text.
+_DATE_PARSERS: tuple[Parser, ...] = (
     lambda text: text.str.to_date("%Y-%m-%d", strict=False),
     *(_datetime(f"%Y-%m-%d{mark}{time}") for time in ("%H:%M:%S%.f", "%H:%M", "%H:%M:%S%.f%#z") for mark in "T "),
     lambda text: text.str.to_time("%H:%M:%S%.f", strict=False),
 )
-# How numbers are.
-_NUMBERS: tuple[Way, ...] = tuple(map(_number, (pl.Int64, pl.Int128, pl.Float64)))
-# Rows from which is guessed which columns of text may be dates or numbers, before all rows are looked at.
+# And numbers.
+_NUMBER_PARSERS: tuple[Parser, ...] = tuple(map(_number, (pl.Int64, pl.Int128, pl.Float64)))
+# Rows by which columns of text that may be dates or numbers are chosen, before all rows of these are read.
 _FIRST_ROWS = 1000
-# Rows from which is guessed before, as a row takes longer than a query.
+# Rows by which dates are looked for first, since that takes a long time per row.
 _FEW_ROWS = 100
 
-# Bytes of text in which separators are counted at a time.
+# Bytes in which separators are counted at a time.
 _PIECE = 1 << 20
 
 # What stands for a missing value among numbers.
@@ -57,8 +57,8 @@ _ROW = "\0row"
 class CsvRules(NamedTuple):
     """How CSV files are read.
 
-    separator  the character between values; None for the one that the header has.
-    numbers    columns that hold numbers, if anything: one of "NA" alone has no values then, and is not text.
+    separator  the character between values; None to find it in the header.
+    numbers    columns of numbers: if such a column has only "NA" and the like, it has no values, and is not text.
     missing    texts that mean a missing value in every column.
     """
 
@@ -81,17 +81,17 @@ def scan_csv(file: Path, rules: CsvRules) -> pl.LazyFrame:
         pl.scan_csv, str(file), glob=False, separator=mark, null_values=list(rules.missing) or None
     )
     found = _inferred(read)
-    # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
+    # A scan that infers types keeps all that it has read for this in memory until it ends; this one is given the types.
     scan = read(schema=found)
     text = [name for name, dtype in found.items() if dtype == pl.String]
     try:
         numeric = {own for own, name in zip(found, names, strict=False) if name in rules.numbers}
         empty = _empty(scan, text, numeric)
         text = [name for name in text if name not in empty]
-        ways = _readable(scan.select(_known(name) for name in text), text, _NUMBERS)
+        parsers = _readable(scan.select(_known(name) for name in text), text, _NUMBER_PARSERS)
     except _POLARS_FAULTS:
-        empty, ways = [], {}  # reading the table says what is wrong with it
-    scan = scan.with_columns(way(_known(name)) for name, way in ways.items())
+        empty, parsers = [], {}  # reading the table says what is wrong with it
+    scan = scan.with_columns(parse(_known(name)) for name, parse in parsers.items())
     scan = scan.with_columns(_known(name).cast(pl.Null) for name in empty)  # which goes with any type of another file
     # Polars leaves quotes within a name doubled.
     return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
@@ -103,8 +103,8 @@ def _inferred(read: Callable[..., pl.LazyFrame]) -> pl.Schema:
     text = [name for name, dtype in found.items() if dtype == pl.String]
     if not text:
         return found
-    # Looking for dates takes Polars twenty times as long. A column has none whose first values are other text, and has
-    # them where all values are read as the first are.
+    # Looking for dates takes Polars twenty times as long. A column whose first values are other text has none, and a
+    # column has dates if all its values can be read as the first ones are.
     for rows in (_FEW_ROWS, _FIRST_ROWS):
         first = read(infer_schema_length=rows, try_parse_dates=True).collect_schema()
         dated = {name: first[name] for name in text if first[name] != pl.String}
@@ -113,16 +113,16 @@ def _inferred(read: Callable[..., pl.LazyFrame]) -> pl.Schema:
             if all(values.row(0)) and (not dated or _are_dates(read, found, dated)):
                 return pl.Schema({**found, **dated})
         except _POLARS_FAULTS:
-            pass  # some columns are neither, or reading the table says what is wrong with it
+            pass  # some columns are neither dates nor text, or reading the table says what is wrong with it
     return read(infer_schema_length=None, try_parse_dates=True).collect_schema()
 
 
 def _are_dates(read: Callable[..., pl.LazyFrame], found: pl.Schema, dated: dict[str, pl.DataType]) -> bool:
-    """Whether all values of some columns of text have these types. Raises errors of Polars where one is not a date."""
+    """Whether all values of some columns of text have these types. Raises errors of Polars if one is not a date."""
     times = [
         columns_named([name]).str.contains(":", literal=True) for name, dtype in dated.items() if dtype == pl.Datetime
     ]
-    # Polars reads a date alone as a datetime, and yet finds text in a column of both.
+    # Polars reads a date without time as a datetime, but infers text for a column of both.
     if times and not all(read(schema=found).select(one.all() for one in times).collect(engine="streaming").row(0)):
         return False
     read(schema={**found, **dated}).select(columns_named(dated).count()).collect(engine="streaming")
@@ -140,7 +140,7 @@ def _empty(scan: pl.LazyFrame, names: Sequence[str], numeric: Collection[str]) -
 
 
 def _known(name: str) -> pl.Expr:
-    """A column of text without what stands for missing values."""
+    """A column of text, null where a text means a missing value."""
     column = columns_named([name])
     return pl.when(~column.is_in(_MISSING)).then(column)
 
@@ -152,26 +152,25 @@ def scan_ndjson(file: Path) -> pl.LazyFrame:
 
 
 def with_dates(scans: Sequence[Scan], where: str) -> list[Scan]:
-    """The scans of the NDJSON files of a table; a column of text that is dates, datetimes or times of ISO 8601 in all
-    rows of all files becomes one, as in CSV. Raises DataError.
-    """
+    """The scans of the NDJSON files of a table, with dates, datetimes and times where all rows of a column of text in
+    all files are such in ISO 8601, as in CSV. Raises DataError."""
     types = {name: {schema[name] for _, schema in scans} - {pl.Null()} for name in scans[0][1]}
     text = [name for name, found in types.items() if found == {pl.String()}]
     if not text:
         return list(scans)
     rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
     try:
-        ways = _readable(rows, text, _WAYS)
+        parsers = _readable(rows, text, _DATE_PARSERS)
     except (*_POLARS_FAULTS, OSError) as error:
         raise DataError(f"{where}: the table cannot be read: {reason(error)}; check its lines") from error
-    dated = [way(columns_named([name]).cast(pl.String)) for name, way in ways.items()]
+    dated = [parse(columns_named([name]).cast(pl.String)) for name, parse in parsers.items()]
     found = [scan.with_columns(dated) for scan, _ in scans]
     return [(scan, dict(scan.collect_schema())) for scan in found]
 
 
-def _readable(rows: pl.LazyFrame, text: Sequence[str], ways: Sequence[Way]) -> dict[str, Way]:
-    """The first of the ways that reads all values of a column of text, for those that have values and such a way."""
-    left = {name: list(ways) for name in text}
+def _readable(rows: pl.LazyFrame, text: Sequence[str], parsers: Sequence[Parser]) -> dict[str, Parser]:
+    """For each column of text that has values, the first of the parsers that reads all of them, if there is one."""
+    left = {name: list(parsers) for name in text}
     for part in (rows.head(_FIRST_ROWS), rows):  # few columns are looked at as a whole
         if not left:
             break
@@ -182,7 +181,7 @@ def _readable(rows: pl.LazyFrame, text: Sequence[str], ways: Sequence[Way]) -> d
         ).collect(engine="streaming")
         values = {name: counts.item(0, f"{column} 0") for column, name in enumerate(left)}
         fitting = {
-            name: [way for place, way in enumerate(own) if counts.item(0, f"{column} {place + 1}") == values[name]]
+            name: [parse for place, parse in enumerate(own) if counts.item(0, f"{column} {place + 1}") == values[name]]
             for column, (name, own) in enumerate(left.items())
         }
         left = {name: own for name, own in fitting.items() if own}
@@ -190,9 +189,9 @@ def _readable(rows: pl.LazyFrame, text: Sequence[str], ways: Sequence[Way]) -> d
 
 
 def has_whole_lines(file: Path, separator: str | None) -> bool:
-    """Whether no line of a CSV file that Polars has read has fewer values than the header, by counting separators.
+    """Whether every line of a CSV file that Polars has read has as many values as the header, by counting separators.
 
-    False also where quotes may hide some: then `blank_lines` tells, and takes ten times as long.
+    False also if the file has quotes, which may enclose separators; `blank_lines` then finds out, ten times as slowly.
     """
     mark = separator or _separator(file)
     marks = ends = 0
@@ -206,13 +205,13 @@ def has_whole_lines(file: Path, separator: str | None) -> bool:
 
 
 def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]:
-    """The numbers of the rows of a CSV file of several columns that are blank lines, which Polars takes for rows
+    """The numbers of the rows of a CSV file of several columns that are blank lines, which Polars reads as rows
     without values.
 
     unread  whether Polars has refused the file.
 
-    Raises DataError naming the first line with too few values, which Polars would fill up in silence; of a file that
-    was refused also one with too many, or a stray quote.
+    Raises DataError naming the first line with too few values, which Polars would complete silently. If the file was
+    refused, also for a line with too many values, or a stray quote.
     """
     blank: list[int] = []
     with text_lines(file, "utf-8-sig") as lines:
@@ -246,7 +245,7 @@ def without_rows(scan: pl.LazyFrame, rows: Sequence[int]) -> pl.LazyFrame:
 
 
 def _check_is_text(file: Path) -> None:
-    """Raise DataError where a file begins as none of text does; one that was never filled may claim any size."""
+    """Raise DataError if a file does not begin like text, before it is read: an unfilled one may have any size."""
     try:
         found = what_it_is(file)
     except OSError as error:
@@ -256,8 +255,7 @@ def _check_is_text(file: Path) -> None:
 
 
 def _separator(file: Path) -> str:
-    """What separates values: a tab in .tsv, else a comma; or another mark, where the header would be one name that has
-    it."""
+    """What separates values: a tab in .tsv, else a comma; another mark if the header would be a single name with it."""
     own = "\t" if file.suffix.lower() == ".tsv" else ","
     header = _names(file, own)
     return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), own)

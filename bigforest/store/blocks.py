@@ -110,9 +110,9 @@ class BlockReader(MatrixReader):
 class ColumnFile:
     """A matrix [columns, rows] of a file, some consecutive rows of which are read at a time, column by column.
 
-    A file larger than the page cache has left it when it is read again. Then it is read past the cache, which saves the
-    system evicting pages, and copying (half of the processor time of growing on 30 million rows). Pages in the cache
-    are taken from there, so files that fit it are read once.
+    A file larger than the page cache is no longer in it when it is read again. It is then read past the cache, so that
+    the system need not evict and copy pages (half of the processor time of growing on 30 million rows). Pages that are
+    in the cache are read from there, so a file that fits the cache is read from disk once.
 
     path    the file.
     matrix  [columns, room for `most` rows], read-only: row 0 of what was read last of each column comes first.
@@ -159,8 +159,8 @@ class ColumnFile:
             raise FormatError(f"{self.path} is cut short; make it again")
 
     def announce(self, slot: int, first: int, count: int) -> None:
-        """Tell the system what will be read next: a block is a piece of every column, so without this a cold disk would
-        be waited for column by column."""
+        """Tell the system what will be read next. A block is a piece of every column: without this, each column of a
+        block would wait for the disk."""
         if self._direct < 0 and hasattr(os, "posix_fadvise"):
             place = (slot * self._rows + first) * self._size
             os.posix_fadvise(self._file, place, count * self._size, os.POSIX_FADV_WILLNEED)
@@ -169,8 +169,8 @@ class ColumnFile:
         return bool(self._cached[place // _PAGE : -(-(place + size) // _PAGE)].all())
 
     def _read_past(self, at: int, place: int, size: int) -> bool:
-        """Read past the page cache whole units that hold the bytes, to the address `at`; returns whether it
-        succeeded."""
+        """Read the whole units that contain the bytes past the page cache, so that the bytes are at the address `at`;
+        returns whether it succeeded."""
         before = place % _UNIT
         units = -(-(before + size) // _UNIT)
         with suppress(OSError):

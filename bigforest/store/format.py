@@ -24,8 +24,8 @@ and `slot` of a FeatureSpec say in which matrix, and in which row of it, the fea
 be empty is absent. Features stand in the order of the dataspec, and so they do within their matrix: the same
 table always gives the same bytes. The value of a category's code is the code itself, that of a missing one NaN.
 
-The directory is written under another name and renamed when complete, so what has the final name is whole
-unless the machine or its disk failed, which the checksums tell. Version 3; a reader refuses others.
+The directory is written under another name and renamed when it is complete. So one with the final name is complete,
+unless the machine or its disk failed, which the checksums reveal. Version 3; a reader refuses others.
 """
 
 from __future__ import annotations

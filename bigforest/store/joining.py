@@ -63,10 +63,10 @@ class JoinedFile:
 def write_range(wanted: FileRange) -> None:
     """Task: write a range of a file that is there.
 
-    A worker that is slow, or was taken for dead, does not touch the file any more once another has written the range:
-    then pieces are removed, and whoever uses the file would find that its time has changed. So a piece is opened anew
-    each time, which asks a file server; whether a file exists may be answered from a cache. A write that was on its way
-    to a server by then puts the same bytes in the same place.
+    Another worker may write the range too, if this one is slow or was taken for dead. Then the pieces are removed, and
+    this worker must not touch the file any more: its readers would find that its time has changed. So a piece is opened
+    anew for every read, which asks the file server; a check for existence may be answered from a cache. A write that is
+    already on its way to the server puts the same bytes in the same place.
     """
     with wanted.path.open("r+b") as out:
         out.seek(wanted.begin)

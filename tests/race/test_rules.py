@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bigforest.race.losses import JudgedLoss, Rows, RowScores, measure_loss, standard_error
+from bigforest.race.losses import MeasuredLoss, Rows, RowScores, measure_loss, standard_error
 from bigforest.race.rules import cross_fitted, retired, rounds, standings, winner
 from tests.naive import race as naive
 from tests.thorough import examples
@@ -107,7 +107,7 @@ def test_standard_error__of_independent_rows_is_the_usual_one() -> None:
 def test_standings__without_rows_out_of_bag_come_last() -> None:
     rows = Rows(None, None)
     nothing = measure_loss(RowScores(np.full(4, np.nan), None), rows)
-    found = standings({"a": nothing, "b": JudgedLoss(0.5, np.zeros(4))}, rows)
+    found = standings({"a": nothing, "b": MeasuredLoss(0.5, np.zeros(4))}, rows)
     assert winner(found) == "b"
     assert found["a"].behind == math.inf
 
