@@ -320,11 +320,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 columns.append(pl.Series(options[option], values.tolist() if values.dtype.kind in "OU" else values))
         outputs = ["y"] if len(targets) == 1 else [f"y[:, {number}]" for number in range(len(targets))]
         frames = [frame.with_columns([target.alias(target_name), *columns]) for target in targets]
-        run: dict[str, Any] = {
-            "memory": self.memory,
-            "scratch": self.scratch,
-            "threads": threads_of(self.n_jobs),
-        }
+        run: dict[str, Any] = {"memory": self.memory, "scratch": self.scratch, "threads": threads_of(self.n_jobs)}
         with names_of_parameters(called) as renamed:
             run["listener"] = _listener(self.verbose, renamed)
             each = [
@@ -339,25 +335,17 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             if self.warm_start and hasattr(self, "forests_"):
                 if not self._grows_further(options, len(targets)):
                     return False
-                resumed = [self._written(forest) for forest in self.forests_]
-                for own, home, output in zip(frames, resumed, outputs, strict=True):
-                    called |= {repr(target_name): output, str(home.path / "forest"): "the forest"}
-                    train(
-                        own,
-                        target_name,
-                        resume=home.path / "forest",
-                        trees=options["trees"],
-                        scheduler="threads",
-                        **run,
-                    )
-                self.forests_ = [read_forest(home.path / "forest", holding=home) for home in resumed]
+                homes = [self._written(forest) for forest in self.forests_]
+                called |= {str(home.path / "forest"): "the forest" for home in homes}
+                each = [{"resume": home.path / "forest", "trees": options["trees"]} for home in homes]
             else:
-                seed = seed_of(self.random_state)
-                grown = []
-                for own, chosen, output in zip(frames, each, outputs, strict=True):
-                    called[repr(target_name)] = output
-                    grown.append(train(own, target_name, seed=seed, scheduler="threads", **chosen, **run))
-                self.forests_ = grown
+                homes, seed = [], seed_of(self.random_state)
+                each = [{**chosen, "seed": seed} for chosen in each]
+            grown = []
+            for own, chosen, output in zip(frames, each, outputs, strict=True):
+                called[repr(target_name)] = output
+                grown.append(train(own, target_name, scheduler="threads", **chosen, **run))
+            self.forests_ = [read_forest(home.path / "forest", holding=home) for home in homes] or grown
         self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
         return True
 
