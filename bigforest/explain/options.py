@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from bigforest.common.checks import check_flag, check_word, several
+from bigforest.common.checks import check_flag, check_word, is_integer, several
 from bigforest.common.errors import ConfigError, listed, shown
 from bigforest.schema.dataspec import DataSpec
 
@@ -49,10 +49,9 @@ class ExplainOptions:
         if not isinstance(self.groups, Mapping):
             raise ConfigError(f"groups must be a mapping of names to features, not {shown(self.groups)}")
         for name, least in (("grid", 2), ("individual", 0), ("neighbors", 1), ("rules", 0), ("seed", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
-                raise ConfigError(f"{name} must be a whole number from {least} on, not {shown(value)}")
-        if self.sample is not None and (not isinstance(self.sample, int) or self.sample < 1):
+            if not is_integer(getattr(self, name), least, 2**63 - 1):
+                raise ConfigError(f"{name} must be a whole number from {least} on, not {shown(getattr(self, name))}")
+        if self.sample is not None and not is_integer(self.sample, 1):
             raise ConfigError(f"sample must be a number of rows from 1 on, not {shown(self.sample)}")
 
     def loss_for(self, spec: DataSpec, impurity: str) -> str:

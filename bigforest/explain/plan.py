@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigforest.common.checks import several
-from bigforest.common.errors import ConfigError, shown
+from bigforest.common.checks import some_of
+from bigforest.common.errors import ConfigError
 from bigforest.common.events import silent
 from bigforest.common.memory_estimate import add_estimates
 from bigforest.common.run_plan import RunPlan, StagePlan
@@ -154,10 +154,7 @@ def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) ->
     """The parts, in their order, each once. Raises ConfigError."""
     if parts is None:
         return _WITHOUT_ROWS if data is None or forest.config.boosts else _WITH_ROWS
-    given = several(parts)
-    wrong = [part for part in given if not isinstance(part, str) or part not in MAKERS]
-    if wrong or not given:
-        raise ConfigError(f"parts must be some of {', '.join(MAKERS)}{f', not {shown(wrong[0])}' if wrong else ''}")
+    given = some_of(parts, MAKERS, "parts")
     if forest.config.boosts:
         _check_boosting(forest, given)
     return tuple(part for part in MAKERS if part in given)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.checks import check_word, several
-from bigforest.common.errors import ConfigError, OutputExistsError, shown
+from bigforest.common.checks import check_word, some_of
+from bigforest.common.errors import OutputExistsError
 from bigforest.common.events import Listener
 from bigforest.explain.options import ExplainOptions
 from bigforest.plot.draw import altair
@@ -115,7 +115,7 @@ def plot_forest(
     named = ExplainOptions(classes=None if label is None else [label], features=features)
     named.check_names(forest.spec, forest.classes, "label")
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
-    names = _possible(plot, data) if what is None else _named(what)
+    names = _possible(plot, data) if what is None else some_of(what, PICTURES, "what")
     given = {"data": data, "row": row, "tree": tree, "depth": depth, "features": features, "label": label}
     folder = as_path(out)
     if folder.exists() and not folder.is_dir():
@@ -130,16 +130,7 @@ def plot_forest(
     return paths
 
 
-def _named(what: Iterable[str] | str) -> list[str]:
-    """The names, each once. Raises ConfigError for one that is none."""
-    given = several(what)
-    wrong = [name for name in given if not isinstance(name, str) or name not in _PLOTS]
-    if wrong or not given:
-        raise ConfigError(f"what must be some of {', '.join(PICTURES)}" + (f", not {shown(wrong[0])}" if wrong else ""))
-    return list(dict.fromkeys(given))
-
-
-def _possible(plot: Pictures, data: Any) -> list[str]:
+def _possible(plot: Pictures, data: Any) -> tuple[str, ...]:
     """The pictures that can be drawn, in their order."""
     forest, there = plot.forest, {"forest"}
     if forest.has_oob and forest.oob.rows_used:
@@ -148,7 +139,7 @@ def _possible(plot: Pictures, data: Any) -> list[str]:
     if data is not None:
         with plot.opened(data) as source:
             there |= {"rows", "training rows"} if is_training(forest, source) else {"rows"}
-    return [name for name, (needs, _) in _PLOTS.items() if needs in there]
+    return tuple(name for name, (needs, _) in _PLOTS.items() if needs in there)
 
 
 def is_training(forest: Forest, source: Source) -> bool:

@@ -10,6 +10,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar, get_args
 
+from bigforest.common.checks import is_integer
 from bigforest.common.errors import FormatError
 from bigforest.schema.options import Task
 
@@ -260,9 +261,9 @@ def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
 def _check(spec: DataSpec) -> None:
     try:
         sound = (
-            _is_count(spec.rows)
+            is_integer(spec.rows, 0)
             and spec.rows > 0
-            and _is_count(spec.dropped)
+            and is_integer(spec.dropped, 0)
             and _sound_features(spec)
             and _sound_target(spec.target)
             and (spec.group is None or _sound_group(spec.group, spec.rows))
@@ -281,7 +282,7 @@ def _sound_features(spec: DataSpec) -> bool:
     for feature in spec.features:
         typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.home))
         typed = typed and feature.kind in KINDS and isinstance(feature.missing, bool)
-        if not typed or not _is_count(feature.codes) or not 1 <= feature.codes <= MAX_CODES:
+        if not typed or not is_integer(feature.codes, 1, MAX_CODES):
             return False
         if type(feature.width) is not int or type(feature.slot) is not int:
             return False
@@ -328,7 +329,7 @@ def _sound_categories(target: TargetSpec) -> bool:
 
 
 def _sound_group(group: GroupSpec, rows: int) -> bool:
-    counts = all(_is_count(count) and 1 <= count <= rows for count in (group.groups, group.largest))
+    counts = all(is_integer(count, 1, rows) for count in (group.groups, group.largest))
     return isinstance(group.name, str) and isinstance(group.dtype, str) and counts
 
 
@@ -336,7 +337,7 @@ def _sound_weight(weight: WeightSpec, spec: DataSpec) -> bool:
     named = weight.name is None or isinstance(weight.name, str)
     factors = [*weight.classes, weight.step, weight.search]
     positive = all(isinstance(number, float) and 0.0 <= number < math.inf for number in factors) and weight.step > 0.0
-    counts = all(map(_is_count, (weight.largest, weight.total, weight.searched)))
+    counts = all(is_integer(count, 0) for count in (weight.largest, weight.total, weight.searched))
     if not (named and positive and counts and isinstance(weight.balanced, bool) and isinstance(weight.wide, bool)):
         return False
     if weight.wide:
@@ -350,7 +351,3 @@ def _sound_weight(weight: WeightSpec, spec: DataSpec) -> bool:
         and spec.rows <= weight.total <= (MOST_WIDE_TOTAL if weight.wide else spec.rows * weight.largest)
         and weight.largest <= weight.total
     )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

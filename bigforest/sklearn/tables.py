@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
+from bigforest.common.checks import is_integer
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.source.in_memory import (
     array_of_rows,
@@ -85,7 +86,7 @@ def category_names(given: Any, names: Sequence[str]) -> list[str]:
     for one in [given] if isinstance(given, str) else np.asarray(given, dtype=object).ravel().tolist():
         if isinstance(one, str) and one in names:
             found.append(one)
-        elif isinstance(one, int) and not isinstance(one, bool) and 0 <= one < len(names):
+        elif is_integer(one, 0, len(names) - 1):
             found.append(names[one])
         else:
             raise ConfigError(f"categories must be names or places of columns of X, not {one!r}")

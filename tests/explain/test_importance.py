@@ -282,6 +282,7 @@ def test_explain__keeps_what_is_finished(tmp_path: Path) -> None:
         (lambda frame: frame, {"loss": "auc"}, "loss must be one of"),
         (lambda frame: frame, {"groups": {"g": ["a", "z"]}}, "'z' is not a feature"),
         (lambda frame: frame, {"parts": "nonsense"}, "parts must be some of"),
+        (lambda frame: frame, {"sample": True}, "sample must be a number of rows from 1 on, not True"),
         (lambda frame: None, {"parts": "permutation"}, "set data"),
     ],
 )
