@@ -7,9 +7,10 @@ trees are better with it by more than chance. For rotation trees, see axes_choic
 For classification, nodes draw the square root of the features, four times as many, or half of them. The first is best
 for most tables, the others if few of many features carry a signal, or if some carry one only together. They take
 longer to grow, so a larger number is chosen if as many of its trees as take the time of 100 of the root have a lower
-loss, by three standard errors: the error is too small, as rows share trees. Where there are more features than rows one
-is enough, as the root is then rarely best. The loss of a forest of B trees is that of
-very many, and the spread of single trees divided by B (Breiman 2001).
+loss, by three standard errors: the error is too small, as rows share trees. Where there are more features than rows,
+the root is rarely best, and few rows grow quickly: time does not count, and a larger number must be better than the one
+chosen so far by two standard errors. The loss of a forest of B trees is that of very many, and the spread of single
+trees divided by B (Breiman 2001).
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ _FEWEST = 20
 # more features than rows: the first rule is then rarely the better one.
 _FEW = 250
 _TREES_OF_FEW = 64
-# Classification of more features than rows has as many trees, and one standard error: the root of many features rarely
-# has one that matters, so a larger number is rarely worse, and on few rows its gain is rarely above three errors.
+# Classification of more features than rows has as many trees, and two standard errors: the root of many features rarely
+# has one that matters, so a larger number is rarely worse, and on few rows its gain is rarely above three errors. By
+# its time half of very many features would hardly ever be chosen.
 # Other classification: trees of the root and of the first larger rule after which it may be given up, which are a task
 # each, as a task takes some milliseconds by itself; and trees of each rule.
 _FIRST_TREES = 16
@@ -127,24 +129,28 @@ class _Effort(NamedTuple):
     size    trees of a task.
     trees   trees of each rule in all.
     errors  by how many standard errors another rule than the default must be better.
+    timed   whether rules are compared at equal time, and each is tried only if the one before was chosen; else each is
+            compared with the one chosen so far.
     """
 
     first: int
     size: int
     trees: int
     errors: float
+    timed: bool
 
 
 def _effort(config: TrainConfig, rows: int, features: int) -> _Effort:
     """The effort for trial trees of a table of this size."""
     few = row_count(rows, features, config) < _FEW
     if config.task == "classification" and features > rows:
-        return _Effort(first=_TREES_OF_FEW, size=_FIRST_TREES, trees=_TREES_OF_FEW, errors=1.0)
+        return _Effort(first=_TREES_OF_FEW, size=_FIRST_TREES, trees=_TREES_OF_FEW, errors=2.0, timed=False)
     if config.task == "classification":
         trees = _TREES_OF_FEW if few else _TREES_OF_CLASSES
-        return _Effort(first=_FIRST_TREES, size=_FIRST_TREES, trees=trees, errors=3.0)
+        return _Effort(first=_FIRST_TREES, size=_FIRST_TREES, trees=trees, errors=3.0, timed=True)
     trees = _TREES_OF_FEW if few else TREES
-    return _Effort(first=trees, size=TASK_TREES, trees=trees, errors=2.0 if few and features <= rows else 1.0)
+    errors = 2.0 if few and features <= rows else 1.0
+    return _Effort(first=trees, size=TASK_TREES, trees=trees, errors=errors, timed=False)
 
 
 def rules_for(config: TrainConfig, features: int) -> list[TrainConfig]:
@@ -163,30 +169,33 @@ def choose_rule(store: Store, config: TrainConfig, resources: Resources, listene
     """The configuration with the best rule."""
     features, weight = len(store.spec.features), weights_to_judge(store, config)
     rules = rules_for(config, features)
-    first, size, trees, errors = _effort(config, store.rows, features)
+    first, size, trees, errors, timed = _effort(config, store.rows, features)
     trials = [trial_config(rule, trees=trees) for rule in rules]
 
     def grown(some: list[TrainConfig], numbers: range) -> list[list[Errors]]:
         return try_each(trial_errors, some, store, resources, listener, numbers, size)
 
-    def lead(other: TrainConfig, parts: list[Errors]) -> tuple[float, float]:
-        return _lead(trials[0], summed(found[0]), other, summed(parts), features, weight)
+    def lead(place: int, over: int = 0) -> tuple[float, float]:
+        plain, other = summed(found[over]), summed(found[place])
+        return _lead(trials[over], plain, trials[place], other, features, weight, timed)
 
     found = grown(trials[:2], range(first))
+    if lead(1)[0] <= 0.0:
+        return rules[0]
     if first < trees:
-        if lead(trials[1], found[1])[0] <= 0.0:
-            return rules[0]
         found = [few + more for few, more in zip(found, grown(trials[:2], range(first, trees)), strict=True)]
-    best, chosen = 0.0, rules[0]
-    for place, other in enumerate(trials[1:], 1):
-        parts = found[place] if place < len(found) else grown([other], range(trees))[0]
-        mean, error = lead(other, parts)
-        if mean <= max(best, errors * error):
+    best, chosen = 0.0, 0
+    for place in range(1, len(trials)):
+        if place == len(found):
+            found += grown([trials[place]], range(trees))
+        mean, error = lead(place, 0 if timed else chosen)
+        if mean > max(best, errors * error):
+            best, chosen = mean if timed else 0.0, place
+        elif timed:
             break
-        best, chosen = mean, rules[place]
-    if chosen is not rules[0]:
-        listener(Notice(_told(rules[0], chosen, features)))
-    return chosen
+    if chosen:
+        listener(Notice(_told(rules[0], rules[chosen], features)))
+    return rules[chosen]
 
 
 def _lead(
@@ -196,11 +205,12 @@ def _lead(
     other: Errors,
     features: int,
     weight: NDArray[Any] | None,
+    timed: bool,
 ) -> tuple[float, float]:
-    """By how much the loss of `config` is lower, and its standard error; for classification at equal time, and the
-    first never by more than that of very many trees."""
+    """By how much the loss of `config` is lower, and its standard error; if `timed`, the first at equal time, and never
+    by more than that of very many trees."""
     mean, error = gain_of(other, plain, weight)
-    if config.task == "regression":
+    if not timed:
         return mean, error
     read = [own.split * one.drawn_features(features) for one, own in ((usual, plain), (config, other))]
     longer = read[1] / max(read[0], 1.0)

@@ -68,12 +68,46 @@ def test_train__half_of_a_wide_table_whose_features_mean_nothing_but_two() -> No
 
 
 @compiled
-def test_train__more_features_than_rows_take_one_standard_error_in_place_of_three() -> None:
-    frame = sparse(60, 200, 2)
-    assert bf.train(frame, "y", trees=1).config.mtry == 56
+def test_train__more_features_than_rows_draw_half_where_a_few_matter() -> None:
+    frame = sparse(80, 300, 3)
+    assert bf.train(frame, "y", trees=1).config.mtry == "half"
     assert bf.train(frame.with_columns(pl.col("y").shuffle(1)), "y", trees=1).config.mtry == "sqrt"
-    wide, tall = (choose._effort(CLASSES, rows, 200) for rows in (199, 200))
-    assert (wide.trees, wide.errors, tall.errors) == (64, 1.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("leads", "wanted", "grown"),
+    [
+        # By how much a rule is ahead of another, in standard errors.
+        ({("sqrt", 68): 2.1, (68, "half"): 2.1}, "half", 3),
+        ({("sqrt", 68): 2.1, (68, "half"): 1.9}, 68, 3),
+        ({("sqrt", 68): 0.1, ("sqrt", "half"): 2.1}, "half", 3),
+        ({("sqrt", 68): 1.9, ("sqrt", "half"): 1.9}, "sqrt", 3),
+        ({("sqrt", 68): -0.1}, "sqrt", 2),
+    ],
+)
+def test_choose_rule__of_more_features_than_rows_by_the_one_chosen_so_far(
+    leads: dict[tuple[object, object], float],
+    wanted: object,
+    grown: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = bf.encode_store(sparse(20, 300), tmp_path / "store", target="y", task="classification")
+    tried: list[object] = []
+
+    def try_each(measure: object, configs: list[TrainConfig], *rest: object) -> list[list[Errors]]:
+        tried.extend(config.mtry for config in configs)
+        assert {config.trees for config in configs} == {64}
+        return [[errors(1.0, 0.5, 10.0)] for _ in configs]
+
+    def lead(usual: TrainConfig, plain: Errors, other: TrainConfig, *rest: object) -> tuple[float, float]:
+        assert rest[-1] is False
+        return leads[usual.mtry, other.mtry], 1.0
+
+    monkeypatch.setattr(choose, "try_each", try_each)
+    monkeypatch.setattr(choose, "_lead", lead)
+    assert choose.choose_rule(store, CLASSES, Resources(threads=1), lambda _: None).mtry == wanted
+    assert len(tried) == grown
 
 
 @compiled
@@ -163,12 +197,14 @@ def test_lead__a_longer_time_takes_trees_away() -> None:
     plain, other = errors(1.0, 0.6, 300.0), errors(1.0, 0.5, 150.0)
     # 24 features in half as many rows as 6 features take twice the time, so 50 trees are compared with 100.
     per_tree = 4 / 3  # of deviations of 1 and -1, twice each
-    mean, error = choose._lead(usual, plain, larger, other, 40, None)
+    mean, error = choose._lead(usual, plain, larger, other, 40, None, timed=True)
     assert mean == pytest.approx(0.6**2 - 0.5**2 - per_tree / 50 + per_tree / 100)
     assert error == pytest.approx(0.0)
+    untimed = choose._lead(usual, plain, larger, other, 40, None, timed=False)[0]
+    assert untimed == pytest.approx(0.6**2 - 0.5**2)
     # A rule whose trees are no slower is not better by their number.
     quick = errors(1.0, 0.5, 10.0)
-    assert choose._lead(usual, plain, larger, quick, 40, None)[0] == pytest.approx(0.6**2 - 0.5**2)
+    assert choose._lead(usual, plain, larger, quick, 40, None, timed=True)[0] == pytest.approx(0.6**2 - 0.5**2)
 
 
 @compiled
