@@ -1,4 +1,4 @@
-"""Exporting a forest to a file for another engine."""
+"""`bigforest.export_forest`: from a forest to a file for another engine."""
 
 from __future__ import annotations
 

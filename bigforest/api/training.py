@@ -1,4 +1,4 @@
-"""Training forests, and planning it."""
+"""`bigforest.train` and `bigforest.plan_training`: from a table and options to a forest, or to a plan."""
 
 from __future__ import annotations
 

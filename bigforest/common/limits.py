@@ -1,4 +1,4 @@
-"""Batch sizes."""
+"""Batch sizes: how much of a table each stage reads at a time. Tests use small ones."""
 
 from __future__ import annotations
 

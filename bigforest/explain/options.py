@@ -1,4 +1,4 @@
-"""The options of `explain`."""
+"""The options of an explanation: checked values of the arguments of `bigforest.explain_forest`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few of the values of a column, at equal shares of its rows."""
+"""A grid of values: from a column to a few of its values, at equal shares of its rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which classes are predicted as which."""
+"""The out-of-bag confusion matrix: from the report of a forest to a table, and to a chart."""
 
 from __future__ import annotations
 

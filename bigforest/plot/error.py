@@ -1,4 +1,4 @@
-"""Out-of-bag error against the number of trees."""
+"""The out-of-bag error by number of trees: from the report of a forest to a table, and to a chart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Importance of features, with error bars."""
+"""Importance of features, with error bars: from a table of an explanation to a chart."""
 
 from __future__ import annotations
 

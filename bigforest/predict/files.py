@@ -1,4 +1,4 @@
-"""Predictions for tables of any size, into a file."""
+"""Predictions in a file, for tables of any size: from a Source and a rule to Parquet or text, batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A forest as a notebook shows it."""
+"""A forest in a notebook: from its facts to a table in HTML."""
 
 from __future__ import annotations
 

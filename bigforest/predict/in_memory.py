@@ -1,4 +1,4 @@
-"""Predictions for tables in memory."""
+"""Predictions for tables in memory: from a frame, an array or a list of rows to a table of the same kind."""
 
 from __future__ import annotations
 

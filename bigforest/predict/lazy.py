@@ -1,4 +1,4 @@
-"""Predictions within lazy queries."""
+"""Predictions within lazy queries: from a forest and a rule to a Polars expression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forest, data and options, and how to reproduce the forest."""
+"""Two sections of the report: the forest with its data and options, and how to reproduce it."""
 
 from __future__ import annotations
 

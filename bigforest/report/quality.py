@@ -1,4 +1,4 @@
-"""Accuracy with its uncertainty, and errors by class and slice."""
+"""Two sections of the report: accuracy with its uncertainty, and errors by class and by slice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Classification."""
+"""BigForestClassifier: from rows and classes, as scikit-learn takes them, to forests, classes and probabilities."""
 
 from __future__ import annotations
 

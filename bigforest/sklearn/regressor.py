@@ -1,4 +1,4 @@
-"""Regression."""
+"""BigForestRegressor: from rows and numbers, as scikit-learn takes them, to forests and predicted numbers."""
 
 from __future__ import annotations
 

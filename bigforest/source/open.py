@@ -1,4 +1,4 @@
-"""From a user's data to a Source."""
+"""Opening a table: from a path, or a table in memory of any package, to a Source."""
 
 from __future__ import annotations
 

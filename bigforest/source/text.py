@@ -1,4 +1,4 @@
-"""Tables in text: CSV, and NDJSON."""
+"""Tables in text: from a CSV or NDJSON file to a lazy scan with its types."""
 
 from __future__ import annotations
 

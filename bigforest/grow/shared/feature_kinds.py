@@ -1,4 +1,4 @@
-"""Kinds of features for the kernels."""
+"""Kinds of features: from a store to what kernels need to know of each of its columns."""
 
 from __future__ import annotations
 
