@@ -86,9 +86,12 @@ def run(rows: int, trees: int, rounds: int, memory: str | None) -> pl.DataFrame:
 
 
 @contextmanager
-def cluster(workers: int) -> Iterator[Client]:
-    """A client of some worker processes of one thread, for as long as the block runs."""
-    options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
+def cluster(workers: int, *, sync: float = 1.0) -> Iterator[Client]:
+    """A client of some worker processes of one thread, for as long as the block runs.
+
+    sync: seconds between two reports of Dask's own object of the cluster to the scheduler.
+    """
+    options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None, "scheduler_sync_interval": sync}
     with LocalCluster(n_workers=workers, **options) as made, Client(made, set_as_default=False) as client:
         yield client
 

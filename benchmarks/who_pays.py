@@ -48,7 +48,9 @@ COLUMNS = {
     "grow": ("client while growing (CPU s)", "{:.2f}"),
     "wall": ("all (s)", "{:.1f}"),
 }
-# Dask's settings of --quiet.
+# Dask's settings of --quiet, and seconds between two reports of its object for clusters on one machine, which a cluster
+# started by hand does without.
+_QUIET_SYNC = 60.0
 QUIET = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
@@ -117,7 +119,7 @@ def run(options: argparse.Namespace) -> pl.DataFrame:
         table(options.rows).write_parquet(data, row_group_size=50_000)
         turns = [(round_, workers) for round_ in range(options.rounds) for workers in options.workers]
         for round_, workers in turns:
-            with cluster(workers) as client:
+            with cluster(workers, sync=_QUIET_SYNC if options.quiet else 1.0) as client:
                 if not options.cold:
                     grown(client, data, home / f"first-{round_}-{workers}", min(2, options.trees), options.memory)
                     gc.collect()

@@ -49,6 +49,7 @@ def encode(
     exclude: Sequence[str] = (),
     resources: Resources,
     listener: Listener,
+    roles: ColumnRoles | None = None,
 ) -> Store:
     """Presort the columns of `source` into a store at `path`, and open it.
 
@@ -56,6 +57,7 @@ def encode(
     config     of which max_bins, task, categories, weight, class_weight and group matter here. The distinct values of
                groups, and of categories, are held in memory; no budget knows of those of groups.
     exclude    columns that are neither features nor kept.
+    roles      what `column_roles` gives for these arguments, if that is known.
 
     Structs and arrays of a fixed length are unnested (schema/columns.py); files that have some are copied flat to the
     scratch folder first. Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store
@@ -65,7 +67,7 @@ def encode(
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    columns, name, task, others, kinds = column_roles(source, target, exclude, config)
+    columns, name, task, others, kinds = roles or column_roles(source, target, exclude, config)
     if task == "regression" and config.task is None and columns[name].dtype.is_integer():
         listener(
             Notice(
@@ -117,8 +119,11 @@ def encode(
     store = Store.open(path, verify=False)
     for message in numbers_in_text(store):
         listener(Notice(message))
-    if config.bootstrap and groups is None and (repeated := repeats_told(store)):
-        listener(Notice(repeated))
+    if config.bootstrap and groups is None:
+        # A worker looks where it finds the store: it takes the client more than its task.
+        found = executor.gather(repeats_told, [(store,)]) if writer.shared else [repeats_told(store)]
+        for message in filter(None, found):
+            listener(Notice(message))
     return store
 
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from bigforest.common.memory_estimate import Extras, Shape
 from bigforest.encode.class_target import MAX_FLOAT_CLASSES, check_classes, distinct_values
-from bigforest.encode.pipeline import column_roles
+from bigforest.encode.pipeline import ColumnRoles, column_roles
 from bigforest.encode.sortable_keys import value_bytes
 from bigforest.schema.columns import Leaf
 from bigforest.schema.config import TrainConfig
@@ -31,18 +31,24 @@ _CLASS_RANGE = 1_000
 
 
 def shape_of(
-    table: Source | Store, data: Any, target: str | None, exclude: Collection[str], config: TrainConfig
+    table: Source | Store,
+    data: Any,
+    target: str | None,
+    exclude: Collection[str],
+    config: TrainConfig,
+    roles: ColumnRoles | None = None,
 ) -> Shape:
     """The shape of a store; for a table an upper bound of it.
 
-    data  what the table was opened from: the statistics of Parquet files bound the values of integer columns.
+    data   what the table was opened from: the statistics of Parquet files bound the values of integer columns.
+    roles  what `column_roles` gives for these arguments, if that is known.
 
     Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table, and
     ConfigError for options that are not for what is learned of the target.
     """
     if isinstance(table, Store):
         return table.shape
-    found, name, task, _, kinds = column_roles(table, target, exclude, config)
+    found, name, task, _, kinds = roles or column_roles(table, target, exclude, config)
     known = _statistics(data) if table.files else _counted(table, found)
     most = []
     for feature, kind in kinds.items():

@@ -49,7 +49,7 @@ _PART_LEAST = 1 << 15
 # as long as their rows take at most _WAITING_BYTES.
 _MOST_TREES = 16
 _MOST_TREES_OF_CLUSTER = 32
-_WAITING_BYTES = 8 << 30
+_WAITING_BYTES = 16 << 30
 # Bag rows from which a tree is divided among the workers of a cluster if there are fewer trees than workers, and
 # subtrees per worker, so that no worker waits long for the largest.
 _SPREAD_ROWS = 1 << 20

@@ -8,6 +8,7 @@ from bigforest.common.errors import ConfigError, counted
 from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_estimates, machine_bytes
 from bigforest.common.sizes import megabytes
 from bigforest.encode.memory import encode_estimate
+from bigforest.encode.pipeline import ColumnRoles
 from bigforest.encode.table_shape import shape_of
 from bigforest.execution.resources import Resources
 from bigforest.grow.memory import grow_estimate
@@ -72,12 +73,17 @@ def check_boosting(rows: int | None, config: TrainConfig, resources: Resources) 
         check_rows(rows, config)
 
 
-def check_budget(table: Source | Store, job: TrainingJob, config: TrainConfig, resources: Resources) -> None:
-    """Raise ConfigError when the memory budget, if there is one, is too small for a stage of the run."""
+def check_budget(
+    table: Source | Store, job: TrainingJob, config: TrainConfig, resources: Resources, roles: ColumnRoles | None
+) -> None:
+    """Raise ConfigError when the memory budget, if there is one, is too small for a stage of the run.
+
+    roles  of the columns, None of a store.
+    """
     check_boosting(None, config, resources)
     if resources.memory is None:
         return
-    shape = shape_of(table, job.data, job.target, job.exclude, config)
+    shape = shape_of(table, job.data, job.target, job.exclude, config, roles)
     needs = estimates(table, shape, settled_for(shape, config), resources)
     if not isinstance(table, Store):  # whether weights are wide is known once they are read: then this is asked again
         needs = [need for need in needs if need.stage != "weigh"]

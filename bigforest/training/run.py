@@ -327,10 +327,19 @@ def make_store(
     decide."""
     table = open_table(job, temporary, memory=resources.memory)
     config = agreed(table, job) if isinstance(table, Store) else job.config
-    check_budget(table, job, config, resources)
+    # Once: it may read the target.
+    roles = None if isinstance(table, Store) else column_roles(table, job.target, job.exclude, config)
+    check_budget(table, job, config, resources, roles)
     if not isinstance(table, Store):
         table = encode(
-            table, job.target, path, config=config, exclude=job.exclude, resources=resources, listener=listener
+            table,
+            job.target,
+            path,
+            config=config,
+            exclude=job.exclude,
+            resources=resources,
+            listener=listener,
+            roles=roles,
         )
         config = config.settled(table.spec.target.task)
     check_boosting(table.rows, config, resources)

@@ -14,6 +14,7 @@ import bigforest
 from bigforest.common.errors import DataError
 from bigforest.common.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed
 from bigforest.execution.cluster import Cluster
+from bigforest.execution.task_run import TaskRun
 from bigforest.forest.format.parts import part_paths
 from tests.execution.clusters import (
     CONFIG,
@@ -84,6 +85,21 @@ def test_train__wide_weights(client: Client, tmp_path: Path, both_alive: None, t
     limit = {"memory": str(plan.smallest), "scheduler": client}
     bigforest.train(tmp_path / "t.parquet", out=tmp_path / "three", **options, **limit)
     assert files(tmp_path / "one") == files(tmp_path / "three")
+
+
+def test_train__a_worker_looks_for_rows_that_repeat(
+    client: Client, tmp_path: Path, both_alive: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: list[str] = []
+    submit = TaskRun.submit
+    monkeypatch.setattr(
+        TaskRun, "submit", lambda run, calls, near: kinds.extend(c.name for c in calls) or submit(run, calls, near)
+    )
+    path, events = tmp_path / "twice.parquet", list[Event]()
+    pl.concat([frame(), frame()]).write_parquet(path)
+    bigforest.encode_store(path, tmp_path / "s", target="late", scheduler=client, listener=events.append)
+    assert sum(name.startswith("bigforest-repeats-told-") for name in kinds) == 1
+    assert any("equal another row" in event.message for event in events if isinstance(event, Notice))
 
 
 def test_train__again_to_the_same_place(client: Client, table: Path, tmp_path: Path, both_alive: None) -> None:

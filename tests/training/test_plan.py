@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import MemoryEstimate, Shape, machine_bytes
+from bigforest.encode import class_target
 from bigforest.encode.table_shape import shape_of
 from bigforest.execution.resources import Resources
 from bigforest.kernels.categories.ordering import levels_bytes, make_levels
@@ -63,6 +64,15 @@ def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Pa
     if machine is not None and machine < 40e9:
         with pytest.raises(ConfigError, match="and this machine has"):
             bigforest.train(store)
+
+
+def test_train__what_is_learned_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The budget and the store are of the same table, whose target may have to be read for it."""
+    read, distinct = [], class_target.distinct_values
+    monkeypatch.setattr(class_target, "distinct_values", lambda *given: read.append(1) or distinct(*given))
+    frame().with_columns(y=pl.int_range(pl.len()) % 3).write_parquet(tmp_path / "t.parquet")
+    bigforest.train(tmp_path / "t.parquet", target="y", trees=1, memory="1GB", out=tmp_path / "f", max_depth=2)
+    assert read == [1]
 
 
 @pytest.mark.parametrize("codes", [0, 30_000, 200_000])
