@@ -13,13 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.sizes import row_ranges
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.accumulator import number_loss
-from bigforest.oob.pipeline import cut_groups, find_missing, loaded_sizes
-from bigforest.oob.plan import choose_oob, range_rows
+from bigforest.oob.pipeline import cut_groups, cut_rows, find_missing, loaded_sizes, node_counts
+from bigforest.oob.plan import choose_oob
 from bigforest.oob.report import error_curve
 from bigforest.oob.tally import TallyInputs, tally_further
 from bigforest.oob.vote import known_leaves
@@ -71,14 +70,16 @@ class OobMonitor:
         store, config, _, resources, _ = self._job
         files, missing = known_leaves(self._job, parts)
         lambdas = self._lambdas
-        sizes = loaded_sizes(self._job, files, missing, len(lambdas))
+        counts = node_counts(files, store)
+        sizes = loaded_sizes(self._job, counts, missing, len(lambdas))
         plan = choose_oob(store.shape, config, sizes, resources, len(lambdas))
         if missing:
             find_missing(self._job, missing, plan, len(lambdas), None)
             files, _ = known_leaves(self._job, parts)
+            counts = node_counts(files, store)
         executor = resources.executor(1)  # a task uses all threads of its process
-        ranges = row_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
-        groups = cut_groups(files, len(lambdas), store, plan, resources.workers)
+        ranges = cut_rows(self._job, files, counts, plan)
+        groups = cut_groups(files, counts, len(lambdas), plan, self._job)
         work = TallyInputs(
             store, config, groups, lambdas, resources.workers, self._folder.path, number_loss(store, config)
         )

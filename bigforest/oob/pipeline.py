@@ -63,12 +63,13 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
     files, missing = known_leaves(job)
     tried = lambdas_to_try(config, store.rows, store.spec.target.answer_width) if lambdas is None else lambdas
     executor = resources.executor(1)  # a task uses all threads of its process
-    sizes = loaded_sizes(job, files, missing, len(tried))
+    counts = node_counts(files, store)
+    sizes = loaded_sizes(job, counts, missing, len(tried))
     plan = choose_oob(store.shape, config, sizes, resources, len(tried))
     plan.need.check(resources.memory)
     if resources.memory is None:
         keep_freed(_LARGE)
-    ranges = row_ranges(store.rows, range_rows(store.shape, plan.rows, executor))
+    ranges = cut_rows(job, files, counts, plan)
     steps = config.trees * len(ranges) * (2 if len(tried) > 1 else 1) + sum(map(len, missing))
     with (
         stage("oob", steps, "trees", listener) as progress,
@@ -77,8 +78,9 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
         if missing:
             find_missing(job, missing, plan, len(tried), progress)
             files, _ = known_leaves(job)
+            counts = node_counts(files, store)
         in_files = executor.remote or len(ranges) > 1
-        groups = cut_groups(files, len(tried), store, plan, resources.workers)
+        groups = cut_groups(files, counts, len(tried), plan, job)
         tally_folder = folder if in_files else None
         votes = read_tree_votes(directory, Header(store.spec, config))
         kept = KeptLeaves(plan.kept_bytes) if len(tried) > 1 and not executor.remote else None
@@ -117,14 +119,20 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
     return shrinkage
 
 
+def node_counts(files: Sequence[LeafFile], store: Store) -> NDArray[np.int64]:
+    """LeafFile.nodes of each file, int64 [files, 2]."""
+    return np.array([file.nodes(store.spec) for file in files], np.int64).reshape(-1, 2)
+
+
 def loaded_sizes(
-    job: ForestJob, files: Sequence[LeafFile], missing: Sequence[range], lambdas: int
+    job: ForestJob, counts: NDArray[np.int64], missing: Sequence[range], lambdas: int
 ) -> NDArray[np.int64]:
     """The least bytes that are loaded together: the ballots of a file, a tree of missing parts, or such a part.
 
+    counts   node_counts of the files.
     lambdas  by how many leaves are shrunk.
     """
-    sizes = [_ballot_bytes(files, lambdas, job.store)]
+    sizes = [_ballot_bytes(counts, lambdas, job.store)]
     sizes += [entry_bytes(_trees_of(job, parts), lambdas) for parts in runs_of(missing)]
     return np.concatenate(sizes)
 
@@ -150,11 +158,9 @@ def _trees_of(job: ForestJob, parts: Sequence[range]) -> Trees:
     return survey(job.directory, job.resources.workers, parts)
 
 
-def _ballot_bytes(files: Sequence[LeafFile], lambdas: int, store: Store) -> NDArray[np.int64]:
+def _ballot_bytes(counts: NDArray[np.int64], lambdas: int, store: Store) -> NDArray[np.int64]:
     """Bytes of the ballots of each file while they are read and made numbers."""
-    width = store.spec.target.answer_width
-    sizes = np.array([file.nodes(store.spec) for file in files], np.int64).reshape(-1, 2)
-    return loaded_bytes(sizes[:, 0], sizes[:, 1], width, lambdas)
+    return loaded_bytes(counts[:, 0], counts[:, 1], store.spec.target.answer_width, lambdas)
 
 
 def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
@@ -164,12 +170,23 @@ def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
     return np.maximum(trees.sizes(), ballots)
 
 
+def cut_rows(
+    job: ForestJob, files: Sequence[LeafFile], counts: NDArray[np.int64], plan: OobPlan
+) -> list[tuple[int, int]]:
+    """The ranges of rows whose votes are added up together; counts: node_counts of the files."""
+    nodes = int(counts[:, 0].sum()) // max(sum(len(file.trees) for file in files), 1)
+    return row_ranges(
+        job.store.rows, range_rows(job.store.shape, job.config, plan.rows, nodes, job.resources.executor(1))
+    )
+
+
 def cut_groups(
-    files: Sequence[LeafFile], lambdas: int, store: Store, plan: OobPlan, workers: int
+    files: Sequence[LeafFile], counts: NDArray[np.int64], lambdas: int, plan: OobPlan, job: ForestJob
 ) -> list[list[LeafFile]]:
-    """The files whose ballots are loaded together: one for each thread at least, where they fit."""
+    """The files whose ballots are loaded together: one for each thread at least, where they fit; arguments as in
+    `loaded_sizes`."""
     first = np.array([*(file.trees.start for file in files), files[-1].trees.stop], np.int64)
-    sizes = _ballot_bytes(files, lambdas, store)
-    most = min(plan.group_bytes, max(_CACHED, workers * int(sizes.max())))
+    sizes = _ballot_bytes(counts, lambdas, job.store)
+    most = min(plan.group_bytes, max(_CACHED, job.resources.workers * int(sizes.max())))
     groups = cut(sizes, first, most, int(first[-1]))
     return [list(files[group.start : group.stop]) for group in groups]

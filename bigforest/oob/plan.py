@@ -164,13 +164,19 @@ def votes_bytes(classes: int) -> int:
     return 8 * classes + 6 + (16 if classes == 1 else 0)
 
 
-def range_rows(shape: Shape, most: int, executor: Executor) -> int:
-    """Rows of a range, at most `most`: whole row groups of the report, and a range for every process, which loads the
-    ballots of all trees for it."""
+def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executor: Executor) -> int:
+    """Rows of a range, at most `most`: whole row groups of the report, and on a cluster a range for each process, as
+    long as about as many of its rows are out of bag as a tree has nodes: the ballots of all nodes are loaded for it,
+    which takes as long as adding up so many votes.
+
+    nodes  of a tree, on average.
+    """
     if not executor.remote:
         return most
     step = step_rows(shape.classes)
-    return min(most, -(-shape.rows // (executor.processes * step)) * step)
+    left_out = shape.rows - distinct_rows(shape.rows, config, shape.classes)
+    ranges = min(executor.processes, max(1, -(-left_out // max(nodes, 1))))
+    return min(most, -(-shape.rows // (ranges * step)) * step)
 
 
 def max_scores(rows: int, *, limited: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import bigforest
 from bigforest.common.errors import DataError
 from bigforest.common.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed
 from bigforest.execution.cluster import Cluster
-from bigforest.execution.task_run import TaskRun
+from bigforest.execution.task_run import Call, TaskRun
 from bigforest.forest.format.parts import part_paths
 from tests.execution.clusters import (
     CONFIG,
@@ -92,9 +93,12 @@ def test_train__a_worker_looks_for_rows_that_repeat(
 ) -> None:
     kinds: list[str] = []
     submit = TaskRun.submit
-    monkeypatch.setattr(
-        TaskRun, "submit", lambda run, calls, near: kinds.extend(c.name for c in calls) or submit(run, calls, near)
-    )
+
+    def noting(run: TaskRun, calls: Sequence[Call], near: Sequence[str | None]) -> list[Any]:
+        kinds.extend(call.name for call in calls)
+        return submit(run, calls, near)
+
+    monkeypatch.setattr(TaskRun, "submit", noting)
     path, events = tmp_path / "twice.parquet", list[Event]()
     pl.concat([frame(), frame()]).write_parquet(path)
     bigforest.encode_store(path, tmp_path / "s", target="late", scheduler=client, listener=events.append)

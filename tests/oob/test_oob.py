@@ -8,6 +8,7 @@ import tempfile
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -22,7 +23,9 @@ from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.events import StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.common.limits import USUAL, Limits
 from bigforest.common.memory_estimate import Shape
+from bigforest.common.sizes import row_ranges
 from bigforest.encode.pipeline import encode
+from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import check_parts, part_paths
@@ -35,7 +38,7 @@ from bigforest.oob import report as oob_report
 from bigforest.oob import vote as judge
 from bigforest.oob.accumulator import OobAccumulator
 from bigforest.oob.pipeline import write_oob
-from bigforest.oob.plan import choose_oob, oob_estimate
+from bigforest.oob.plan import choose_oob, oob_estimate, range_rows
 from bigforest.predict.forest import read_forest
 from bigforest.race.losses import row_scores
 from bigforest.sampling.bags import bag
@@ -410,3 +413,14 @@ def test_write_oob__no_row_out_of_bag() -> None:
     forest = bigforest.train(frame, "y", trees=1, replace=False)
     nothing = [None] * 6
     assert forest.oob.metrics.rows() == [("a", 0, 0, *nothing), ("b", 0, 0, *nothing), (None, 0, 0, *nothing)]
+
+
+@pytest.mark.parametrize(("nodes", "ranges"), [(1_000, 6), (150_000, 5), (300_000, 3), (10**7, 1)])
+def test_range_rows__no_more_ranges_than_are_worth_loading_all_ballots(nodes: int, ranges: int) -> None:
+    rows = 2_000_000
+    shape = Shape(rows=rows, widths=(4,), codes=rows, classes=2)
+    workers: Any = SimpleNamespace(remote=True, processes=6)
+    found = row_ranges(rows, range_rows(shape, TrainConfig(), rows, nodes, workers))
+    assert len(found) == ranges
+    assert range_rows(shape, TrainConfig(), 65_536, nodes, workers) == 65_536
+    assert range_rows(shape, TrainConfig(), rows, nodes, Threads(6)) == rows

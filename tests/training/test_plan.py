@@ -20,8 +20,9 @@ from bigforest.encode import class_target
 from bigforest.encode.table_shape import shape_of
 from bigforest.execution.resources import Resources
 from bigforest.kernels.categories.ordering import levels_bytes, make_levels
+from bigforest.schema.columns import Leaf
 from bigforest.schema.config import TrainConfig
-from bigforest.source import open_source, spool
+from bigforest.source import Source, open_source, spool
 from bigforest.training import memory as memory_module
 from bigforest.training.memory import check_machine
 from bigforest.training.plan import store_disk_bytes
@@ -68,11 +69,17 @@ def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Pa
 
 def test_train__what_is_learned_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget and the store are of the same table, whose target may have to be read for it."""
-    read, distinct = [], class_target.distinct_values
-    monkeypatch.setattr(class_target, "distinct_values", lambda *given: read.append(1) or distinct(*given))
+    read: list[Leaf] = []
+    distinct = class_target.distinct_values
+
+    def noting(source: Source, target: Leaf) -> Any:
+        read.append(target)
+        return distinct(source, target)
+
+    monkeypatch.setattr(class_target, "distinct_values", noting)
     frame().with_columns(y=pl.int_range(pl.len()) % 3).write_parquet(tmp_path / "t.parquet")
     bigforest.train(tmp_path / "t.parquet", target="y", trees=1, memory="1GB", out=tmp_path / "f", max_depth=2)
-    assert read == [1]
+    assert [target.column for target in read] == ["y"]
 
 
 @pytest.mark.parametrize("codes", [0, 30_000, 200_000])

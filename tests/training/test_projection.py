@@ -47,9 +47,7 @@ def test_project__a_tree_is_scored_by_one_worker() -> None:
     assert stage(projected(1000), "scoring")["computing"] == pytest.approx(work / 25)
 
 
-@pytest.mark.parametrize(
-    ("rows", "memory", "group"), [(2 * 10**6, 860, 100), (4 * 10**6, 1_500, 50), (10**8, 8_000, 25)]
-)
+@pytest.mark.parametrize(("rows", "memory", "group"), [(10**6, 480, 100), (4 * 10**6, 1500, 50), (10**8, 8000, 25)])
 def test_project__more_trees_share_passes_where_their_rows_take_little_room(rows: int, memory: int, group: int) -> None:
     shape = Shape(rows=rows, widths=(4,) * 28, codes=28 * rows, classes=2)
     found = projected(2, memory * 10**6, shape)
