@@ -134,8 +134,8 @@ the workers.
   fewer levels.
 - A worker gets the same blocks in every pass, so codes cross the network once, into its local copy. The node of each
   row between passes, and the rows of small nodes, go to scratch.
-- Votes are added up by a few workers, each of which loads what the leaves of all trees cast. This is not in the model; by
-  the rates in `benchmarks/cluster.md` it takes one or two minutes.
+- Votes are added up by a few workers, each of which loads what the leaves of all trees cast. This is not in the model;
+  by the rates in `benchmarks/cluster.md` it takes one or two minutes.
 - Slow and lost workers are not included; virtual_time.py has them.
 """
 

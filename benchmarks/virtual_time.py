@@ -42,7 +42,7 @@ from bigforest.execution import pace
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources, available_threads
-from bigforest.execution.task_run import TaskRun
+from bigforest.execution.task_run import _OnTheirWay
 from bigforest.grow.forest import ForestJob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -164,36 +164,38 @@ def traced() -> Iterator[list[Call]]:
     """The calls that are made meanwhile, with the seconds that tasks report."""
     calls: list[Call] = []
     taken: list[float] = []
-    result, ways = TaskRun.result, {name: getattr(ClusterExecutor, name) for name in WAYS}
+    take, ways = _OnTheirWay.take, {name: getattr(ClusterExecutor, name) for name in WAYS}
 
-    def noting(run: Any, future: Any) -> Any:
-        done = result(run, future)
-        taken.extend(spent.seconds for spent in done.ledger.values())
-        return done
+    def noting(tasks: Any, ended: Any) -> Any:
+        found = take(tasks, ended)
+        taken.extend(spent.seconds for _, done in found for spent in done.ledger.values())
+        return found
 
     def way(name: str) -> Any:
         def call(executor: Any, job: Any, *more: Any) -> Any:
             del taken[:]
             found = ways[name](executor, job, *more)
+            if name == "_in_order":  # until all have been taken, no other call is made
+                found = iter(list(found))
             shares = executor.size if WAYS[name] else len(taken)
             calls.append(Call(WAYS[name], tuple(taken[:shares]), last=tuple(taken[shares:])))
             return found
 
         return call
 
-    TaskRun.result = noting  # type: ignore[method-assign]
+    _OnTheirWay.take = noting  # type: ignore[method-assign]
     for name in WAYS:
         setattr(ClusterExecutor, name, way(name))
     try:
         yield calls
     finally:
-        TaskRun.result = result  # type: ignore[method-assign]
+        _OnTheirWay.take = take  # type: ignore[method-assign]
         for name, kept in ways.items():
             setattr(ClusterExecutor, name, kept)
 
 
-# Which ways of making calls divide the work among the workers.
-WAYS = {"_each": False, "_merged": True, "_parts": True}
+# Which ways of making calls divide the work among the workers; what is merged is so by parts.
+WAYS = {"_each": False, "_in_order": False, "_parts": True}
 
 
 def count_processor_time() -> None:
