@@ -83,11 +83,17 @@ def prediction_column(answers: Answers, spec: DataSpec) -> pl.Series:
     return labels(answers.codes, spec) if answers.value is None else pl.Series(PREDICTION, answers.value)
 
 
-def prediction_array(answers: Answers, spec: DataSpec, proba: bool) -> NDArray[Any]:
-    """The answers as an array: shares, or labels of classes, nan or None where none was chosen, or numbers."""
+def prediction_array(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool) -> NDArray[Any]:
+    """The answers as an array: shares of classes; quantiles, intervals or sets, if requested; else labels of classes,
+    nan or None where none was chosen, or numbers."""
     if proba:
         assert answers.proba is not None
         return answers.proba
+    requested = [answers.quantiles] if rule.quantiles and answers.quantiles is not None else []
+    if rule.conformal is not None:
+        requested.append(conformal_array(answers, rule))
+    if requested:
+        return np.hstack(requested)
     return label_array(answers.codes, spec) if answers.value is None else answers.value
 
 

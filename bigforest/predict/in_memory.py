@@ -24,7 +24,6 @@ from bigforest.predict.columns import (
     answer_table,
     check_columns,
     check_proba,
-    conformal_array,
     no_answers,
     prediction_array,
 )
@@ -164,13 +163,7 @@ def _predict_matrix(
     if not found:
         reader.matrix(whole, passes.used)  # which is looked at, as one with rows is
         found = [no_answers(spec, rule)]
-    if rule.conformal is not None and not proba:
-        certain = [conformal_array(answers, rule) for answers in found]
-        before = [[] if answers.quantiles is None else [answers.quantiles] for answers in found]
-        return np.concatenate([np.hstack([*some, own]) for some, own in zip(before, certain, strict=True)])
-    if rule.quantiles:
-        return np.concatenate([answers.quantiles for answers in found if answers.quantiles is not None])
-    made = [prediction_array(answers, spec, proba) for answers in found]
+    made = [prediction_array(answers, spec, rule, proba) for answers in found]
     return np.concatenate(made) if len(made) > 1 else made[0]
 
 

@@ -157,6 +157,8 @@ def test_predict__every_way_gives_the_same(forests: dict[str, Forest], name: str
         assert pl.read_parquet(out).drop("a").equals(expected)
     features = new.select("a", "b").to_numpy()
     array = forest.predict(features, coverage=0.9)
+    nothing = forest.predict(features[:0], coverage=0.9)
+    assert (nothing.shape, nothing.dtype) == ((0, array.shape[1]), array.dtype)
     if name == "y":
         assert (array == expected.select("low", "high").to_numpy()).all()
     else:
