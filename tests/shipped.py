@@ -2,10 +2,10 @@
 
     NUMBA_CACHE_DIR=EMPTY python tests/shipped.py [KIND ...]
 
-Two processes take the kinds in turn. Each prints the kernels that were compiled while it did something, by itself or by
-the other one. The exit status is 1 if there are any, or if a kernel was not called at all. Not a test by itself: run it
-with a wheel that `python -m bigforest.api.ship` made, in a fresh environment, as CI does. Its tables and options are
-others than those by which kernels are chosen for a wheel (bigforest/api/warm_rest.py).
+Three processes take the kinds in turn: they often wait for files. Each prints the kernels that were compiled while it
+did something, by itself or by another one. The exit status is 1 if there are any, or if a kernel was not called at all.
+Not a test by itself: run it with a wheel that `python -m bigforest.api.ship` made, in a fresh environment, as CI does.
+Its tables and options are others than those by which kernels are chosen for a wheel (bigforest/api/warm_rest.py).
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ def check_one(kind: str) -> tuple[bool, set[str]]:
 
 
 def main() -> int:
-    """Run the command, two kinds at a time."""
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    """Run the command, three kinds at a time."""
+    with ProcessPoolExecutor(3, get_context("spawn")) as pool:
         results = list(pool.map(check_one, sys.argv[1:] or [*KINDS, "others"]))
     never_called = [] if sys.argv[1:] else sorted(set.intersection(*(names for _, names in results)))
     if never_called:
