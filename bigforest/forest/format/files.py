@@ -98,14 +98,17 @@ def write_tables(
     entries = {"version": f"{VERSION}", "kind": json.dumps(kind), **own}
     entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
     columns = dict(column for field in schema for column in _leaf_columns(field))
-    numbers = [name for name, of in columns.items() if pa.types.is_integer(of) or pa.types.is_floating(of)]
+    # Integers as differences, floats by byte planes: half of the bytes in no more time. Planes of integers
+    # take a twelfth less time to write, but older readers, such as DuckDB 1.2, do not know them.
+    encoding = {name: "DELTA_BINARY_PACKED" for name, of in columns.items() if pa.types.is_integer(of)}
+    encoding |= {name: "BYTE_STREAM_SPLIT" for name, of in columns.items() if pa.types.is_floating(of)}
     with write_durably(path) as temporary:
         with pq.ParquetWriter(
             temporary,
             schema.with_metadata({METADATA_KEY: json_object(entries)}),
             compression="lz4",  # a sixth less time than zstd for a tenth more bytes
             use_dictionary=[name for name, of in columns.items() if not pa.types.is_primitive(of)],
-            use_byte_stream_split=numbers,  # with lz4, less time than differences, and mostly fewer bytes
+            column_encoding=encoding,
             write_batch_size=_ENCODED_VALUES,
             write_statistics=[name for name in ("tree", "row") if name in columns],
             write_page_checksum=True,
