@@ -12,7 +12,7 @@ import polars as pl
 
 from bigforest.common.errors import DataError, listed, reason
 from bigforest.schema.columns import columns_named
-from bigforest.source.source import Source, not_readable, parquet_shape, scan_parquet, source_of_files
+from bigforest.source.source import POLARS_FAULTS, Source, not_readable, parquet_shape, scan_parquet, source_of_files
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 from bigforest.source.text import (
     CsvRules,
@@ -274,7 +274,7 @@ def _scan_file(file: Path, kind: str, scratch: Path, rules: CsvRules) -> Scan:
         return scan, dict(scan.collect_schema())
     except pl.exceptions.DuplicateError as error:
         raise DataError(f"{file}: duplicate column names ({reason(error)}); rename or drop them") from error
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+    except (*POLARS_FAULTS, OSError) as error:
         raise not_readable(file, kind, reason(error), "; check that it is one") from error
 
 

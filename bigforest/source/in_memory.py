@@ -19,13 +19,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError, counted, reason, shown
-from bigforest.source.source import check_names
+from bigforest.source.source import POLARS_FAULTS, check_names
 from bigforest.source.spool import PART_BYTES, spool_batches
 
 TARGET = "target"
 
-_POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
-_PANDAS_FAULTS = (ValueError, TypeError, NotImplementedError, *_POLARS_FAULTS)
+_PANDAS_FAULTS = (ValueError, TypeError, NotImplementedError, *POLARS_FAULTS)
 
 
 def numbered_names(matrix: Any) -> list[str]:
@@ -258,7 +257,7 @@ def series_of(values: Any, name: str | None, what: str) -> pl.Series:
         found = _series(values)
     except DataError as error:
         raise DataError(f"{what}: {error}") from error
-    except (TypeError, ValueError, OverflowError, *_POLARS_FAULTS) as error:
+    except (TypeError, ValueError, OverflowError, *POLARS_FAULTS) as error:
         raise DataError(f"{what} is not a column of one type ({reason(error)}); convert it") from error
     return found.alias(name) if name else found
 
@@ -289,7 +288,7 @@ def _series(values: Any) -> pl.Series:
     nested = any(isinstance(one, list | tuple | np.ndarray) for one in values[:1])
     try:
         return _from_numpy(np.asarray(values)) if nested else pl.Series(values=values)
-    except (TypeError, *_POLARS_FAULTS):
+    except (TypeError, *POLARS_FAULTS):
         if any(isinstance(one, str) for one in values):
             raise
         # Whole numbers and others, where None is a missing value as NaN is.
@@ -365,7 +364,7 @@ def frame_in_memory(data: Any) -> pl.DataFrame | None:
     if isinstance(data, list):
         try:
             return pl.DataFrame(data, infer_schema_length=None)
-        except (TypeError, ValueError, *_POLARS_FAULTS) as error:
+        except (TypeError, ValueError, *POLARS_FAULTS) as error:
             raise _no_table(data, error) from error
     package = package_of(data)
     if package == "pandas":
@@ -382,7 +381,7 @@ def _frame_of_columns(data: Mapping[Any, Any]) -> pl.DataFrame:
     columns = {str(name): _column_of(values, str(name)) for name, values in data.items()}
     try:
         return pl.DataFrame(columns)
-    except _POLARS_FAULTS as error:  # columns of different lengths
+    except POLARS_FAULTS as error:  # columns of different lengths
         raise _no_table(data, error) from error
 
 

@@ -15,6 +15,8 @@ from bigforest.common.errors import DataError, reason
 from bigforest.schema.columns import columns_named, types_within
 from bigforest.storage.paths import is_remote, readable
 
+# What Polars raises where a table cannot be read.
+POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 # Read ahead in a Parquet file.
 PAGE_BYTES = 1 << 16
 # And in one of an object store, where every page is a request.
@@ -127,7 +129,7 @@ class Source:
     def _read(self, query: pl.LazyFrame) -> pl.DataFrame:
         try:
             return query.collect().rechunk()
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        except (*POLARS_FAULTS, OSError) as error:
             raise _unreadable(self.name, reason(error)) from error
 
 

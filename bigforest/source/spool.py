@@ -10,7 +10,7 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError, DataError, reason
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
-from bigforest.source.source import check_names
+from bigforest.source.source import POLARS_FAULTS, check_names
 from bigforest.storage.paths import write_atomically
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
@@ -59,7 +59,7 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
         rows = min(_MOST_GROUP_ROWS, max(_LEAST_GROUP_ROWS, PART_BYTES // (8 * width)))
         with write_atomically(path) as file:
             frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+    except (*POLARS_FAULTS, OSError) as error:
         raise DataError(f"{where}: the table cannot be read: {reason(error)}") from error
     return [path]
 

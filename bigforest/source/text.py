@@ -12,13 +12,11 @@ import polars as pl
 
 from bigforest.common.errors import DataError, counted, reason
 from bigforest.schema.columns import columns_named
-from bigforest.source.source import check_names, what_it_is
+from bigforest.source.source import POLARS_FAULTS, check_names, what_it_is
 from bigforest.storage.paths import text_lines
 
 # What separates values in files that are called CSV.
 _SEPARATORS = (",", ";", "\t", "|")
-
-_POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 Parser = Callable[[pl.Expr], pl.Expr]
 
@@ -89,7 +87,7 @@ def scan_csv(file: Path, rules: CsvRules) -> pl.LazyFrame:
         empty = _empty(scan, text, numeric)
         text = [name for name in text if name not in empty]
         parsers = _readable(scan.select(_known(name) for name in text), text, _NUMBER_PARSERS)
-    except _POLARS_FAULTS:
+    except POLARS_FAULTS:
         empty, parsers = [], {}  # reading the table says what is wrong with it
     scan = scan.with_columns(parse(_known(name)) for name, parse in parsers.items())
     scan = scan.with_columns(_known(name).cast(pl.Null) for name in empty)  # which goes with any type of another file
@@ -112,7 +110,7 @@ def _inferred(read: Callable[..., pl.LazyFrame]) -> pl.Schema:
             values = read(schema=found).head(rows // 2).select(columns_named(text).count()).collect()
             if all(values.row(0)) and (not dated or _are_dates(read, found, dated)):
                 return pl.Schema({**found, **dated})
-        except _POLARS_FAULTS:
+        except POLARS_FAULTS:
             pass  # some columns are neither dates nor text, or reading the table says what is wrong with it
     return read(infer_schema_length=None, try_parse_dates=True).collect_schema()
 
@@ -161,7 +159,7 @@ def with_dates(scans: Sequence[Scan], where: str) -> list[Scan]:
     rows = pl.concat([scan.select(columns_named(text).cast(pl.String)) for scan, _ in scans])
     try:
         parsers = _readable(rows, text, _DATE_PARSERS)
-    except (*_POLARS_FAULTS, OSError) as error:
+    except (*POLARS_FAULTS, OSError) as error:
         raise DataError(f"{where}: the table cannot be read: {reason(error)}; check its lines") from error
     dated = [parse(columns_named([name]).cast(pl.String)) for name, parse in parsers.items()]
     found = [scan.with_columns(dated) for scan, _ in scans]
