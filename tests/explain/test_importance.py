@@ -293,6 +293,21 @@ def test_explain__refuses(change: Any, options: dict[str, Any], message: str) ->
     assert issubclass(ConfigError, BigForestError)
 
 
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (pl.lit("5"), "the forest predicts the number 'y', which is String in the table; convert it"),
+        (pl.lit(None), "no row of the table has a 'y'"),
+        (pl.lit(1e200), "a value of 'y' is infinite, or of a size above"),
+    ],
+    ids=["text", "nothing", "large"],
+)
+def test_explain__refuses_targets_that_are_no_numbers(target: pl.Expr, message: str) -> None:
+    case = grown_case(200, task="regression")
+    with pytest.raises(DataError, match=message):
+        case.forest.explain(case.frame.with_columns(y=target), parts="permutation", new_rows=True)
+
+
 def test_explain__writes_nothing_where_a_part_refuses_the_rows(tmp_path: Path) -> None:
     case = grown_case(200)
     with pytest.raises(DataError, match="in training there were"):
