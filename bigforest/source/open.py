@@ -31,7 +31,13 @@ _QUICK_BYTES = 1 << 24
 
 
 def open_source(
-    data: Any, *, scratch: Path, memory: int | None = None, numbers: Collection[str] = (), missing: Sequence[str] = ()
+    data: Any,
+    *,
+    scratch: Path,
+    memory: int | None = None,
+    numbers: Collection[str] = (),
+    missing: Sequence[str] = (),
+    texts: Collection[str] = (),
 ) -> Source:
     """Open a table for reading, without holding more of it in memory than it already does.
 
@@ -43,7 +49,7 @@ def open_source(
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
     memory   the budget of the process, if any. The memory of a lazy query is known only afterwards (Source.spooled).
-    numbers, missing  of CSV files, see CsvRules.
+    numbers, missing, texts  of CSV files, see CsvRules.
 
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError
     when the disk of `scratch` is full, files would take more memory to stream than the budget, or this is a forked
@@ -51,7 +57,7 @@ def open_source(
     """
     check_polars_threads()
     with naming_full_disk(scratch):
-        return _open(data, scratch, memory, CsvRules(None, frozenset(numbers), tuple(missing)))
+        return _open(data, scratch, memory, CsvRules(None, frozenset(numbers), tuple(missing), frozenset(texts)))
 
 
 def check_csv(data: Any, missing: Sequence[str]) -> None:

@@ -58,11 +58,13 @@ class CsvRules(NamedTuple):
     separator  the character between values; None to find it in the header.
     numbers    columns of numbers: if such a column has only "NA" and the like, it has no values, and is not text.
     missing    texts that mean a missing value in every column.
+    texts      columns of text: if such a column has only numbers or dates, such as 001, it is text all the same.
     """
 
     separator: str | None = None
     numbers: frozenset[str] = frozenset()
     missing: tuple[str, ...] = ()
+    texts: frozenset[str] = frozenset()
 
 
 Scan = tuple[pl.LazyFrame, dict[str, pl.DataType]]
@@ -79,9 +81,11 @@ def scan_csv(file: Path, rules: CsvRules) -> pl.LazyFrame:
         pl.scan_csv, str(file), glob=False, separator=mark, null_values=list(rules.missing) or None
     )
     found = _inferred(read)
+    kept = {own for own, name in zip(found, names, strict=False) if name in rules.texts}
+    found = pl.Schema({own: pl.String() if own in kept else dtype for own, dtype in found.items()})
     # A scan that infers types keeps all that it has read for this in memory until it ends; this one is given the types.
     scan = read(schema=found)
-    text = [name for name, dtype in found.items() if dtype == pl.String]
+    text = [name for name, dtype in found.items() if dtype == pl.String and name not in kept]
     try:
         numeric = {own for own, name in zip(found, names, strict=False) if name in rules.numbers}
         empty = _empty(scan, text, numeric)
@@ -112,7 +116,21 @@ def _inferred(read: Callable[..., pl.LazyFrame]) -> pl.Schema:
                 return pl.Schema({**found, **dated})
         except POLARS_FAULTS:
             pass  # some columns are neither dates nor text, or reading the table says what is wrong with it
-    return read(infer_schema_length=None, try_parse_dates=True).collect_schema()
+    whole = read(infer_schema_length=None, try_parse_dates=True).collect_schema()
+    dated = {name: whole[name] for name in text if whole[name] != pl.String}
+    if not _can_be_read(read, found, dated):
+        dated = {name: dtype for name, dtype in dated.items() if _can_be_read(read, found, {name: dtype})}
+    return pl.Schema({**found, **dated})
+
+
+def _can_be_read(read: Callable[..., pl.LazyFrame], found: pl.Schema, dated: dict[str, pl.DataType]) -> bool:
+    """Whether all values of some columns of text have these types: Polars finds times and dates in columns of several
+    forms, of which it then reads one."""
+    try:
+        read(schema={**found, **dated}).select(columns_named(dated).count()).collect(engine="streaming")
+    except POLARS_FAULTS:
+        return False
+    return True
 
 
 def _are_dates(read: Callable[..., pl.LazyFrame], found: pl.Schema, dated: dict[str, pl.DataType]) -> bool:

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+import bigforest as bf
 from bigforest.common.errors import DataError
 from bigforest.source import files
 from bigforest.source.open import open_source
@@ -138,6 +139,27 @@ def test_csv__few_rows_suffice_where_they_have_all_columns(tmp_path: Path, monke
         searched.clear()
         read(tmp_path / "t.csv")
         assert [rows for rows in searched if rows] == expected
+
+
+def test_csv__times_and_dates_of_several_forms_are_text(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("time,mixed,date,y\n12:30,1/2/2020,2020-01-01,0\n13:45:10,2020-01-02,2020-01-02,1\n")
+    found = open_source(file, scratch=tmp_path).schema
+    assert found == {"time": pl.String, "mixed": pl.String, "date": pl.Date, "y": pl.Int64}
+
+
+def test_csv__text_of_training_stays_text_in_prediction(tmp_path: Path) -> None:
+    """A file may have no words but those that are numbers, dates or times."""
+    words = ["a", "1", "002", "2020-01-01", "true", "12:30"]
+    rows = pl.DataFrame({"word": words * 5, "y": ["01", "1", "x"] * 10})
+    rows.write_csv(tmp_path / "all.csv")
+    forest = bf.train(tmp_path / "all.csv", "y", trees=3, threads=1)
+    for word in words:
+        some = rows.filter(word=word)
+        some.write_csv(tmp_path / "some.csv")
+        scores = bf.predict_file(forest, tmp_path / "some.csv", tmp_path / "out.parquet", overwrite=True)
+        assert pl.read_parquet(tmp_path / "out.parquet").equals(forest.predict(some))
+        assert scores.scored == some.height and scores.accuracy == forest.score(some)
 
 
 def test_csv__blank_lines_of_one_column_are_missing_values(tmp_path: Path) -> None:

@@ -44,10 +44,13 @@ class FeatureMap(NamedTuple):
 
 
 def open_rows(data: Any, spec: DataSpec, *, scratch: Path, memory: int | None = None) -> Source:
-    """`open_source` of a table for a forest, which knows its columns of numbers and what means a missing value."""
+    """`open_source` of a table for a forest, which knows its columns of numbers and of text and what means a missing
+    value."""
     numbers = {feature.home for feature in spec.features if feature.kind == "numeric"}
     numbers |= {spec.target.name} if spec.target.is_regression else set()
-    return open_source(data, scratch=scratch, memory=memory, numbers=numbers, missing=spec.missing_words)
+    types = {feature.name: feature.dtype for feature in spec.features} | {spec.target.name: spec.target.dtype}
+    texts = {name for name, dtype in types.items() if kind_of(dtype).family == "text"}
+    return open_source(data, scratch=scratch, memory=memory, numbers=numbers, missing=spec.missing_words, texts=texts)
 
 
 def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> FeatureMap:
