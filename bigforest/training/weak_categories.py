@@ -3,8 +3,9 @@
 The mean of n rows of a level estimates the level better than the mean of all rows does once n is above k, the ratio of
 the variance within levels to that between levels (Buehlmann 1967: the credibility n / (n + k) is then above one half).
 Both are estimated by analysis of variance with levels of different sizes (Searle, Casella and McCulloch 1992, section
-3.6); for classes, of the shares of all classes together. min_level is half of k: a forest averages many trees, so noise
-harms less than it would in one. benchmarks/columns.md has how that was chosen. Oracle: tests/naive/weak_categories.py.
+3.6); for classes, of the shares of all classes together. It is about the means of levels, also of counts, so it goes by
+variances with the impurity poisson too. min_level is half of k: a forest averages many trees, so noise harms less than
+it would in one. benchmarks/columns.md has how that was chosen. Oracle: tests/naive/weak_categories.py.
 """
 
 from __future__ import annotations
