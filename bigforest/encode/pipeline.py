@@ -15,7 +15,7 @@ from bigforest.encode.class_target import MAX_ODD_CLASSES, check_column, find_ta
 from bigforest.encode.features import EncodeJob, compile_presort, encode_group, feature_kinds, kept_column
 from bigforest.encode.memory import plan_encode
 from bigforest.encode.pieces import encode_in_pieces
-from bigforest.encode.repeated_rows import repeats_told
+from bigforest.encode.repeated_rows import notice_repeats
 from bigforest.encode.rows import check_group, encode_groups, encode_row_weights, encode_target
 from bigforest.encode.sortable_keys import value_bytes
 from bigforest.encode.weights import check_weight
@@ -121,7 +121,7 @@ def encode(
         listener(Notice(message))
     if config.bootstrap and groups is None:
         # A worker looks where it finds the store: it takes the client more than its task.
-        found = executor.gather(repeats_told, [(store,)]) if writer.shared else [repeats_told(store)]
+        found = executor.gather(notice_repeats, [(store,)]) if writer.shared else [notice_repeats(store)]
         for message in filter(None, found):
             listener(Notice(message))
     return store

@@ -21,7 +21,7 @@ _REPEATED = 0.05
 _BLOCKS = 4
 
 
-def repeats_told(store: Store) -> str | None:
+def notice_repeats(store: Store) -> str | None:
     """Task: a message about rows that repeat, if a twentieth do."""
     possible = sum(math.log2(feature.codes) for feature in store.spec.features)
     if possible < math.log2(store.rows / (2 * _REPEATED)):  # as many equal another by chance, if all were as frequent

@@ -11,7 +11,7 @@ import pytest
 import bigforest
 from bigforest.common.events import Notice
 from bigforest.encode import repeated_rows
-from bigforest.encode.repeated_rows import repeats_told
+from bigforest.encode.repeated_rows import notice_repeats
 from tests.encode.test_encode import encoded
 
 
@@ -24,32 +24,32 @@ def table(rows: int, width: int = 5) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("rows", [200, 300, 301])
-def test_repeats_told__as_many_as_there_are(rows: int, tmp_path: Any) -> None:
+def test_notice_repeats__as_many_as_there_are(rows: int, tmp_path: Any) -> None:
     frame = table(rows)
     repeats = pl.concat([frame, frame.head(30), frame.head(10)]).sample(fraction=1.0, shuffle=True, seed=2)
-    told = repeats_told(encoded(repeats, tmp_path))
+    told = notice_repeats(encoded(repeats, tmp_path))
     assert told is not None
     assert told.startswith(f"40 of {rows + 40} rows equal another row in all columns; if they are the same observation")
 
 
-def test_repeats_told__not_of_few_nor_of_other_targets(tmp_path: Any) -> None:
+def test_notice_repeats__not_of_few_nor_of_other_targets(tmp_path: Any) -> None:
     frame = table(300)
     others = frame.head(40).with_columns(y=1 - pl.col("y"))
-    assert repeats_told(encoded(pl.concat([frame, frame.head(15), others]), tmp_path)) is None
+    assert notice_repeats(encoded(pl.concat([frame, frame.head(15), others]), tmp_path)) is None
 
 
-def test_repeats_told__not_where_few_rows_can_differ(tmp_path: Any) -> None:
+def test_notice_repeats__not_where_few_rows_can_differ(tmp_path: Any) -> None:
     frame = table(300).select("x0", "x1", "x2", "y")
     frame = pl.concat([frame, frame])
-    assert repeats_told(encoded(frame, tmp_path)) is None
+    assert notice_repeats(encoded(frame, tmp_path)) is None
 
 
-def test_repeats_told__of_large_tables_some_blocks_are_looked_at(
+def test_notice_repeats__of_large_tables_some_blocks_are_looked_at(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repeated_rows, "_BLOCKS", 1)
     rows = pl.DataFrame({"a": pl.int_range(40_000, eager=True), "b": range(40_000), "y": [0.5, 1.5] * 20_000})
-    told = repeats_told(encoded(pl.concat([rows, rows]), tmp_path, task="regression"))
+    told = notice_repeats(encoded(pl.concat([rows, rows]), tmp_path, task="regression"))
     assert told is not None
     assert told.startswith("25,536 of 65,536 rows that were looked at equal another row")
 

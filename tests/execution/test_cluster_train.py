@@ -102,7 +102,7 @@ def test_train__a_worker_looks_for_rows_that_repeat(
     path, events = tmp_path / "twice.parquet", list[Event]()
     pl.concat([frame(), frame()]).write_parquet(path)
     bigforest.encode_store(path, tmp_path / "s", target="late", scheduler=client, listener=events.append)
-    assert sum(name.startswith("bigforest-repeats-told-") for name in kinds) == 1
+    assert sum(name.startswith("bigforest-notice-repeats-") for name in kinds) == 1
     assert any("equal another row" in event.message for event in events if isinstance(event, Notice))
 
 
