@@ -7,6 +7,7 @@ arguments that can be pickled; they may run again, or twice at the same time, wi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -273,9 +274,22 @@ def run_on_threads(
 
 
 def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], workers: int) -> list[Result]:
-    """The results of `run_on_threads`, in the order of `arguments`."""
+    """`function(*own)` for each of the arguments, in their order, on up to `workers` threads, this one among them.
+
+    The first exception is raised when the running tasks have ended; no further task is started then.
+    """
     results: dict[int, Result] = {}
-    run_on_threads(function, arguments, workers=workers, on_result=results.__setitem__)
+    tasks = iter(enumerate(arguments))
+
+    def work() -> None:
+        try:
+            for index, own in tasks:
+                results[index] = function(*own)
+        except BaseException:
+            deque(tasks, maxlen=0)  # so that the other threads find none
+            raise
+
+    on_each_thread(work, max(1, min(workers, len(arguments))))
     return [results[index] for index in range(len(arguments))]
 
 

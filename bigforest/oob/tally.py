@@ -8,7 +8,8 @@ chosen, the votes for what each row is are added up first, by each lambda, then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from io import FileIO
 from itertools import pairwise
 from pathlib import Path
@@ -274,23 +275,24 @@ def _add_piece(
     (start, stop), step = rows, work.chunk_rows
     for cast in casts:
         trees = min(len(cast.file.trees), work.config.trees - cast.file.trees.start)
-        with cast.file.leaves.reading() as file:
-            for first in range(start, stop, step):
-                found = _chunk(cast.file, file, first // step, work.kept)
-                if not piece.add(cast, found, slice(first - start, min(first + step, stop) - start), trees):
-                    raise _torn(cast.file)
+        chunks = _chunks(cast.file, range(start // step, -(-stop // step)), work.kept)
+        for first, found in zip(range(start, stop, step), chunks, strict=True):
+            if not piece.add(cast, found, slice(first - start, min(first + step, stop) - start), trees):
+                raise _torn(cast.file)
 
 
-def _chunk(file: LeafFile, opened: FileIO, number: int, kept: KeptLeaves | None) -> LeafChunk:
-    """A chunk of an open file."""
-    if kept is None:
-        return file.chunk(opened, number)
-    found = kept.chunks.get((file.trees.start, number))
-    if found is None:
-        found = file.chunk(opened, number)
-        if kept.takes(found):
-            kept.chunks[file.trees.start, number] = found
-    return found
+def _chunks(file: LeafFile, numbers: range, kept: KeptLeaves | None) -> Iterator[LeafChunk]:
+    """Chunks of a file, which is opened if one of them is not kept."""
+    with ExitStack() as reading:
+        opened: FileIO | None = None
+        for number in numbers:
+            found = None if kept is None else kept.chunks.get((file.trees.start, number))
+            if found is None:
+                opened = opened or reading.enter_context(file.leaves.reading())
+                found = file.chunk(opened, number)
+                if kept is not None and kept.takes(found):
+                    kept.chunks[file.trees.start, number] = found
+            yield found
 
 
 def _leaves(cast: _Cast, found: LeafChunk, trees: int) -> FoundLeaves:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import decimal
 import re
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -89,6 +90,7 @@ def label_texts(target: TargetSpec) -> list[str]:
     return [f"{text} and {rest} ns" if rest else text for text, rest in zip(texts, below, strict=True)]
 
 
+@lru_cache(maxsize=4)  # the report takes them once for every row group
 def stored_labels(target: TargetSpec) -> Any:
     """The classes as a pyarrow array, in the type in which the out-of-bag files keep labels.
 

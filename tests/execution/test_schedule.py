@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections import deque
+from collections.abc import Iterator
 
 import pytest
 
-from bigforest.execution.executor import Threads, run_on_threads
+from bigforest.execution.executor import Threads, map_on_threads, run_on_threads
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
@@ -165,3 +167,56 @@ def test_run__may_be_called_by_a_task() -> None:
 
     run_on_threads(task, [(0,), (1,)], workers=2, on_result=lambda i, r: None)
     assert sorted(inner) == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_map_on_threads__in_the_order_of_arguments_this_thread_among_others(workers: int) -> None:
+    threads = set()
+    together = threading.Barrier(workers, timeout=20)
+
+    def task(i: int) -> int:
+        if i < workers:
+            together.wait()  # as many tasks run at a time
+        threads.add(threading.get_ident())
+        return i * i
+
+    assert map_on_threads(task, [(i,) for i in range(20)], workers) == [i * i for i in range(20)]
+    assert len(threads) == workers and threading.get_ident() in threads
+    assert map_on_threads(task, [], workers) == []
+
+
+class _Tasks(list[tuple[int]]):
+    """Nine tasks; `ended` is set when all have been taken."""
+
+    def __init__(self) -> None:
+        super().__init__((i,) for i in range(9))
+        self.ended = threading.Event()
+
+    def __iter__(self) -> Iterator[tuple[int]]:
+        rest = deque(super().__iter__())
+
+        def take() -> tuple[int] | None:
+            if rest:
+                return rest.popleft()
+            self.ended.set()
+            return None
+
+        return iter(take, None)
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_map_on_threads__no_task_starts_after_one_has_failed(failing: int) -> None:
+    started: list[int] = []
+    tasks, begun = _Tasks(), threading.Barrier(2, timeout=20)
+
+    def task(i: int) -> None:
+        started.append(i)
+        if i < 2:
+            begun.wait()
+        if i == failing:
+            raise ZeroDivisionError(i)
+        tasks.ended.wait(20)
+
+    with pytest.raises(ZeroDivisionError, match=str(failing)):
+        map_on_threads(task, tasks, 2)
+    assert sorted(started) == [0, 1]
