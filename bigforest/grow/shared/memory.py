@@ -16,9 +16,9 @@ T = TypeVar("T")
 # Bytes of a row of a growing tree besides its codes: its item 8, and scratch 32.
 ROW = 40
 # Of each thread, at most: the copy of a subtree's codes or values that stays in its cache
-# (kernels/columns/code_cache.py, value_cache.py), 1.8 MB, words of its features of two codes
-# (kernels/columns/two_codes.py), 0.6 MB, and features side by side, 1.2 MB (kernels/scan/two_class_light.py).
-COPIED = 3_600_000
+# (kernels/columns/code_cache.py, value_cache.py), 1.8 MB, and features side by side, 1.2 MB
+# (kernels/scan/two_class_light.py).
+COPIED = 3_000_000
 # Bytes of a node of a finished tree besides its counts: in codes 20, in values 40.
 NODE = 60
 # Bytes of a node while it is found out which nodes of its tree remain (cut.py).

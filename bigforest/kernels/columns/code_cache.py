@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import gather_column, on_column
-from bigforest.kernels.columns.two_codes import pack_two_codes, read_two_codes
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
 from bigforest.kernels.compiler.jit import inlined
@@ -153,24 +152,20 @@ def note_constant(cache, n, constant):
 
 
 @inlined
-def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache, two):
+def codes_in_cache(codes, by_row, value, items, begin, end, constant, cache):
     """The codes that the items begin..end number rows of, as Codes and RowMajorCodes, and the regression targets, or
     None.
 
     Those of all rows, or of a copy, which is made if it pays; then features that are constant in it are added to
-    `constant`, see scan/draw.py fetch_codes, and others are packed in `two`.
+    `constant`, see scan/draw.py fetch_codes.
     """
     if FEWEST_ROWS <= end - begin <= np.uint64(cache.u8.shape[1]) and not is_cached(cache, begin, end):
         if value is not None:
             gather_column(value, items[begin:end], cache.copied)
         copy_codes(by_row, items[begin:end], cache)
         note_constant(cache, end - begin, constant)
-        pack_two_codes(cache.u8, cache.codes.place, end - begin, constant, two)
         cache.span[ZERO] = begin
         cache.span[ONE] = end
-    cached = is_cached(cache, begin, end)
-    if two.any[ZERO]:
-        read_two_codes(items[begin:end], cached, constant, two)
-    if cached:
+    if is_cached(cache, begin, end):
         return cache.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), cache.value
     return codes, by_row, value

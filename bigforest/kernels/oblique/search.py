@@ -187,7 +187,7 @@ def find_direction(codes, by_row, node, cached, key, rules, table, scratch, obli
             size = ONE
         least, most = np.uint32(0), np.uint32(0)
         if size == ONE:
-            least, most = fetch_codes(codes, by_row, node, np.uint64(features[ZERO]), constant, None, work.codes)
+            least, most = fetch_codes(codes, by_row, node, np.uint64(features[ZERO]), constant, work.codes)
         elif size > ONE:
             known = columns <= number and not means.by_node
             low, high = project_node(codes, by_row, node, cached, known, number - columns, oblique, which, size)

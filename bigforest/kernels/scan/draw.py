@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.gather import gather
-from bigforest.kernels.columns.two_codes import unpack_code
 from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO
 from bigforest.kernels.common.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined
@@ -76,19 +75,16 @@ def wants_more(rules, mtry, features, drawn, usable):
 
 
 @inlined
-def fetch_codes(codes, by_row, node, feature, constant, two, out):
+def fetch_codes(codes, by_row, node, feature, constant, out):
     """Fetch the codes of a feature (uint64) to `out`; returns the smallest and the largest, both 0 if constant.
 
     constant uint64 [words]: features known to be constant in this node; found ones are added. They are skipped
-    without reading codes, which changes no draw. two: TwoCodes, or None.
+    without reading codes, which changes no draw.
     """
     word = feature >> _SIX
     bit = ONE << (feature & _BITS6)
     if constant[word] & bit:
         return np.uint32(0), np.uint32(0)
-    if two is not None and two.here[word] & bit:
-        unpack_code(np.uint64(node.items.size), word, feature & _BITS6, two, out)
-        return np.uint32(0), np.uint32(1)
     low, high = gather(codes, by_row, feature, node.items, out)
     if low == high:
         constant[word] |= bit

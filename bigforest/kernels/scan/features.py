@@ -120,7 +120,7 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
         feature, state = draw_feature(draw, drawn, state)
         drawn += ONE
         number = np.uint64(feature)
-        low, high = fetch_codes(codes, by_row, node, number, constant, scratch.two_codes, work.codes)
+        low, high = fetch_codes(codes, by_row, node, number, constant, work.codes)
         if mixed is not None:
             low, high = keep_in_room(number, low, high, np.uint64(node.items.size), mixed, work.codes)
         if low < high:

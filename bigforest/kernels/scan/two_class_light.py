@@ -171,7 +171,6 @@ def find_side_by_side(codes, by_row, node, key, rules, mtry, scratch):
     """What find_feature of features.py does in light nodes where all features are plain numbers; best is empty."""
     constant, draw, best, work, side = scratch.constant, scratch.draw, scratch.best, scratch.work, scratch.side
     n, features, min_leaf = np.uint64(node.items.size), np.uint64(draw.perm.size), rules.min_leaf
-    two = scratch.two_codes
     prepare_two(node, work)
     drawn, usable, state = ZERO, ZERO, key
     kept, kept_low, kept_high = side.codes[ZERO], _NONE, _NONE
@@ -184,7 +183,7 @@ def find_side_by_side(codes, by_row, node, key, rules, mtry, scratch):
         while more and scored < together:
             feature, state = draw_feature(draw, drawn, state)
             drawn += ONE
-            low, high = fetch_codes(codes, by_row, node, np.uint64(feature), constant, two, side.codes[scored])
+            low, high = fetch_codes(codes, by_row, node, np.uint64(feature), constant, side.codes[scored])
             if low < high:
                 side.feature[scored] = feature
                 side.low[scored] = low

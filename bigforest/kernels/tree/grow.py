@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.columns.code_cache import CodeCache, codes_in_cache, make_code_cache
-from bigforest.kernels.columns.two_codes import TwoCodes, make_two_codes
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.common.node_scan import (
     FEATURE,
@@ -83,18 +82,16 @@ class GrowScratch(NamedTuple):
     best: BestSplit
     work: ScanScratch
     code_cache: CodeCache
-    two_codes: TwoCodes
     present: PresentClasses
     kept: NDArray[np.uint32]
     side: SideBySide
     sums: RegressionScratch | None
 
 
-def make_grow_scratch(codes: Codes, rows: int, target: ClassTarget | RegressionTarget, mtry: int) -> GrowScratch:
+def make_grow_scratch(codes: Codes, rows: int, target: ClassTarget | RegressionTarget) -> GrowScratch:
     """Scratch for nodes of up to `rows` rows."""
     features, classes, regression = codes.place.shape[0], target.number, isinstance(target, RegressionTarget)
     parts = 2 if regression else classes
-    code_cache = make_code_cache(codes, rows, regression)
     return GrowScratch(
         np.zeros(parts, np.int64),
         np.zeros(parts, np.int64),
@@ -102,8 +99,7 @@ def make_grow_scratch(codes: Codes, rows: int, target: ClassTarget | RegressionT
         make_feature_draw(features),
         BestSplit(np.empty(6, np.int64), np.empty(1)),
         make_scan_scratch(rows, classes),
-        code_cache,
-        make_two_codes(codes, code_cache.u8.shape[1], mtry),
+        make_code_cache(codes, rows, regression),
         make_present_classes(parts),
         np.empty(max(rows, PAIRS) + LANES, np.uint32),
         make_side_by_side(rows),
@@ -189,7 +185,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
                 continue
         elif oblique is None:
             node_codes, node_by_row, node_value = codes_in_cache(
-                codes, by_row, value, items, begin, end, constant, scratch.code_cache, scratch.two_codes
+                codes, by_row, value, items, begin, end, constant, scratch.code_cache
             )
             node, one_value = view_node(items[begin:end], total, weight, sq, node_value, sums)
             if one_value:
@@ -248,7 +244,7 @@ def grow(
     """
     value, table, classes = target.value, target.table, target.number
     features = codes.place.shape[0]
-    scratch = make_grow_scratch(codes, roots.max_rows, target, rules.mtry)
+    scratch = make_grow_scratch(codes, roots.max_rows, target)
     if roots.constant is not None:
         known = np.zeros(64 * scratch.constant.size, np.bool_)
         known[:features] = roots.constant
