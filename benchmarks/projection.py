@@ -51,7 +51,7 @@ def page(rates: Rates) -> str:
             ("pass, per row of a bag", rates.route * 1e9),
             ("rows of small nodes, per cell", rates.spill * 1e9),
             ("subtrees, per row, feature looked at and level", rates.visit * 1e9),
-            ("out of bag, per row, tree and level", rates.judge * 1e9),
+            ("out of bag, per row, tree and level", rates.vote * 1e9),
             ("scoring, per byte of histograms", rates.score * 1e9),
             ("report, per row", rates.report * 1e9),
             ("client: report, per row", rates.client * 1e9),

@@ -43,7 +43,7 @@ ROWS_SHARE = 8
 # The tasks that grow subtrees and finish them.
 SUBTREES = ("grow_subtree_task", "look_up_thresholds", "write_assemblies")
 # Those that find and count the votes of rows out of bag, and those that write the rows of the report.
-JUDGING = ("cut_exactly", "send_blocks", "join_runs", "tally_range")
+VOTING = ("cut_exactly", "send_blocks", "join_runs", "tally_range")
 WRITING = ("write_report_rows", "read_area")
 
 
@@ -113,7 +113,7 @@ def measure(rows: int, trees: int) -> Rates:
             route=spent["answer"] / (asked["trees"] * DISTINCT * rows),
             spill=spent["spill"] / (bag * 28),
             visit=sum(spent[name] for name in SUBTREES) / (bag * mtry * below),
-            judge=sum(spent[name] for name in JUDGING) / ((1.0 - DISTINCT) * rows * trees * levels),
+            vote=sum(spent[name] for name in VOTING) / ((1.0 - DISTINCT) * rows * trees * levels),
             score=spent["score"] / asked["bytes"],
             report=sum(spent[name] for name in WRITING) / rows,
             client=client / rows,

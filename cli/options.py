@@ -64,7 +64,7 @@ def count_or_word(text: str) -> str | int:
 
 
 def number_or_word(text: str) -> str | int | float:
-    """The number that `text` writes, whole or not, else the text itself; whether it will do, the API judges."""
+    """The number that `text` writes, whole or not, else the text itself; whether it will do, the API says."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)

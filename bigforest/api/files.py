@@ -205,7 +205,7 @@ def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
     """What to say where a forest predicts the table that it was grown on: its trees know most of the rows."""
     if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != absolute(data):
         return None
-    way = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "judge it on other rows"
+    way = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
     return Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {way}")
 
 

@@ -136,7 +136,7 @@ def _route(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
 
 
 def _revise(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
-    """Make forests from the forest, and judge it."""
+    """Make forests from the forest, and evaluate it."""
     if not forest.spec.target.is_regression:
         for revise in (calibrate_forest, prune_forest):
             revise(forest.directory, table, folder / "revised", overwrite=True, listener=silent).predict(table)

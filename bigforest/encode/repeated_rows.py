@@ -1,4 +1,4 @@
-"""Rows that equal another row: a copy of a row out of bag may be in the bag, so that the row does not judge the tree.
+"""Rows that equal another row: a copy of a row out of bag may be in the bag, so that the row is no test of the tree.
 
 Rows of few different ones, as of some categories, are equal by chance and are not counted.
 Oracle: the rows themselves, in tests/encode/test_repeated_rows.py.
@@ -17,7 +17,7 @@ from bigforest.store.store import Store
 
 # Share of repeated rows from which users are told: fewer matter little, and round values repeat by chance.
 _REPEATED = 0.05
-# Large tables are judged by this many of their blocks, evenly apart.
+# Large tables are looked at in this many of their blocks, evenly apart.
 _BLOCKS = 4
 
 

@@ -83,7 +83,7 @@ class Scale:
 
 
 class KeyMaker:
-    """Makes the keys of one feature, slice by slice, and remembers what is needed to judge and to scale them."""
+    """Makes the keys of one feature, slice by slice, and remembers what is needed to check and to scale them."""
 
     def __init__(self, name: str, dtype: pl.DataType) -> None:
         self.name = name

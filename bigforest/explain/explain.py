@@ -142,7 +142,7 @@ def explain_forest(
             plans = plan_parts(job)
             add_estimates([plan.need for plan in plans.values()]).check(resources.memory)
             # First those that may refuse the rows, so that nothing is written then.
-            for part in sorted(plans, key=lambda part: not MAKERS[part].judged):
+            for part in sorted(plans, key=lambda part: not MAKERS[part].out_of_bag):
                 MAKERS[part].write(job, plans[part])
     return Explanation(home, holding)
 

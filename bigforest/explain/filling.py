@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
 from bigforest.common.sizes import row_ranges
-from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.proximity import ListedLeaves, leaf_rows, leaf_scratch, plan_near
 from bigforest.explain.row_table import RowTable, sampled
 from bigforest.explain.tree_groups import PartPlan
@@ -56,16 +56,16 @@ def write_filling(job: ExplainJob, plan: PartPlan) -> None:
     settings = repr((options.rows, options.sample, options.seed))
     if job.folder.has("filling", settings):
         return
-    judged = job.judged
-    what = _fillable(job, judged.table)
-    rows = _rows_with_gaps(job, judged, what)
-    leaves = leaf_rows(job, judged, plan)
+    oob = job.oob
+    what = _fillable(job, oob.table)
+    rows = _rows_with_gaps(job, oob, what)
+    leaves = leaf_rows(job, oob, plan)
     step = min(_PIECE_ROWS, max(1, rows.size // (4 * job.resources.workers)))
     pieces = [(rows[begin:end], job.work / f"filling-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("filling", rows.size, "rows", job.listener) as progress:
-        shared = (judged, leaves, what)
+        shared = (oob, leaves, what)
         job.resources.executor().run(write_filled_rows, pieces, lambda _, done: progress.advance(done), shared)
-    job.folder.write_pieces("filling", _tables(job, judged, what, pieces), settings)
+    job.folder.write_pieces("filling", _tables(job, oob, what, pieces), settings)
 
 
 def _fillable(job: ExplainJob, table: RowTable) -> Filled:
@@ -84,9 +84,9 @@ def _gaps(values: NDArray[np.float64], what: Filled) -> NDArray[np.bool_]:
     return np.where(what.codes > 0, own == 0, np.isnan(own))
 
 
-def _rows_with_gaps(job: ExplainJob, judged: JudgedRows, what: Filled) -> NDArray[np.uint32]:
+def _rows_with_gaps(job: ExplainJob, oob: OutOfBagRows, what: Filled) -> NDArray[np.uint32]:
     """The kept rows that lack a value, by position: among the rows requested, else a sample, else all."""
-    table, kept = judged.table, judged.table.labelled_rows()
+    table, kept = oob.table, oob.table.labelled_rows()
     rows = job.chosen(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
     values, step = table.values(), max(1, _PIECE_CELLS // (len(table.used) + 1))
     lacking = [
@@ -100,13 +100,13 @@ def _rows_with_gaps(job: ExplainJob, judged: JudgedRows, what: Filled) -> NDArra
 
 
 def write_filled_rows(
-    judged: JudgedRows, leaves: ListedLeaves, what: Filled, rows: NDArray[np.uint32], path: Path
+    oob: OutOfBagRows, leaves: ListedLeaves, what: Filled, rows: NDArray[np.uint32], path: Path
 ) -> int:
     """Task: write what `fill_missing` gives for some of the kept rows into a file; how many rows there are."""
     from bigforest.kernels.explain.filling import fill_missing
 
-    table = judged.table
-    known, scratch = leaf_scratch(judged, leaves)
+    table = oob.table
+    known, scratch = leaf_scratch(oob, leaves)
     filled, mass = np.full((rows.size, what.columns.size), np.nan), np.zeros((rows.size, what.columns.size))
     tally = np.zeros(max(1, int(what.codes.max(initial=0))))
     chosen = np.ascontiguousarray(rows)
@@ -118,10 +118,10 @@ def write_filled_rows(
 
 
 def _tables(
-    job: ExplainJob, judged: JudgedRows, what: Filled, pieces: list[tuple[NDArray[np.uint32], Path]]
+    job: ExplainJob, oob: OutOfBagRows, what: Filled, pieces: list[tuple[NDArray[np.uint32], Path]]
 ) -> Iterator[pl.DataFrame]:
     """The table piece by piece; the first has no rows."""
-    table, spec, levels = judged.table, job.forest.spec, job.forest.levels
+    table, spec, levels = oob.table, job.forest.spec, job.forest.levels
     kept, values = table.labelled_rows(), table.values()
     places = [table.used[column] for column in what.columns.tolist()]
     names = pl.Series([spec.features[place].name for place in places], dtype=pl.String)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.events import stage
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
-from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.forest.format.decreases import tree_decreases
 from bigforest.forest.format.parts import part_paths
@@ -103,10 +103,10 @@ def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
     settings = repr(job.options.new_rows)
     if job.folder.has_all(["unbiased", "unbiased-trees"], settings):
         return
-    judged, stock = job.judged, job.stock
+    oob, stock = job.oob, job.stock
     spec = job.forest.spec
     own = np.full((stock.tree_count, len(spec.features)), np.nan)
-    job.over_trees("unbiased", plan, oob_decreases, (stock, judged), own.__setitem__)
+    job.over_trees("unbiased", plan, oob_decreases, (stock, oob), own.__setitem__)
     known = own[~np.isnan(own).any(axis=1)]
     names = spec.feature_names
     columns = {
@@ -118,26 +118,26 @@ def write_unbiased(job: ExplainJob, plan: PartPlan) -> None:
     job.folder.write("unbiased-trees", by_tree(names, own), settings)
 
 
-def oob_decreases(stock: TreeStock, judged: JudgedRows, entries: range) -> NDArray[np.float64]:
+def oob_decreases(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[np.float64]:
     """Task: MDI-oob of each tree of some entries, float64 [trees, features]; nan of trees that leave out no row."""
     features = len(stock.trees.header.spec.features)
     found = []
-    for tree in load_trees(stock, judged.table, entries):
-        rows = judged.out_of_bag(tree.number)
+    for tree in load_trees(stock, oob.table, entries):
+        rows = oob.out_of_bag(tree.number)
         out = np.full(features, np.nan)
         if rows.size:
             out[:] = 0.0
-            out[list(judged.table.used)] = _tree_decreases(tree, judged, rows)
+            out[list(oob.table.used)] = _tree_decreases(tree, oob, rows)
         found.append(out)
     return np.array(found)
 
 
-def _tree_decreases(tree: LoadedTree, judged: JudgedRows, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    from bigforest.kernels.explain.permute import Judged, decreases, hold_classes, hold_numbers
+def _tree_decreases(tree: LoadedTree, oob: OutOfBagRows, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+    from bigforest.kernels.explain.permute import LeafLosses, decreases, hold_classes, hold_numbers
 
-    table = judged.table
+    table = oob.table
     weight = table.weight()
-    labels = Judged(table.target(), weight, np.uint64(tree.begin), tree.answer)
+    labels = LeafLosses(table.target(), weight, np.uint64(tree.begin), tree.answer)
     leaves = leaf_positions(tree, table.values(), rows)
     held = np.zeros(tree.answer.shape)
     if table.classes:

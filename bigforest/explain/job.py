@@ -32,7 +32,7 @@ from bigforest.schema.labels import label_codes
 from bigforest.source import Source
 
 
-class JudgedRows(NamedTuple):
+class OutOfBagRows(NamedTuple):
     """Rows with their targets, and which of them are out of the bag of each tree.
 
     bags  None if all rows are out of bag of all trees.
@@ -114,7 +114,7 @@ class ExplainJob:
         return min(wanted, self.described.rows)
 
     @cached_property
-    def judged(self) -> JudgedRows:
+    def oob(self) -> OutOfBagRows:
         """The rows with their targets. Raises ConfigError and DataError."""
         table, target = self.table, self.forest.spec.target.name
         assert self.source is not None
@@ -126,7 +126,7 @@ class ExplainJob:
         if not table.labelled_rows().size:
             raise DataError(f"no row of the table has a {target!r}; there is nothing to evaluate on")
         if self.options.new_rows:
-            return JudgedRows(table, None)
+            return OutOfBagRows(table, None)
         if not self.forest.config.bootstrap:
             raise ConfigError(
                 "the forest was grown without bootstrap, so no row is out of bag; give other rows and set new_rows"
@@ -137,14 +137,14 @@ class ExplainJob:
         groups = self.source.column(config.group) if config.group in self.source.schema else None
         codes = group_codes(spec, config, groups, kept.astype(np.uint64))
         classes = table.target()[kept] if table.classes else np.empty(0, np.uint16)
-        return JudgedRows(table, TreeBags(self.forest, BagInputs(spec, classes, codes)))
+        return OutOfBagRows(table, TreeBags(self.forest, BagInputs(spec, classes, codes)))
 
     def chosen(self, most: int) -> NDArray[np.uint32]:
         """The requested rows, by their positions among the rows with a target; else a sample of `most`.
 
         Raises ConfigError for rows that are not among them.
         """
-        kept = self.judged.table.labelled_rows()
+        kept = self.oob.table.labelled_rows()
         if not self.options.rows:
             return sampled(kept.size, self.options.sample or most, self.options.seed)
         wanted = np.array(sorted(set(self.options.rows)), np.int64)

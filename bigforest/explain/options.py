@@ -65,7 +65,7 @@ class ExplainOptions:
             return losses[0]
         if self.loss not in losses:
             raise ConfigError(
-                f"loss {self.loss!r} does not fit the target {spec.target.name!r}: {kind} are judged by "
+                f"loss {self.loss!r} does not fit the target {spec.target.name!r}: {kind} are evaluated by "
                 f"{' or '.join(losses)}"
             )
         return self.loss

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigforest.common.checks import several
 from bigforest.common.errors import DataError
 from bigforest.explain.importance import ROW_BYTES, by_tree, error_over_trees
-from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.oob.accumulator import least_counted
 from bigforest.schema.labels import label_series
@@ -46,7 +46,7 @@ class PermutedGroup(NamedTuple):
 class Permuting(NamedTuple):
     """The rows, what is permuted among those out of bag, the loss that this raises, and the seed of the orders."""
 
-    judged: JudgedRows
+    oob: OutOfBagRows
     groups: list[PermutedGroup]
     loss: str
     seed: int
@@ -128,7 +128,7 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
     if job.folder.has("local", settings):
         return
     how = _permuting(job, groups, loss)
-    kept = how.judged.table.labelled_rows()
+    kept = how.oob.table.labelled_rows()
     rows = kept[job.chosen(_SAMPLE)]
     change, votes = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
     job.over_trees("local importance", plan, permute_rows, (stock, how, rows, job.work))
@@ -152,13 +152,13 @@ def write_local(job: ExplainJob, plan: PartPlan) -> None:
 
 def _permuting(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> Permuting:
     """What is done to the rows. Raises DataError for those without a deviance."""
-    table = job.judged.table
+    table = job.oob.table
     if loss == "poisson_deviance" and (least := table.target()[table.labelled_rows()].min(initial=0.0)) < 0.0:
         raise DataError(
             f"target {job.forest.spec.target.name!r} has the value {float(least)!r}, and the Poisson deviance is for "
             "numbers of which none is below 0; set the loss to mse, or drop these rows"
         )
-    return Permuting(job.judged, groups, loss, job.options.seed)
+    return Permuting(job.oob, groups, loss, job.options.seed)
 
 
 def local_file(folder: Path, tree: int) -> Path:
@@ -168,8 +168,8 @@ def local_file(folder: Path, tree: int) -> Path:
 
 def permute_rows(stock: TreeStock, how: Permuting, rows: NDArray[np.uint32], folder: Path, entries: range) -> None:
     """Task: increase of the loss of the chosen rows, float64 [rows, groups], by tree; nan for rows in the bag."""
-    for tree in load_trees(stock, how.judged.table, entries):
-        left_out = how.judged.out_of_bag(tree.number)
+    for tree in load_trees(stock, how.oob.table, entries):
+        left_out = how.oob.out_of_bag(tree.number)
         here = np.isin(rows, left_out)
         found = np.full((rows.size, len(how.groups)), np.nan)
         found[here] = _permute_chosen(tree, how, left_out, np.ascontiguousarray(rows[here]))
@@ -204,7 +204,7 @@ def _permuted(
     """
     from bigforest.kernels.explain.permute import Losses, Parted
 
-    table, (left_out, chosen) = how.judged.table, rows
+    table, (left_out, chosen) = how.oob.table, rows
     values, at = table.values(), None if chosen is left_out else np.searchsorted(left_out, chosen)
     parts = _losses_of_leaves(tree, how, weight)
     for some in _together(how.groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * left_out.size))):
@@ -250,7 +250,7 @@ def _losses(job: ExplainJob, plan: PartPlan, groups: list[PermutedGroup], loss: 
 
 def permute_trees(stock: TreeStock, how: Permuting, entries: range) -> TreeLosses:
     """Task: the losses of the trees of some entries. They depend on seed, tree and group alone."""
-    found = [_permute_tree(tree, how) for tree in load_trees(stock, how.judged.table, entries)]
+    found = [_permute_tree(tree, how) for tree in load_trees(stock, how.oob.table, entries)]
     return TreeLosses._make(np.array(arrays) for arrays in zip(*found, strict=True))
 
 
@@ -259,7 +259,7 @@ def _permute_tree(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     from bigforest.kernels.explain import permute
 
-    table, rows, width = how.judged.table, how.judged.out_of_bag(tree.number), tree.answer.shape[1]
+    table, rows, width = how.oob.table, how.oob.out_of_bag(tree.number), tree.answer.shape[1]
     change, loss_sum, weight = np.zeros((len(how.groups), width)), np.zeros(width), np.zeros(width)
     if rows.size:
         kernel = permute.permute_numbers if how.loss == "mse" else permute.permute_classes
@@ -269,23 +269,23 @@ def _permute_tree(
 
 
 def _losses_of_leaves(tree: LoadedTree, how: Permuting, weight: NDArray[np.float64] | None) -> list[Any]:
-    """What the kernels add up, one Judged after the other, of which the last has the weights of the rows.
+    """What the kernels add up, one LeafLosses after the other, of which the last has the weights of the rows.
 
     The Poisson deviance of a row, 2 (p - y log(p)) but for what does not depend on p, is a number of the leaf less y
     times another: two losses on a row of the only class.
     """
-    from bigforest.kernels.explain.permute import Judged
+    from bigforest.kernels.explain.permute import LeafLosses
 
-    table, begin = how.judged.table, np.uint64(tree.begin)
+    table, begin = how.oob.table, np.uint64(tree.begin)
     if how.loss != "poisson_deviance":
-        return [Judged(table.target(), weight, begin, leaf_losses(tree.answer, how.loss))]
+        return [LeafLosses(table.target(), weight, begin, leaf_losses(tree.answer, how.loss))]
     target, kept = table.target(), table.labelled_rows()
     only, heavy = np.zeros(target.size, np.uint16), target if weight is None else weight * target
     only.flags.writeable = heavy.flags.writeable = False  # as those in files are; the kernel is compiled for these
     mean = np.maximum(tree.answer, least_counted(float(target[kept].max(initial=0.0))))
     return [
-        Judged(only, heavy, begin, -2.0 * np.log(mean)),
-        Judged(only, weight, begin, 2.0 * mean),
+        LeafLosses(only, heavy, begin, -2.0 * np.log(mean)),
+        LeafLosses(only, weight, begin, 2.0 * mean),
     ]
 
 
@@ -325,7 +325,7 @@ def _drawn(how: Permuting, values: NDArray[Any], rows: NDArray[np.uint32], some:
     from bigforest.kernels.explain.permute import PURPOSE_PERMUTE, shuffle_columns
     from bigforest.kernels.explain.step import Replaced
 
-    used, groups = how.judged.table.used, [how.groups[number] for number in some]
+    used, groups = how.oob.table.used, [how.groups[number] for number in some]
     place_of = {place: at for at, place in enumerate(used)}
     column, member = np.full(len(used) + 1, -1, np.int32), np.full(len(used) + 1, -1, np.int32)
     wanted = [

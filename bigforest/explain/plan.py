@@ -44,20 +44,20 @@ _WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
 class PartMaker(NamedTuple):
     """How a part is planned, and made as planned.
 
-    judged  whether it evaluates trees on their out-of-bag rows.
+    out_of_bag  whether it evaluates trees on their out-of-bag rows.
     """
 
     plan: Callable[[ExplainJob], PartPlan]
     write: Callable[[ExplainJob, PartPlan], None]
-    judged: bool = False
+    out_of_bag: bool = False
 
 
 MAKERS: dict[str, PartMaker] = {
     "importance": PartMaker(plan_importance, write_importance),
-    "unbiased": PartMaker(plan_unbiased, write_unbiased, judged=True),
-    "permutation": PartMaker(plan_permutation, write_permutation, judged=True),
-    "local": PartMaker(plan_local, write_local, judged=True),
-    "strength": PartMaker(plan_strength, write_strength, judged=True),
+    "unbiased": PartMaker(plan_unbiased, write_unbiased, out_of_bag=True),
+    "permutation": PartMaker(plan_permutation, write_permutation, out_of_bag=True),
+    "local": PartMaker(plan_local, write_local, out_of_bag=True),
+    "strength": PartMaker(plan_strength, write_strength, out_of_bag=True),
     **{
         name: PartMaker(partial(plan_contributions, name=name), partial(write_contributions, name=name))
         for name in ("contributions", SHAP)
@@ -67,8 +67,8 @@ MAKERS: dict[str, PartMaker] = {
         name: PartMaker(partial(plan_dependence, name=name), partial(write_dependence, name=name))
         for name in ("dependence", EFFECTS)
     },
-    "proximities": PartMaker(plan_proximities, write_proximities, judged=True),
-    "filling": PartMaker(plan_filling, write_filling, judged=True),
+    "proximities": PartMaker(plan_proximities, write_proximities, out_of_bag=True),
+    "filling": PartMaker(plan_filling, write_filling, out_of_bag=True),
     "trees": PartMaker(plan_trees, write_trees),
 }
 
@@ -163,8 +163,8 @@ def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) ->
 def _check_boosting(forest: Forest, parts: Sequence[str]) -> None:
     """Raise ConfigError for parts that evaluate the trees of a boosted forest one by one."""
     for part in parts:
-        if MAKERS[part].judged:
-            others = ", ".join(name for name in MAKERS if not MAKERS[name].judged)
+        if MAKERS[part].out_of_bag:
+            others = ", ".join(name for name in MAKERS if not MAKERS[name].out_of_bag)
             raise ConfigError(
                 f"{part} uses out-of-bag rows, which cannot be recomputed for a forest trained with sampling "
                 f"{forest.config.sampling!r}; ask for {others}"

@@ -12,7 +12,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
 from bigforest.common.sizes import row_ranges
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
-from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 from bigforest.storage.matrix_file import MatrixFile
@@ -83,10 +83,10 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     names = ["neighbors", "outliers", *([] if job.forest.is_regression else ["proximity-classes", "prototypes"])]
     if job.folder.has_all(names, settings):
         return
-    judged = job.judged
-    kept = judged.table.labelled_rows()
+    oob = job.oob
+    kept = oob.table.labelled_rows()
     chosen = job.chosen(_SAMPLE)
-    leaves = leaf_rows(job, judged, plan)
+    leaves = leaf_rows(job, oob, plan)
     neighbors = min(options.neighbors, kept.size)
     step = min(_PIECE_ROWS, max(1, chosen.size // (4 * job.resources.workers)))
     pieces = row_ranges(chosen.size, step)
@@ -101,8 +101,8 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
             progress.advance(end - begin)
 
         tasks = [(chosen[begin:end],) for begin, end in pieces]
-        job.resources.executor().run(near_rows, tasks, collect, (judged, leaves, neighbors, width))
-    truth = judged.table.target()[kept] if judged.table.classes else np.zeros(kept.size, np.uint16)
+        job.resources.executor().run(near_rows, tasks, collect, (oob, leaves, neighbors, width))
+    truth = oob.table.target()[kept] if oob.table.classes else np.zeros(kept.size, np.uint16)
     rows, own = kept[chosen].astype(np.uint64), truth[chosen]
     tables = {
         "neighbors": _neighbor_table(rows, kept[place], found),
@@ -117,9 +117,9 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
         job.folder.write(name, tables[name], settings)
 
 
-def leaf_rows(job: ExplainJob, judged: JudgedRows, plan: PartPlan) -> ListedLeaves:
+def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: PartPlan) -> ListedLeaves:
     """List the rows of all leaves in files."""
-    stock, rows = job.stock, judged.table.labelled_rows().size
+    stock, rows = job.stock, oob.table.labelled_rows().size
     files = LeafFiles(*(MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _KINDS.items()))
     for file in files:
         file.make()
@@ -128,19 +128,19 @@ def leaf_rows(job: ExplainJob, judged: JudgedRows, plan: PartPlan) -> ListedLeav
     def collect(trees: range, found: list[NDArray[np.uint32]]) -> None:
         starts.update(zip(trees, found, strict=True))
 
-    job.over_trees("leaves", plan, list_leaves, (stock, judged, files), collect)
+    job.over_trees("leaves", plan, list_leaves, (stock, oob, files), collect)
     in_order = [starts[tree] for tree in range(stock.tree_count)]
     return ListedLeaves(files, np.cumsum([0, *(own.size for own in in_order)]), np.concatenate(in_order))
 
 
-def list_leaves(stock: TreeStock, judged: JudgedRows, files: LeafFiles, entries: range) -> list[NDArray[np.uint32]]:
+def list_leaves(stock: TreeStock, oob: OutOfBagRows, files: LeafFiles, entries: range) -> list[NDArray[np.uint32]]:
     """Task: write which rows are in which leaves of the trees of some entries; where the rows of each leaf begin."""
-    kept = np.ascontiguousarray(judged.table.labelled_rows())
-    assert judged.bags is not None
+    kept = np.ascontiguousarray(oob.table.labelled_rows())
+    assert oob.bags is not None
     starts = []
-    for tree in load_trees(stock, judged.table, entries):
-        nodes, leaf = np.unique(leaf_positions(tree, judged.table.values(), kept), return_inverse=True)
-        bag = judged.bags.bag(tree.number)
+    for tree in load_trees(stock, oob.table, entries):
+        nodes, leaf = np.unique(leaf_positions(tree, oob.table.values(), kept), return_inverse=True)
+        bag = oob.bags.bag(tree.number)
         inside = np.flatnonzero(bag)
         order = inside[np.argsort(leaf[inside], kind="stable")]
         files.leaf.put(tree.number, leaf)
@@ -151,26 +151,26 @@ def list_leaves(stock: TreeStock, judged: JudgedRows, files: LeafFiles, entries:
 
 
 def near_rows(
-    judged: JudgedRows, leaves: ListedLeaves, neighbors: int, width: int, rows: NDArray[np.uint32]
+    oob: OutOfBagRows, leaves: ListedLeaves, neighbors: int, width: int, rows: NDArray[np.uint32]
 ) -> tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
     """Task: the result of `find_neighbors` for some of the kept rows."""
     from bigforest.kernels.explain.neighbors import find_neighbors
 
-    table = judged.table
+    table = oob.table
     kept = table.labelled_rows()
     target = np.ascontiguousarray(table.target()[kept]) if width > 1 else np.zeros(kept.size, np.uint16)
-    known, scratch = leaf_scratch(judged, leaves)
+    known, scratch = leaf_scratch(oob, leaves)
     place = np.zeros((rows.size, neighbors), np.uint32)
     found, sums = np.zeros((rows.size, neighbors)), np.zeros((rows.size, width, 2))
     find_neighbors(np.ascontiguousarray(rows), known, target, scratch, place, found, sums)
     return place, found, sums
 
 
-def leaf_scratch(judged: JudgedRows, leaves: ListedLeaves) -> tuple[LeafRows, Shares]:
+def leaf_scratch(oob: OutOfBagRows, leaves: ListedLeaves) -> tuple[LeafRows, Shares]:
     """The rows by leaf, and room for the proximities of a row, for kernels/explain/neighbors.py."""
     from bigforest.kernels.explain.neighbors import LeafRows, Shares
 
-    kept, weight = judged.table.labelled_rows(), judged.table.weight()
+    kept, weight = oob.table.labelled_rows(), oob.table.weight()
     own = None if weight is None else np.ascontiguousarray(weight[kept])
     known = LeafRows._make([*(file.mapped() for file in leaves.files), leaves.begin, leaves.start, own])
     return known, Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from bigforest.common.events import stage
 from bigforest.common.sizes import milestones, row_ranges
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
-from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 from bigforest.storage.matrix_file import MatrixFile
@@ -70,9 +70,9 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
     names = ["strength", *([] if job.forest.is_regression else ["strength-classes"])]
     if job.folder.has_all(names, settings):
         return
-    judged, stock = job.judged, job.stock
-    rows = judged.table.labelled_rows().size
-    votes = MatrixFile(job.work / "votes", stock.tree_count, rows, _VOTES[judged.table.classes])
+    oob, stock = job.oob, job.stock
+    rows = oob.table.labelled_rows().size
+    votes = MatrixFile(job.work / "votes", stock.tree_count, rows, _VOTES[oob.table.classes])
     votes.make()
     groups = plan.groups
     steps = milestones(stock.tree_count)
@@ -81,8 +81,8 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
     with stage("strength", len(groups) + len(pieces), "tasks", job.listener) as progress:
         entries = [(group,) for group in groups]
         executor = job.resources.executor(plan.at_once)
-        executor.run(cast_votes, entries, lambda *_: progress.advance(), (stock, judged, votes))
-        shared = (judged, votes, steps, stock.width)
+        executor.run(cast_votes, entries, lambda *_: progress.advance(), (stock, oob, votes))
+        shared = (oob, votes, steps, stock.width)
         sums = executor.gather(sum_votes, pieces, lambda _: progress.advance(), shared)
     votes.path.unlink()
     total = Sums._make(sum(arrays) for arrays in zip(*sums, strict=True))
@@ -97,21 +97,21 @@ def write_strength(job: ExplainJob, plan: PartPlan) -> None:
     job.folder.write("strength-classes", pl.concat(tables), settings)
 
 
-def cast_votes(stock: TreeStock, judged: JudgedRows, votes: MatrixFile, entries: range) -> None:
+def cast_votes(stock: TreeStock, oob: OutOfBagRows, votes: MatrixFile, entries: range) -> None:
     """Task: write the votes of the trees of some entries on their out-of-bag rows."""
-    kept = judged.table.labelled_rows()
-    for tree in load_trees(stock, judged.table, entries):
-        left_out = judged.out_of_bag(tree.number)
-        leaves = leaf_positions(tree, judged.table.values(), left_out) - np.uint32(tree.begin)
-        own = np.full(kept.size, _SEEN if judged.table.classes else np.nan, votes.kind)
-        says = tree.answer.argmax(axis=1) if judged.table.classes else tree.answer[:, 0]
+    kept = oob.table.labelled_rows()
+    for tree in load_trees(stock, oob.table, entries):
+        left_out = oob.out_of_bag(tree.number)
+        leaves = leaf_positions(tree, oob.table.values(), left_out) - np.uint32(tree.begin)
+        own = np.full(kept.size, _SEEN if oob.table.classes else np.nan, votes.kind)
+        says = tree.answer.argmax(axis=1) if oob.table.classes else tree.answer[:, 0]
         own[np.searchsorted(kept, left_out)] = says[leaves]
         votes.put(tree.number, own)
 
 
-def sum_votes(judged: JudgedRows, votes: MatrixFile, steps: list[int], width: int, begin: int, end: int) -> Sums:
+def sum_votes(oob: OutOfBagRows, votes: MatrixFile, steps: list[int], width: int, begin: int, end: int) -> Sums:
     """Task: the sums over some of the kept rows."""
-    table = judged.table
+    table = oob.table
     kept = table.labelled_rows()[begin:end]
     cast, truth, every = np.array(votes.mapped()[:, begin:end]), table.target()[kept], table.weight()
     weight = np.ones(kept.size) if every is None else every[kept]

@@ -31,7 +31,7 @@ from bigforest.forest.format.schema import (
 )
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.tree_votes import FILE as BOOSTING_FILE
-from bigforest.forest.load.tree_votes import read_judgements
+from bigforest.forest.load.tree_votes import read_boosting
 from bigforest.forest.oob_report import OobReport, oob_rows_files
 from bigforest.forest.votes.kept_votes import read_votes, votes_files
 from bigforest.schema.config import TrainConfig
@@ -261,7 +261,7 @@ class Contents:
             raise ConfigError(
                 f"the forest was grown with sampling {self.config.sampling!r}, and all its trees have equal votes"
             )
-        return to_frame(read_judgements(self.directory, self.header))
+        return to_frame(read_boosting(self.directory, self.header))
 
     @property
     def levels(self) -> Levels:

@@ -1,7 +1,7 @@
 """The out-of-bag error of a growing forest, and whether it still decreases.
 
 Votes are added in the order of the trees, as in the report (pipeline.py), so the errors are those of its curve,
-whichever trees are judged together.
+whichever trees are evaluated together.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def settled_at(error: NDArray[np.float64], tolerance: float) -> int | None:
 class OobMonitor:
     """The errors of the trees of a forest so far. A context manager: leaving it removes its files.
 
-    Votes are kept in the scratch folder. Memory: what `oob_estimate` says for the trees judged together.
+    Votes are kept in the scratch folder. Memory: what `oob_estimate` says for the trees evaluated together.
     """
 
     def __init__(self, job: ForestJob) -> None:

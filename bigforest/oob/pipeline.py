@@ -34,7 +34,7 @@ from bigforest.oob.accumulator import RangeTally, number_loss
 from bigforest.oob.plan import OobPlan, choose_oob, max_scores, range_rows
 from bigforest.oob.report import ReportPlan, write_report
 from bigforest.oob.shrinkage import choose_shrinkage, no_losses
-from bigforest.oob.tally import KeptLeaves, TallyInputs, judge_lambdas, tally_range
+from bigforest.oob.tally import KeptLeaves, TallyInputs, lambda_losses, tally_range
 from bigforest.oob.vote import known_leaves, runs_of, write_leaf_files
 from bigforest.sampling.bags import Sampler
 from bigforest.storage.atomic import TemporaryFolder, remove
@@ -91,7 +91,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
         if len(tried) > 1:
             losses = no_losses(len(tried))
-            for of_range in executor.map(judge_lambdas, tasks, (work,)):
+            for of_range in executor.map(lambda_losses, tasks, (work,)):
                 losses = losses.plus(of_range)
                 if executor.remote:
                     progress.advance(config.trees)
@@ -99,9 +99,9 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
             work = work._replace(amounts=leaf_lambdas(config, shrinkage.amount))
         tallies: list[RangeTally] = []
         changes = np.zeros((3, config.trees), np.int64)
-        for judged in executor.map(tally_range, tasks, (work,)):
-            tallies += judged.tallies
-            changes += judged.changes
+        for tallied in executor.map(tally_range, tasks, (work,)):
+            tallies += tallied.tallies
+            changes += tallied.changes
             if executor.remote:
                 progress.advance(config.trees)
         del work, kept

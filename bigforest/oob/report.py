@@ -69,10 +69,10 @@ def write_report(
     """Write the files, over those of a run that was killed meanwhile.
 
     tallies  of all rows, in order; those in files are of the rows of one file of rows each.
-    changes  int64 [3, trees], see JudgedRange.
+    changes  int64 [3, trees], see TalliedRange.
     """
     own = [(number, _within(tallies, start)) for number, start in enumerate(range(0, store.rows, ROWS_OF_FILE))]
-    judged = executor.reduce(write_report_rows, own, join_sums, (store, config, plan))
+    report = executor.reduce(write_report_rows, own, join_sums, (store, config, plan))
     error, reached = error_curve(changes, store, config)
     curve = pa.Table.from_arrays(
         [
@@ -80,11 +80,11 @@ def write_report(
             arrow_array(error, mask=reached == 0),
             arrow_array(reached.astype(np.uint64)),
         ],
-        schema=judged.curve,
+        schema=report.curve,
     )
     folder, header = plan.directory / "oob", Header(store.spec, config)
     write_table(curve, folder / "curve.parquet", "oob-curve", header)
-    for name, table in judged.tables(store, plan, executor).items():
+    for name, table in report.tables(store, plan, executor).items():
         write_table(table, folder / f"{name}.parquet", f"oob-{name}", header)
 
 
@@ -104,17 +104,17 @@ def write_report_rows(
 ) -> _Numbers | _Classes:
     """Task: write a file of rows; returns the sums over them."""
     spec = store.spec
-    judged = _Numbers(store, config) if spec.target.is_regression else _Classes(store, config, plan)
-    schema = oob_rows(stored_labels(spec.target).type, judged.shares)
+    report = _Numbers(store, config) if spec.target.is_regression else _Classes(store, config, plan)
+    schema = oob_rows(stored_labels(spec.target).type, report.shares)
 
     def tables() -> Iterator[pa.Table]:
         for first, piece in _pieces(store, tallies):
-            columns = _numbered(store, piece, first, *judged.add(store, piece, first))
+            columns = _numbered(store, piece, first, *report.add(store, piece, first))
             yield pa.Table.from_arrays(columns, schema=schema)
 
-    with judged.writing(number):
+    with report.writing(number):
         write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", Header(spec, config))
-    return judged
+    return report
 
 
 def join_sums(one: Any, two: Any) -> Any:
@@ -220,11 +220,11 @@ class _Classes:
         weight = row_weights(store, first, first + used.size)
         weight = None if weight is None else weight[used]
         prediction = accumulator.prediction
-        judged, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
-        self._pairs.add(judged, said, weight)
-        self._metrics.add(judged, said, given.T, weight)
+        true, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
+        self._pairs.add(true, said, weight)
+        self._metrics.add(true, said, given.T, weight)
         if self._add_scores is not None:
-            self._cells += self._add_scores(given[1], judged == 1, weight)
+            self._cells += self._add_scores(given[1], true == 1, weight)
         return (
             known.take(arrow_array(truth)),
             known.take(arrow_array(prediction, mask=~used)),

@@ -1,10 +1,10 @@
 """Choosing lambda, by which the values of leaves are shrunk, by the rows that are out of bag.
 
-Losses need the votes for what a row is, by each of a few lambdas (tally.py, judge_lambdas). All votes, which the report
+Losses need the votes for what a row is, by each of a few lambdas (tally.py, lambda_losses). All votes, which the report
 needs, are added up afterwards, by the lambda chosen.
 The lambda with the least log loss, or loss of numbers (NumberLoss), is taken if it lowers the loss of the leaves as
 grown by more than the standard error of the difference, paired by row; else leaves stay as grown. The report is that of
-its votes. As the same rows choose lambda and are judged by it, its loss is also given cross-fitted: each half of the
+its votes. As the same rows choose lambda and evaluate it, its loss is also given cross-fitted: each half of the
 rows by the lambda that the other half chooses.
 
 Losses are added up as whole numbers, so they do not depend on the order or batches of rows.

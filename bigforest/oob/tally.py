@@ -109,7 +109,7 @@ class TallyInputs(NamedTuple):
 Advance = Callable[[int], None] | None
 
 
-class JudgedRange(NamedTuple):
+class TalliedRange(NamedTuple):
     """The result of the votes on a range of rows.
 
     tallies  of these rows, in files one for each file of rows.
@@ -168,7 +168,7 @@ class _TallyPiece(NamedTuple):
     first    the number of the first row.
     truth    uint16, or float64 of numbers [rows].
     loss     see TallyInputs.
-    changes  see JudgedRange.
+    changes  see TalliedRange.
     """
 
     store: Store
@@ -193,7 +193,7 @@ class _TallyPiece(NamedTuple):
         return sound and add_spread(as_grown, cast.grown.value, tally.spread)
 
 
-def judge_lambdas(work: TallyInputs, begin: int, end: int, advance: Advance) -> LambdaLosses:
+def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> LambdaLosses:
     """Task: the losses of rows `begin` to before `end` by each lambda; `advance` is told of finished trees."""
     store, rows = work.store, end - begin
     votes = LambdaAccumulator(np.zeros((rows, len(work.amounts))), np.zeros(rows, np.uint32))
@@ -205,22 +205,22 @@ def judge_lambdas(work: TallyInputs, begin: int, end: int, advance: Advance) -> 
     return losses_of(store, begin, votes, work.loss, held_out_of(store, work.config, begin, end), work.workers)
 
 
-def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> JudgedRange:
+def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> TalliedRange:
     """Task: the votes on rows `begin` to before `end`; `advance` is told of finished trees."""
     accumulator = no_votes(end - begin, work.store.spec)
     changes = _tally(work, begin, end, accumulator, advance)
     if work.folder is None:
-        return JudgedRange([RangeTally(begin, end, accumulator)], changes)
+        return TalliedRange([RangeTally(begin, end, accumulator)], changes)
     cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
     parts = ((start, stop, accumulator.part(start - begin, stop - begin)) for start, stop in pairwise(cuts))
     tallies = [RangeTally(start, stop, write_tally(part, work.folder)) for start, stop, part in parts]
-    return JudgedRange(tallies, changes)
+    return TalliedRange(tallies, changes)
 
 
 def tally_further(
     work: TallyInputs, begin: int, end: int, before: Sequence[Path]
 ) -> tuple[list[Path], NDArray[np.int64]]:
-    """Task: the files of the tally of these rows, one for every `step_rows`, and the changes, as in JudgedRange.
+    """Task: the files of the tally of these rows, one for every `step_rows`, and the changes, as in TalliedRange.
 
     before  the same files for the trees before these, which stay; none where there are no such trees.
     """
@@ -237,7 +237,7 @@ def tally_further(
 
 
 def _tally(work: TallyInputs, begin: int, end: int, accumulator: OobAccumulator, advance: Advance) -> NDArray[np.int64]:
-    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes: see JudgedRange."""
+    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes: see TalliedRange."""
     store, cuts = work.store, _cut(work, begin, end)
     changes = np.zeros((len(cuts) - 1, 3, work.config.trees), np.int64)
     truth_of = store.labels if store.spec.target.classes else store.numbers

@@ -31,7 +31,7 @@ _HEADINGS = {
 }
 _BIASED = (
     "The forest is boosted, so this error is biased: hard rows are often drawn, and so rarely out of bag. "
-    "Judge it on a test set."
+    "Evaluate it on a test set."
 )
 
 

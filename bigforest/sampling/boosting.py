@@ -31,7 +31,7 @@ _MOST_SUM = 1 << 63
 ROW_BYTES = 40
 
 
-class Judgement(NamedTuple):
+class TreeVote(NamedTuple):
     """A tree among those before it: the share of the weight that it is wrong on, and its vote."""
 
     error: float
@@ -51,14 +51,14 @@ class RowWeights:
         self._equal = 1 if config.sampling == "arc-x4" else _TOTAL // rows
         self.weights = np.full(rows, self._equal, np.int64)
 
-    def add(self, wrong: NDArray[np.bool_]) -> Judgement:
+    def add(self, wrong: NDArray[np.bool_]) -> TreeVote:
         """Evaluate the tree whose bag was drawn by the weights, from its errors; sets the weights for the next one."""
         total, lost = int(self.weights.sum()), int(self.weights[wrong].sum())
         error = lost / total
         if self._counts is not None:
             self._counts += wrong
             self.weights = 1 + self._counts**4
-            return Judgement(error, 1.0)
+            return TreeVote(error, 1.0)
         if lost == 0 or 2 * lost >= total:
             self.weights = np.full(wrong.size, self._equal, np.int64)
         else:
@@ -67,7 +67,7 @@ class RowWeights:
             self.weights = np.maximum(np.rint(self.weights * factor), 1.0).astype(np.int64)
         least = 0.5 / (wrong.size + 1)
         counted = min(max(error, least), 0.5 - least)
-        return Judgement(error, math.log((1.0 - counted) / counted))
+        return TreeVote(error, math.log((1.0 - counted) / counted))
 
 
 def check_rows(rows: int, config: TrainConfig) -> None:

@@ -29,9 +29,9 @@ from bigforest.training.trial_trees import (
     summed,
     trial_config,
     trial_errors,
+    trial_weights,
     trials,
     try_each,
-    weights_to_judge,
 )
 
 
@@ -52,7 +52,7 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
     errors = [
         summed(parts) for parts in try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener)
     ]
-    weight = weights_to_judge(store, config)
+    weight = trial_weights(store, config)
     gained = [gain_of(each, errors[0], weight) for each in errors]
     best = max(range(len(errors)), key=lambda place: gained[place][0])
     mean, error = gained[best]

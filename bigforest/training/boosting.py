@@ -21,13 +21,13 @@ from bigforest.forest.format.parts import read_span
 from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flatten import grown_nodes, pack
 from bigforest.forest.load.groups import survey
-from bigforest.forest.load.tree_votes import write_judgements
+from bigforest.forest.load.tree_votes import write_tree_votes
 from bigforest.forest.votes.ballots import Ballots, ballots_of_pieces, ballots_of_trees
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
 from bigforest.grow.forest import ForestJob, Grower, grow_trees, part_groups, shared_of
 from bigforest.oob.vote import CodeTrees, code_trees, route_span
 from bigforest.sampling.bags import Sampler
-from bigforest.sampling.boosting import Judgement, RowWeights
+from bigforest.sampling.boosting import RowWeights, TreeVote
 from bigforest.store.format import block_count, block_span
 
 
@@ -53,19 +53,19 @@ def grow_boosted(job: ForestJob) -> None:
             else:
                 write_part(directory, part.start, boosting.grow(part, leaves), shared.header)
             leaves.write()
-    write_judgements(directory, boosting.judged, shared.header)
+    write_tree_votes(directory, boosting.votes, shared.header)
 
 
 class _Boosting(NamedTuple):
     """The state of growing.
 
     weights  by which the bag of the next tree is drawn
-    judged   the trees so far
+    votes    of the trees so far
     """
 
     sampler: Sampler
     weights: RowWeights
-    judged: list[Judgement]
+    votes: list[TreeVote]
     workers: int
     progress: Stage
 
@@ -77,7 +77,7 @@ class _Boosting(NamedTuple):
             [grown] = grow_trees(store, config, range(tree, tree + 1))
             packed = pack([list(grown_nodes(tree, [grown.trees]))], store.spec)
             ballots = ballots_of_trees(grown.trees, store.spec.wide_weights)
-            self._judge(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
+            self._evaluate(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
             yield grown.trees
 
     def follow(self, directory: Path, part: range, leaves: LeafWriter) -> None:
@@ -89,9 +89,9 @@ class _Boosting(NamedTuple):
             packed = trees.load(entry, self.workers)
             [span] = trees.spans(entry)
             ballots = ballots_of_pieces(read_span(span, trees.header), store.spec.wide_weights)
-            self._judge(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
+            self._evaluate(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
 
-    def _judge(self, group: CodeTrees, ballots: Ballots, leaves: LeafWriter) -> None:
+    def _evaluate(self, group: CodeTrees, ballots: Ballots, leaves: LeafWriter) -> None:
         """Route all rows through a tree whose bag has been drawn; sets the weights for the next tree."""
         from bigforest.kernels.predict.accumulate import Places, place_leaves
 
@@ -114,7 +114,7 @@ class _Boosting(NamedTuple):
         map_on_threads(route, [(block,) for block in blocks], self.workers)
         left_out = np.flatnonzero(self.sampler.bag(tree) == 0).astype(np.uint32)
         leaves.put([LeftOut(left_out, ends[left_out, 0])], ballots)
-        self.judged.append(self.weights.add(wrong))
+        self.votes.append(self.weights.add(wrong))
         self.progress.advance(1)
 
 

@@ -41,8 +41,8 @@ from bigforest.training.trial_trees import (
     summed,
     trial_config,
     trial_errors,
+    trial_weights,
     try_each,
-    weights_to_judge,
 )
 from bigforest.training.weak_categories import choose_min_level
 
@@ -52,9 +52,9 @@ from bigforest.training.weak_categories import choose_min_level
 _FEWEST_OF_SOME = 1_000
 _FEWEST_OF_ALL_DRAWN = 250
 _FEWEST = 20
-# With fewer rows than this, few pairs of trees judge a row, and the standard error is uncertain itself: more trees are
-# grown, which costs little, and for regression the second rule must be better by two standard errors, unless there are
-# more features than rows: the first rule is then rarely the better one.
+# With fewer rows than this, few pairs of trees leave a row out, and the standard error is uncertain itself: more trees
+# are grown, which costs little, and for regression the second rule must be better by two standard errors, unless there
+# are more features than rows: the first rule is then rarely the better one.
 _FEW = 250
 _TREES_OF_FEW = 64
 # Classification of more features than rows has as many trees, and two standard errors: the root of many features rarely
@@ -167,7 +167,7 @@ def rules_for(config: TrainConfig, features: int) -> list[TrainConfig]:
 
 def choose_rule(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
     """The configuration with the best rule."""
-    features, weight = len(store.spec.features), weights_to_judge(store, config)
+    features, weight = len(store.spec.features), trial_weights(store, config)
     rules = rules_for(config, features)
     first, size, trees, errors, timed = _effort(config, store.rows, features)
     trials = [trial_config(rule, trees=trees) for rule in rules]

@@ -45,7 +45,7 @@ class Rates(NamedTuple):
     """Processor seconds of one thread, and the levels and rows they were measured at (mean depth of a row's leaf).
 
     encode: row x feature. route: row of a bag x pass. spill: row of a bag x feature. visit: row x feature looked at x
-    level in subtrees. judge: row out of bag x tree x level. score: byte of histograms. report: row. Of the client:
+    level in subtrees. vote: row out of bag x tree x level. score: byte of histograms. report: row. Of the client:
     client, per row of the report; node, per node that a pass is asked about. task: of client and scheduler, per Dask
     task.
     """
@@ -54,7 +54,7 @@ class Rates(NamedTuple):
     route: float
     spill: float
     visit: float
-    judge: float
+    vote: float
     score: float
     report: float
     client: float
@@ -71,7 +71,7 @@ MEASURED = Rates(
     route=15.6e-9,
     spill=5.8e-9,
     visit=5.3e-9,
-    judge=11.1e-9,
+    vote=11.1e-9,
     score=26.4e-9,
     report=305.4e-9,
     client=11.8e-9,
@@ -259,8 +259,8 @@ class _Model:
     def out_of_bag(self) -> ProjectedStage:
         """Not there without bootstrap, but small then, too. Leaves are found while trees grow, by passes in groups."""
         shape, rates, workers = self.shape, self.rates, self.machines.workers
-        judged = rates.judge * (shape.rows - self.bag) * self.config.trees * self.levels
-        work, client = judged + rates.report * shape.rows, rates.client * shape.rows
+        voting = rates.vote * (shape.rows - self.bag) * self.config.trees * self.levels
+        work, client = voting + rates.report * shape.rows, rates.client * shape.rows
         tasks = 2 * min(workers, block_count(shape.rows)) + (1 + self.groups) * workers
         tasks += self.groups * self.shares(self.groups) + self.shares(1)
         moved = self.codes + 2 * (8 * shape.rows * shape.classes)

@@ -172,11 +172,11 @@ def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[
 
     Both are 0 if fewer than two rows can be evaluated.
     """
-    judged = plain.trees > 1
-    if np.count_nonzero(judged) < 2:
+    evaluated = plain.trees > 1
+    if np.count_nonzero(evaluated) < 2:
         return 0.0, 0.0
-    gain = _losses(plain, judged) - _losses(other, judged)
-    weights = np.ones(gain.size) if weight is None else weight[judged].astype(np.float64)
+    gain = _losses(plain, evaluated) - _losses(other, evaluated)
+    weights = np.ones(gain.size) if weight is None else weight[evaluated].astype(np.float64)
     weights /= weights.sum()
     mean = float(weights @ gain)
     return mean, math.sqrt(float(weights**2 @ (gain - mean) ** 2))
@@ -187,41 +187,41 @@ def spread_of(errors: Errors, weight: NDArray[Any] | None) -> float:
 
     It is 0 if no row can be evaluated.
     """
-    judged = errors.trees > 1
-    if not judged.any():
+    evaluated = errors.trees > 1
+    if not evaluated.any():
         return 0.0
-    single = errors.squares[judged] / errors.trees[judged]
-    return float(np.average(single - _losses(errors, judged), weights=None if weight is None else weight[judged]))
+    single = errors.squares[evaluated] / errors.trees[evaluated]
+    return float(np.average(single - _losses(errors, evaluated), weights=None if weight is None else weight[evaluated]))
 
 
-def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _losses(errors: Errors, evaluated: NDArray[np.bool_]) -> NDArray[np.float64]:
     """The loss of very many trees on each row that is evaluated: the mean product of the errors of two trees.
 
     Or the deviance of the mean of the trees, less what it is too large by as they are few, to second order.
     """
-    total, squares, trees = (of[judged] for of in errors[:3])
+    total, squares, trees = (of[evaluated] for of in errors[:3])
     if errors.truth is None:
         return ((total**2).sum(axis=1) - squares) / (trees * (trees - 1))
-    truth, error = errors.truth[judged], total[:, 0] / trees
+    truth, error = errors.truth[evaluated], total[:, 0] / trees
     mean = np.maximum(truth + error, truth.max() * 2.0**-52)
     variance = np.maximum(squares / trees - error**2, 0.0) / (trees - 1)  # of the mean of the trees
     return poisson_deviances(truth, mean) - truth * variance / mean**2
 
 
-def weights_to_judge(store: Store, config: TrainConfig) -> NDArray[Any] | None:
+def trial_weights(store: Store, config: TrainConfig) -> NDArray[Any] | None:
     """The weights of the rows that trees are evaluated on; None if all are equal."""
     return None if store.weight is None else store.weight[trial_rows(store, config)]
 
 
 def trial_rows(store: Store, config: TrainConfig) -> NDArray[np.int64]:
-    """The rows that trees are grown and judged on: of `rows_to_judge` those that are not held out."""
-    rows = rows_to_judge(store.rows, row_count(store.rows, len(store.spec.features), config))
+    """The rows that trees are grown and evaluated on: of `sampled_rows` those that are not held out."""
+    rows = sampled_rows(store.rows, row_count(store.rows, len(store.spec.features), config))
     held_out = held_out_of(store, config, 0, store.rows)
     return rows if held_out is None else rows[~held_out[rows]]
 
 
-def rows_to_judge(rows: int, wanted: int) -> NDArray[np.int64]:
-    """The rows that trees are grown and judged on, ascending: drawn, a function of the two numbers alone."""
+def sampled_rows(rows: int, wanted: int) -> NDArray[np.int64]:
+    """The rows that trees are grown and evaluated on, ascending: drawn, a function of the two numbers alone."""
     random = np.random.Generator(np.random.Philox(key=rows))
     blocks = block_count(rows)
     if blocks <= _BLOCKS:
@@ -234,7 +234,7 @@ def rows_to_judge(rows: int, wanted: int) -> NDArray[np.int64]:
 
 
 def row_count(rows: int, features: int, config: TrainConfig) -> int:
-    """How many rows trees of a configuration, which has a task, are judged on."""
+    """How many rows trees of a configuration, which has a task, are evaluated on."""
     most = _MOST_CELLS // features
     axis, classes = base_family(config.family) == "axis", config.task == "classification"
     share = rows // (_SHARE_OF_CLASSES if axis and classes else _SHARE)

@@ -28,7 +28,7 @@ from bigforest.store.store import Store
 # Levels of more bag rows than this are always split by themselves.
 _MOST = 1_000
 _SHARE_OF_K = 0.5
-# Large tables are judged by this many of their blocks, evenly apart.
+# Large tables are looked at in this many of their blocks, evenly apart.
 _BLOCKS = 4
 
 

@@ -133,7 +133,7 @@ def test_permutation__looks_at_rows_out_of_bag_only(options: dict[str, Any]) -> 
 
 
 def loss_by(options: dict[str, Any]) -> str:
-    """The loss by which a forest of these options is judged."""
+    """The loss by which a forest of these options is evaluated."""
     if "impurity" in options:
         return "poisson_deviance"
     return "mse" if options.get("task") else "error"
@@ -149,7 +149,7 @@ def test_permutation__of_the_deviance() -> None:
         case.forest.explain(negative, parts="permutation", new_rows=True)
     case.forest.explain(negative, parts="permutation", new_rows=True, loss="mse")
     plain = grown_case(task="regression").forest
-    with pytest.raises(ConfigError, match="'poisson_deviance' does not fit the target 'y': numbers are judged by mse"):
+    with pytest.raises(ConfigError, match="'poisson_deviance' does not fit the target 'y'"):
         plain.explain(case.frame, parts="permutation", loss="poisson_deviance")
 
 

@@ -203,7 +203,7 @@ def test_oob__weighs_rows_of_numbers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["y", "late"])
-def test_stop_oob__judges_as_the_report_does(target: str, tmp_path: Path) -> None:
+def test_stop_oob__evaluates_as_the_report_does(target: str, tmp_path: Path) -> None:
     frame = skewed(300).drop("y" if target == "late" else "late")
     task = "regression" if target == "late" else None
     options: dict[str, Any] = {"weight": "w", "seed": 2, "task": task}

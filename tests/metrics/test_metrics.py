@@ -55,7 +55,7 @@ def table(metrics: Metrics) -> pl.DataFrame:
 
 
 @st.composite
-def judged(draw: st.DrawFn) -> tuple[list[int], list[int], NDArray[np.float64]]:
+def labelled(draw: st.DrawFn) -> tuple[list[int], list[int], NDArray[np.float64]]:
     """Truth, prediction and probabilities of few or many different values."""
     classes = draw(st.sampled_from([2, 2, 3, 5]))
     rows = draw(st.integers(1, 40))
@@ -67,7 +67,7 @@ def judged(draw: st.DrawFn) -> tuple[list[int], list[int], NDArray[np.float64]]:
 
 
 @settings(max_examples=examples(50))
-@given(rows=judged(), data=st.data())
+@given(rows=labelled(), data=st.data())
 def test_metrics__are_those_of_scikit_learn(
     rows: tuple[list[int], list[int], NDArray[np.float64]], data: st.DataObject
 ) -> None:
@@ -113,7 +113,7 @@ def test_area__the_same_from_any_number_of_passes(rows: list[tuple[float, bool]]
 
 
 @settings(max_examples=examples(50))
-@given(rows=judged(), most=st.integers(2, 9), data=st.data())
+@given(rows=labelled(), most=st.integers(2, 9), data=st.data())
 def test_metrics__joined_are_those_of_the_whole(
     rows: tuple[list[int], list[int], NDArray[np.float64]], most: int, data: st.DataObject
 ) -> None:

@@ -31,7 +31,7 @@ def report(
     vote: str,
     names: Names = MappingProxyType({}),
 ) -> Report:
-    """Judge every row by the trees whose bag (times each row is in it) does not hold it."""
+    """Evaluate every row by the trees whose bag (times each row is in it) does not hold it."""
     classes = trees[0].counts.shape[1]
     votes = [[0.0] * classes for _ in rows]
     voters = [0] * len(rows)
@@ -67,7 +67,7 @@ def number_report(
     truth: Sequence[float],
     names: Names,
 ) -> NumberReport:
-    """Judge every row by the mean of the trees whose bag does not hold it."""
+    """Evaluate every row by the mean of the trees whose bag does not hold it."""
     votes = [0.0] * len(rows)
     voters = [0] * len(rows)
     said: list[list[float]] = [[] for _ in rows]

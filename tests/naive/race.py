@@ -72,7 +72,7 @@ def winner(scores: Mapping[str, Scores], weights: Sequence[float], groups: Seque
 
 
 def cross_fitted(scores: Mapping[str, Scores], weights: Sequence[float], groups: Sequence[int]) -> float:
-    """The loss where each half of the rows is judged by the winner on the other half."""
+    """The loss where each half of the rows is evaluated by the winner on the other half."""
     found: list[float | None] = [None] * len(weights)
     for side in (0, 1):
         own = {

@@ -121,7 +121,7 @@ def chosen(by_lambda: Sequence[Sequence[float | None]], weights: Sequence[float]
 
 
 def cross_fitted(by_lambda: Sequence[Sequence[float | None]], weights: Sequence[float]) -> float:
-    """The loss where each half of the rows is judged by the lambda that the other half chooses."""
+    """The loss where each half of the rows is evaluated by the lambda that the other half chooses."""
     sides = [
         [[loss if half(row) == side else None for row, loss in enumerate(by_row)] for by_row in by_lambda]
         for side in (0, 1)

@@ -47,7 +47,7 @@ def spread(trees: Trees, weights: Sequence[float]) -> float:
 
 def gain(plain: Trees, other: Trees, weights: Sequence[float]) -> tuple[float, float] | None:
     """By how much the loss of `other` is lower, in the weighted mean over rows, and the standard error of that; None
-    where fewer than two rows can be judged. The trees of both have the same bags."""
+    where fewer than two rows can be evaluated. The trees of both have the same bags."""
     pairs = [(loss(plain, row), loss(other, row), weight) for row, weight in enumerate(weights)]
     gains = [(one - other, weight) for one, other, weight in pairs if one is not None and other is not None]
     if len(gains) < 2:

@@ -35,7 +35,7 @@ from bigforest.forest.votes import leaf_files, thresholds_to_codes
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import pipeline, plan, tally
 from bigforest.oob import report as oob_report
-from bigforest.oob import vote as judge
+from bigforest.oob import vote as voting
 from bigforest.oob.accumulator import OobAccumulator
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate, range_rows
@@ -194,7 +194,7 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         patch.setattr(thresholds_to_codes, "ORDERED_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
         patch.setattr(thresholds_to_codes, "LISTED_NODES", draws.draw(st.sampled_from([3, 40, 1 << 20])))
         patch.setattr(thresholds_to_codes, "_PIECE", draws.draw(st.sampled_from([2, 3, 1 << 16])))
-        patch.setattr(judge, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
+        patch.setattr(voting, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
         store, made = stored, trees(9, draws.draw(st.sampled_from([(), WEIGHTS])))
         config = forest_in(
             Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"]))

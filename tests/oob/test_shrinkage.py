@@ -231,7 +231,7 @@ def test_lambda_is_in_rows__whatever_the_unit_of_weights() -> None:
     assert alike.shrinkage == plain.shrinkage
 
 
-def test_auto__learns_nothing_from_the_rows_it_is_judged_by() -> None:
+def test_auto__learns_nothing_from_the_rows_it_is_evaluated_by() -> None:
     """Categories of many levels that say nothing: rows out of bag find the error of chance, by any lambda."""
     draw = np.random.default_rng(8)
     rows = 1500

@@ -41,18 +41,18 @@ def test_race__as_plain_python(table: tuple[dict[str, list[float | None]], list[
     given_scores, weights, groups = table
     rows = Rows(np.array(weights), np.array(groups))
     scores = {name: scores_of(own) for name, own in given_scores.items()}
-    judged = {name: measure_loss(each, rows) for name, each in scores.items()}
+    measured = {name: measure_loss(each, rows) for name, each in scores.items()}
     for name, own in given_scores.items():
-        assert judged[name].loss == pytest.approx(naive.mean_loss(own, weights))
-        np.testing.assert_allclose(judged[name].influence, naive.influences_of_mean(own, weights), atol=1e-12)
-    found = standings(judged, rows)
-    best = min(given_scores, key=lambda name: judged[name].loss)
+        assert measured[name].loss == pytest.approx(naive.mean_loss(own, weights))
+        np.testing.assert_allclose(measured[name].influence, naive.influences_of_mean(own, weights), atol=1e-12)
+    found = standings(measured, rows)
+    best = min(given_scores, key=lambda name: measured[name].loss)
     of_best = naive.influences_of_mean(given_scores[best], weights)
     for name, own in given_scores.items():
         if name != best:
             error = naive.paired_error(naive.influences_of_mean(own, weights), of_best, groups)
             assert found[name].error == pytest.approx(error, abs=1e-12)
-        assert found[name].difference == pytest.approx(judged[name].loss - judged[best].loss)
+        assert found[name].difference == pytest.approx(measured[name].loss - measured[best].loss)
         near_rule = [abs(each.behind - limit) < 1e-6 for each in found.values() for limit in (1.0, 3.0)]
         assume(not any(near_rule))
     assert winner(found) == naive.winner(given_scores, weights, groups)

@@ -19,11 +19,11 @@ from bigforest.common.errors import BigForestError, ConfigError, FormatError
 from bigforest.common.events import Event, StageAdvanced
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
-from bigforest.forest.load.tree_votes import FILE, write_judgements
+from bigforest.forest.load.tree_votes import FILE, write_tree_votes
 from bigforest.grow.memory import choose_grow_plan, in_memory
 from bigforest.kernels.tree.bags import draw_by_weight
 from bigforest.predict.forest import Forest
-from bigforest.sampling.boosting import Judgement, RowWeights, check_rows
+from bigforest.sampling.boosting import RowWeights, TreeVote, check_rows
 from bigforest.schema.config import TrainConfig
 from tests.commands import Run, folder, run
 from tests.grown import frame_of
@@ -86,18 +86,18 @@ def test_row_weights__agree_with_the_naive_ones(sampling: str, wrong: list[list[
     expected = naive.first_weights(len(wrong[0]), config)
     for trees in range(1, len(wrong) + 1):
         assert found.weights.tolist() == expected
-        judged = found.add(np.array(wrong[trees - 1]))
+        tree_votes = found.add(np.array(wrong[trees - 1]))
         expected, error, vote = naive.next_weights(expected, wrong[:trees], config)
-        assert (judged.error, judged.vote) == (error, vote)
+        assert (tree_votes.error, tree_votes.vote) == (error, vote)
     assert found.weights.tolist() == expected
 
 
 def test_adaboost__rows_that_are_wrong_have_half_of_the_weight() -> None:
     found = RowWeights(10, options("adaboost"))
     wrong = np.arange(10) < 3
-    judged = found.add(wrong)
-    assert judged.error == pytest.approx(0.3)
-    assert judged.vote == pytest.approx(math.log(7 / 3))
+    tree_votes = found.add(wrong)
+    assert tree_votes.error == pytest.approx(0.3)
+    assert tree_votes.vote == pytest.approx(math.log(7 / 3))
     assert found.weights[wrong].sum() == pytest.approx(found.weights[~wrong].sum(), rel=1e-12)
     assert np.ptp(found.weights[wrong]) == 0
 
@@ -109,10 +109,10 @@ def test_adaboost__starts_again_where_a_tree_is_wrong_on_nothing_or_half() -> No
         found.add(np.arange(9) == 0)
         assert not np.array_equal(found.weights, before)
         found = RowWeights(9, options("adaboost"))
-        judged = found.add(wrong)
+        tree_votes = found.add(wrong)
         assert np.array_equal(found.weights, before)
-        assert judged.error == pytest.approx(error)
-        assert 0.0 < judged.vote < math.inf
+        assert tree_votes.error == pytest.approx(error)
+        assert 0.0 < tree_votes.vote < math.inf
 
 
 def test_check_rows__trees_whose_weights_are_exact() -> None:
@@ -346,8 +346,8 @@ def test_explain__contributions_add_up_to_the_weighted_votes(sampling: str, tmp_
 # Its file.
 
 
-def judged(*votes: float) -> list[Judgement]:
-    return [Judgement(0.25, vote) for vote in votes]
+def tree_votes(*votes: float) -> list[TreeVote]:
+    return [TreeVote(0.25, vote) for vote in votes]
 
 
 @pytest.mark.parametrize(
@@ -356,9 +356,9 @@ def judged(*votes: float) -> list[Judgement]:
 def test_read_forest__refuses_votes_that_cannot_be(votes: tuple[float, ...], tmp_path: Path) -> None:
     train("adaboost", "axis", trees=2, out=tmp_path / "f")
     forest = bigforest.read_forest(tmp_path / "f")
-    write_judgements(tmp_path / "f", judged(2.0, 1.0), forest.header)
+    write_tree_votes(tmp_path / "f", tree_votes(2.0, 1.0), forest.header)
     bigforest.read_forest(tmp_path / "f").predict(frame())
-    write_judgements(tmp_path / "f", judged(*votes), forest.header)
+    write_tree_votes(tmp_path / "f", tree_votes(*votes), forest.header)
     with pytest.raises(FormatError, match="error and a vote for each tree"):
         bigforest.read_forest(tmp_path / "f").predict(frame())
 

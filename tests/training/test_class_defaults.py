@@ -177,7 +177,7 @@ def test_rules_for__each_draws_more_than_the_one_before(features: int, wanted: l
         ({}, 40, 4000, 300),
     ],
 )
-def test_is_open__not_where_it_was_said_or_cannot_be_judged(
+def test_is_open__not_where_it_was_said_or_cannot_be_evaluated(
     options: dict[str, Any], features: int, rows: int, classes: int
 ) -> None:
     assert choose.is_open(CLASSES, 40, 20, 2)

@@ -65,7 +65,7 @@ def test_gain_of__is_what_the_naive_one_says(data: st.DataObject) -> None:
         {"task": "classification", "family": "rotation", "axes_from": ("x0", "x1")},
     ],
 )
-def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_path: Path) -> None:
+def test_grow__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_path: Path) -> None:
     frame = product(1200)
     if "family" not in options:
         frame = frame.with_columns(x0=pl.when(pl.col("x1") < 1.5).then("x0"), c=pl.col("x2").round(0).cast(pl.String))
@@ -102,29 +102,29 @@ def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_p
     assert np.array_equal(found.trees, wanted.trees)
     assert np.allclose(found.total, wanted.total, atol=1e-9)
     assert np.allclose(found.squares, wanted.squares, atol=1e-9)
-    judged = found.trees > 1
-    losses = trial._losses(found, judged)
+    evaluated = found.trees > 1
+    losses = trial._losses(found, evaluated)
     if "impurity" in options:
-        wanted_losses = [deviance(trees, row, truth[row, 0]) for row in np.flatnonzero(judged)]
+        wanted_losses = [deviance(trees, row, truth[row, 0]) for row in np.flatnonzero(evaluated)]
     else:
-        wanted_losses = [loss(trees, row) for row in np.flatnonzero(judged)]
+        wanted_losses = [loss(trees, row) for row in np.flatnonzero(evaluated)]
     assert np.allclose(losses, wanted_losses, atol=1e-9)
 
 
 @pytest.mark.parametrize("rows", [1000, 4001, 16 * BLOCK_ROWS, 16 * BLOCK_ROWS + 1, 40 * BLOCK_ROWS + 9])
 @pytest.mark.parametrize("features", [2, 100, 3000])
 @pytest.mark.parametrize("task", ["classification", "regression"])
-def test_rows_to_judge__are_drawn_from_few_blocks(rows: int, features: int, task: Task) -> None:
+def test_sampled_rows__are_from_few_blocks(rows: int, features: int, task: Task) -> None:
     config = TrainConfig.of().settled(task)
     wanted = trial.row_count(rows, features, config)
-    found = trial.rows_to_judge(rows, wanted)
+    found = trial.sampled_rows(rows, wanted)
     assert found.size <= rows
     assert found.size * features <= max(1 << 22, 4000 * 65)
     assert (np.diff(found) > 0).all()
     assert found[0] >= 0
     assert found[-1] < rows
     assert np.unique(found // BLOCK_ROWS).size <= 17
-    assert np.array_equal(found, trial.rows_to_judge(rows, wanted))
+    assert np.array_equal(found, trial.sampled_rows(rows, wanted))
     if rows > 4000 and features == 2:
         assert found.size >= min(rows, 4000) - 16
 

@@ -19,8 +19,8 @@ class Shrinkage:
     tried         the lambdas it was chosen from, ascending; none where it was given.
     losses        out-of-bag loss by each of them: log loss, or mean loss of numbers (oob/accumulator.py), by the
                   weights of the rows; none where no row is out of bag.
-    cross_fitted  the loss where each half of the rows is judged by the lambda that is best for the other half; None as
-                  above. That by `amount` is a little too low, as the rows that it is measured on have chosen it.
+    cross_fitted  the loss where each half of the rows has the lambda that is best for the other half; None as above.
+                  The loss by `amount` is a little too low, as the rows that it is measured on have chosen it.
     """
 
     amount: float = 0.0

@@ -24,7 +24,7 @@ MOST_CLASSES = 64
 
 
 def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float, ...]:
-    """The lambdas that trees are judged by: several to choose from, a given one, or none where leaves are as grown.
+    """The lambdas that trees are evaluated by: several to choose from, a given one, or none where leaves are as grown.
 
     rows, classes  of the table; 1 class of a number.
     """

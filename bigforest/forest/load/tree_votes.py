@@ -13,7 +13,7 @@ from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import damaged_forest
 from bigforest.forest.format.files import Header, read_table, write_table
 from bigforest.forest.format.schema import BOOSTING
-from bigforest.sampling.boosting import Judgement
+from bigforest.sampling.boosting import TreeVote
 
 FILE = "boosting.parquet"
 KIND = "boosting"
@@ -21,17 +21,17 @@ KIND = "boosting"
 _LARGEST_VOTE = 64.0
 
 
-def write_judgements(directory: Path, judged: Sequence[Judgement], header: Header) -> None:
-    """Write boosting.parquet of the forest in `directory`, whose trees were judged so."""
+def write_tree_votes(directory: Path, votes: Sequence[TreeVote], header: Header) -> None:
+    """Write boosting.parquet of the forest in `directory`, whose trees have these votes."""
     columns = {
-        "tree": np.arange(len(judged), dtype=np.uint32),
-        "error": np.array([one.error for one in judged]),
-        "vote": np.array([one.vote for one in judged]),
+        "tree": np.arange(len(votes), dtype=np.uint32),
+        "error": np.array([one.error for one in votes]),
+        "vote": np.array([one.vote for one in votes]),
     }
     write_table(arrow_table(columns, BOOSTING), directory / FILE, KIND, header)
 
 
-def read_judgements(directory: Path, header: Header) -> pa.Table:
+def read_boosting(directory: Path, header: Header) -> pa.Table:
     """The checked table of boosting.parquet. Raises FormatError."""
     path = directory / FILE
     table = read_table(path, KIND, BOOSTING, header.identity)
@@ -54,4 +54,4 @@ def read_tree_votes(directory: Path, header: Header) -> NDArray[np.float64] | No
     """
     if not header.config.weighs_trees:
         return None
-    return as_numpy(read_judgements(directory, header)["vote"])
+    return as_numpy(read_boosting(directory, header)["vote"])

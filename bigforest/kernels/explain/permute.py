@@ -35,7 +35,7 @@ _ONE = np.uint64(1)
 PURPOSE_PERMUTE = np.uint64(101)
 
 
-class Judged(NamedTuple):
+class LeafLosses(NamedTuple):
     """The losses of leaves on rows.
 
     truth   uint16 [all rows], the class of each; float64 for regression
@@ -86,25 +86,25 @@ def row_weight(weight, row):
 
 
 @inlined
-def _class_of(judged, row, at):
-    if judged.loss.shape[1] == 1:
+def _class_of(leaf_losses, row, at):
+    if leaf_losses.loss.shape[1] == 1:
         return _ZERO
-    return np.uint64(judged.truth[row])
+    return np.uint64(leaf_losses.truth[row])
 
 
 @inlined
-def _row_itself(judged, row, at):
+def _row_itself(leaf_losses, row, at):
     return at
 
 
 @inlined
-def _class_loss(judged, row, leaf):
-    return judged.loss[leaf - judged.begin, np.uint64(judged.truth[row])]
+def _class_loss(leaf_losses, row, leaf):
+    return leaf_losses.loss[leaf - leaf_losses.begin, np.uint64(leaf_losses.truth[row])]
 
 
 @inlined
-def _squared_loss(judged, row, leaf):
-    error = judged.loss[leaf - judged.begin, _ZERO] - judged.truth[row]
+def _squared_loss(leaf_losses, row, leaf):
+    error = leaf_losses.loss[leaf - leaf_losses.begin, _ZERO] - leaf_losses.truth[row]
     return error * error
 
 
@@ -136,15 +136,16 @@ def _shuffle(drawn, column, key):
 
 
 @inlined
-def _permute(trees, replaced, rows, judged, lose, of, parted, sums):
-    """See the kernels. lose(judged, row, leaf) and of(judged, row, at), the column of the sums, are compiled in."""
+def _permute(trees, replaced, rows, leaf_losses, lose, of, parted, sums):
+    """See the kernels. lose(leaf_losses, row, leaf), and of(leaf_losses, row, at), the column of the sums, are compiled
+    in."""
     layout, directions, sets, values = trees.layout, trees.directions, trees.sets, replaced.values
     for i in range(np.uint64(rows.size)):
         at = np.uint64(i)
         row = np.uint64(rows[at])
         stamp = np.uint32(at + _ONE)
         waiting = _ZERO
-        node = judged.begin
+        node = leaf_losses.begin
         while link_of(layout, node) != _ZERO:
             left = row_goes_left(own_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
             right = right_of(layout, node)
@@ -160,19 +161,19 @@ def _permute(trees, replaced, rows, judged, lose, of, parted, sums):
                     parted.node[waiting] = np.uint32(right if left else node + _ONE)
                     waiting += _ONE
             node = node + _ONE if left else right
-        before = lose(judged, row, node)
-        weight, column = row_weight(judged.weight, row), of(judged, row, at)
+        before = lose(leaf_losses, row, node)
+        weight, column = row_weight(leaf_losses.weight, row), of(leaf_losses, row, at)
         sums.loss[column] += weight * before
         sums.weight[column] += weight
         for w in range(waiting):
             group = np.int64(parted.group[np.uint64(w)])
             begin = np.uint64(parted.node[np.uint64(w)])
             leaf = leaf_from(replaced_value, replaced, row, at, group, trees, directions, sets, begin)
-            sums.change[group, column] += weight * (lose(judged, row, leaf) - before)
+            sums.change[group, column] += weight * (lose(leaf_losses, row, leaf) - before)
 
 
 @kernel
-def permute_classes(trees, replaced, rows, judged, parted, sums):
+def permute_classes(trees, replaced, rows, leaf_losses, parted, sums):
     """By how much the loss of a tree increases when the values of each group of features are the permuted ones.
 
     rows    uint32 [rows]: row i has the values of column i of `replaced.drawn`
@@ -181,25 +182,25 @@ def permute_classes(trees, replaced, rows, judged, parted, sums):
     Cost: two visits per row and level, and one walk from the node of separation per row and feature that separates.
     Oracle: tests/naive/explain.py permuted_change.
     """
-    _permute(trees, replaced, rows, judged, _class_loss, _class_of, parted, sums)
+    _permute(trees, replaced, rows, leaf_losses, _class_loss, _class_of, parted, sums)
 
 
 @kernel
-def permute_numbers(trees, replaced, rows, judged, parted, sums):
+def permute_numbers(trees, replaced, rows, leaf_losses, parted, sums):
     """`permute_classes` for regression and squared errors, all in one column."""
-    _permute(trees, replaced, rows, judged, _squared_loss, _class_of, parted, sums)
+    _permute(trees, replaced, rows, leaf_losses, _squared_loss, _class_of, parted, sums)
 
 
 @kernel
-def permute_class_rows(trees, replaced, rows, judged, parted, sums):
+def permute_class_rows(trees, replaced, rows, leaf_losses, parted, sums):
     """`permute_classes` of each row by itself."""
-    _permute(trees, replaced, rows, judged, _class_loss, _row_itself, parted, sums)
+    _permute(trees, replaced, rows, leaf_losses, _class_loss, _row_itself, parted, sums)
 
 
 @kernel
-def permute_number_rows(trees, replaced, rows, judged, parted, sums):
+def permute_number_rows(trees, replaced, rows, leaf_losses, parted, sums):
     """`permute_numbers` of each row by itself."""
-    _permute(trees, replaced, rows, judged, _squared_loss, _row_itself, parted, sums)
+    _permute(trees, replaced, rows, leaf_losses, _squared_loss, _row_itself, parted, sums)
 
 
 @kernel
@@ -236,18 +237,18 @@ def decreases(trees, begin, end, answer, labels, out):
 
 
 @kernel
-def hold_classes(leaves, rows, judged, labels):
+def hold_classes(leaves, rows, leaf_losses, labels):
     """Add the weight of each row to its class in its leaf: labels float64 [nodes of the tree, classes]."""
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[np.uint64(i)])
-        leaf = np.uint64(leaves[np.uint64(i)]) - judged.begin
-        labels[leaf, np.uint64(judged.truth[row])] += row_weight(judged.weight, row)
+        leaf = np.uint64(leaves[np.uint64(i)]) - leaf_losses.begin
+        labels[leaf, np.uint64(leaf_losses.truth[row])] += row_weight(leaf_losses.weight, row)
 
 
 @kernel
-def hold_numbers(leaves, rows, judged, labels):
+def hold_numbers(leaves, rows, leaf_losses, labels):
     """Add the number of each row, by its weight, to its leaf: labels float64 [nodes of the tree, 1]."""
     for i in range(np.uint64(rows.size)):
         row = np.uint64(rows[np.uint64(i)])
-        leaf = np.uint64(leaves[np.uint64(i)]) - judged.begin
-        labels[leaf, _ZERO] += row_weight(judged.weight, row) * judged.truth[row]
+        leaf = np.uint64(leaves[np.uint64(i)]) - leaf_losses.begin
+        labels[leaf, _ZERO] += row_weight(leaf_losses.weight, row) * leaf_losses.truth[row]

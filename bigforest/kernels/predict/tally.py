@@ -120,7 +120,7 @@ def _hear(bag, tree, row):
 
 
 @inlined
-def _judge_class(state, tree, row, ballot):
+def _count_class_vote(state, tree, row, ballot):
     bag = state.bag
     add_ballot(bag.cast, row, ballot)
     votes = bag.cast.votes
@@ -159,7 +159,7 @@ def _loss(state, row):
 
 
 @inlined
-def _judge_number(state, tree, row, ballot):
+def _count_number_vote(state, tree, row, ballot):
     bag = state.bag
     if bag.voters[row] == 0:
         _hear(bag, tree, row)
@@ -187,8 +187,8 @@ def _ask(found, cast, first, nodes, i, end):
 
 
 @inlined
-def _add_up(found, judge, state):
-    """Call `judge` with each row and its ballot, tree by tree; False if an index is out of range."""
+def _add_up(found, count, state):
+    """Call `count` with each row and its ballot, tree by tree; False if an index is out of range."""
     cast = state.bag.cast
     most = np.uint64(cast.votes.shape[1]) + np.uint64(cast.mixed.shape[0])
     rows = np.uint64(cast.votes.shape[0])
@@ -205,7 +205,7 @@ def _add_up(found, judge, state):
             ballot = np.uint64(found.ballot[first + leaf])
             if ballot >= most:
                 return False
-            judge(state, tree, row, ballot)
+            count(state, tree, row, ballot)
         begin = end
     return True
 
@@ -217,13 +217,13 @@ def add_classes(found, classes):
     Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost: some ns for each row of each tree. Oracle:
     tests/naive/oob.py.
     """
-    return _add_up(found, _judge_class, classes)
+    return _add_up(found, _count_class_vote, classes)
 
 
 @kernel
 def add_numbers(found, numbers):
     """`add_classes` for NumberVotes. Oracle of the deviance: scikit-learn (tests/training/test_poisson.py)."""
-    return _add_up(found, _judge_number, numbers)
+    return _add_up(found, _count_number_vote, numbers)
 
 
 @kernel
