@@ -107,7 +107,9 @@ def check(kind: str, folder: Path, done: Callable[[str], None]) -> None:
                 about = f"{name} {more} "
                 grown = train(kind, columns, folder, **more)
                 done(about + "train")
-                if "splitter" not in own:  # else the forest is used as one of the best splits
+                if classes == 5:  # more classes than two have other kernels for growing alone
+                    grown.predict(columns)
+                elif "splitter" not in own:  # else the forest is used as one of the best splits
                     use(grown, columns, folder, name == "all", lambda part, about=about: done(about + part))
                 with patch("bigforest.grow.forest.choose_grow_plan", lambda *_: _PASSES):
                     train(kind, columns, folder, **more)
