@@ -1,6 +1,6 @@
 """A cluster in virtual time: tasks with measured costs on modelled workers, beside what real processes take here.
 
-    python benchmarks/virtual_time.py [--rows 300000] [--trees 8] [--workers 2 4 6 8] [--rounds 3] [--out benchmarks]
+    python benchmarks/virtual_time.py [--rows 1000000] [--trees 8] [--workers 2 4 6 8] [--rounds 2] [--out benchmarks]
 
 Real: a forest grows by passes on worker processes of one thread each. With the first two numbers of workers, what each
 call costs is measured in processor time, and so how much of it every worker repeats; and what it takes of client and
@@ -336,10 +336,10 @@ run, each noticed after {missed:.0f} s. Efficiency is relative to the first row.
 def main() -> None:
     """Compare both and write the page."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--rows", type=int, default=300_000)
+    parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--trees", type=int, default=8)
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 4, 6, 8])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args()
     there = imagined()
