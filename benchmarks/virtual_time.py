@@ -221,7 +221,7 @@ def overheads(executor: ClusterExecutor) -> tuple[float, float]:
 
 
 def repeated(one: Call, two: Call, more: int) -> Call:
-    """A call, of which `two` was measured with so many `more` workers: what each of these adds is repeated by all."""
+    """A call, of which `two` was measured with `more` workers besides: what each of these adds is repeated by all."""
     each = max(0.0, (sum(two.seconds) - sum(one.seconds)) / more) if one.divided else 0.0
     share = sum(one.seconds) / len(one.seconds) - each
     return one._replace(each=each, seconds=(max(0.0, share),) * len(one.seconds)) if one.divided else one
@@ -268,7 +268,7 @@ def real(options: argparse.Namespace) -> pl.DataFrame:
 
 
 def planned(workers: int) -> tuple[list[Call], float]:
-    """The calls of the task of projection.py on so many workers, and the seconds that moving rows takes."""
+    """The calls of the task of projection.py on some workers, and the seconds that moving rows takes."""
     shape = Shape(ROWS, (4,) * FEATURES, ROWS * FEATURES, CLASSES, (4,) * FEATURES)
     machines = Machines(workers, CLUSTER.threads, CLUSTER.memory, CLUSTER.link, CLUSTER.disk)
     found = project_training(shape, TrainConfig(trees=TREES), machines, MEASURED)

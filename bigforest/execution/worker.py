@@ -18,7 +18,7 @@ from bigforest.common.errors import BigForestError, ClusterError, DiskFullError,
 from bigforest.common.version import __version__
 from bigforest.execution import exchange
 from bigforest.execution.exchange import RunNumber
-from bigforest.execution.executor import remove_files, run_on_threads
+from bigforest.execution.executor import map_on_threads, remove_files, run_on_threads
 from bigforest.storage.atomic import disk_full
 from bigforest.storage.paths import as_path
 
@@ -105,14 +105,12 @@ def perform(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Don
     def work() -> list[Any]:
         function, several = pickle.loads(packed)
         first = _unpacked(shared)
-        results = [None] * len(several)
 
         def call(*own: Any) -> Any:
             with _RUNNING.slot(order):
                 return function(*first, *own)
 
-        run_on_threads(call, several, workers=min(order.slots, len(several)), on_result=results.__setitem__)
-        return results
+        return map_on_threads(call, several, min(order.slots, len(several)))
 
     return _done(order, work)
 

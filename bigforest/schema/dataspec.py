@@ -261,8 +261,7 @@ def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
 def _check(spec: DataSpec) -> None:
     try:
         sound = (
-            is_integer(spec.rows, 0)
-            and spec.rows > 0
+            is_integer(spec.rows, 1)
             and is_integer(spec.dropped, 0)
             and _sound_features(spec)
             and _sound_target(spec.target)
