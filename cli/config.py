@@ -1,8 +1,9 @@
-"""The options that become a TrainConfig. Written by docs/options.py from their declarations: change these."""
+"""The options that become a TrainConfig, and those for parts of an explanation. Written by docs/options.py from their
+declarations: change these."""
 
 # ruff: noqa: E501
 # fmt: off
-from .options import Choice, number_or_word, option
+from .options import Choice, flag, number_or_word, option
 
 # By the names of TrainConfig, panel by panel. What is not given is for the API to choose.
 CONFIG: dict[str, Choice] = {
@@ -58,3 +59,19 @@ CONFIG: dict[str, Choice] = {
 }
 # Those on which a store depends.
 STORE = ("max_bins", "group", "weight", "class_weight", "task", "categories", "missing")
+# By the names of the parts.
+PARTS: dict[str, Choice] = {
+    "importance": flag("Importance of features by the decrease of impurity.", "--importance"),
+    "unbiased": flag("The same on out-of-bag rows, without bias towards features of many values (MDI-oob).", "--unbiased"),
+    "permutation": flag("Importance by permuting features among out-of-bag rows.", "--permutation"),
+    "local": flag("The same for single rows, given or sampled.", "--local"),
+    "strength": flag("Strength and correlation of the trees, and the bound on the error.", "--strength"),
+    "contributions": flag("Contribution of each feature to the prediction of every row, along the path.", "--contributions"),
+    "shap": flag("Exact Shapley values. Slow; prints an estimate of the time first.", "--shap"),
+    "interactions": flag("Exact Shapley interactions of pairs of features, on selected rows.", "--interactions"),
+    "dependence": flag("Partial dependence on a feature, or on two.", "--dependence"),
+    "effects": flag("Accumulated local effects, for correlated features.", "--effects"),
+    "proximities": flag("Proximities of training rows: nearest rows, outliers and prototypes.", "--proximities"),
+    "filling": flag("Imputed missing values of training rows, from similar rows.", "--filling"),
+    "trees": flag("Depth and size of trees, pairs of features on paths, rules of leaves.", "--trees"),
+}

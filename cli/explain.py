@@ -8,6 +8,7 @@ import typer
 
 from . import options
 from .command import command
+from .config import PARTS
 from .options import Given, flag, option
 from .plan import draw_parts, plan_facts
 from .show import Facts, count, duration, lines, number_cell, print_table
@@ -17,26 +18,6 @@ if TYPE_CHECKING:
 
 # Rows of a table that are shown; the file has all.
 SHOWN = 10
-
-# The options that ask for parts, by the names of the parts.
-PARTS = {
-    part: flag(text, f"--{part}")
-    for part, text in (
-        ("importance", "Importance of features by the decrease of impurity."),
-        ("unbiased", "The same on out-of-bag rows, without bias towards features of many values (MDI-oob)."),
-        ("permutation", "Importance by permuting features among out-of-bag rows."),
-        ("local", "The same for single rows: --row, or a sample."),
-        ("strength", "Strength and correlation of the trees, and the bound on the error."),
-        ("contributions", "Contribution of each feature to the prediction of every row, along the path."),
-        ("shap", "Exact Shapley values. Slow; prints an estimate of the time first."),
-        ("interactions", "Exact Shapley interactions of pairs of features, on selected rows."),
-        ("dependence", "Partial dependence on a feature, or on two."),
-        ("effects", "Accumulated local effects, for correlated features."),
-        ("proximities", "Proximities of training rows: nearest rows, outliers and prototypes."),
-        ("filling", "Imputed missing values of training rows, from similar rows."),
-        ("trees", "Depth and size of trees, pairs of features on paths, rules of leaves."),
-    )
-}
 
 
 def _group(text: str) -> tuple[str, list[str]]:

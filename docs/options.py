@@ -1,12 +1,13 @@
-"""Writes what follows from the options of training as they are declared in bigforest/schema/train_options.py, and from
-the families of bigforest/grow/families/.
+"""Writes what follows from the options of training as they are declared in bigforest/schema/train_options.py, from the
+families of bigforest/grow/families/, and from the parts of an explanation in bigforest/explain/plan.py.
 
     python docs/options.py            # write signatures, docstrings, and NAMES, COMMAND_LINE, PAGE and FAMILIES
     python docs/options.py --check    # exit with 1 where a file differs
 
 In a signature the options stand between the comments BEGIN and END; in the section Parameters of a docstring the
 entries that have the names of options are replaced, at the place of the first. The rows of the table of the families
-are those of `Family.splits_on` and `Family.tasks`. What is written is committed.
+are those of `Family.splits_on` and `Family.tasks`. The parts of an explanation become options of the command line and
+the entry `parts` in the docstring of EXPLAIN. What is written is committed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,18 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 from bigforest.api.given import SKLEARN_NAMES  # noqa: E402
+from bigforest.explain.plan import MAKERS  # noqa: E402
 from bigforest.grow.families.family import Family  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
 from bigforest.schema.declaration import FAMILY, PANELS, Declared  # noqa: E402
-from bigforest.schema.docstrings import families_note, literal, option_entries, section, with_section  # noqa: E402
+from bigforest.schema.docstrings import (  # noqa: E402
+    families_note,
+    literal,
+    named_entry,
+    option_entries,
+    section,
+    with_section,
+)
 from bigforest.schema.family_names import TASKS_OF  # noqa: E402
 from bigforest.schema.train_options import OPTIONS  # noqa: E402
 
@@ -38,6 +47,7 @@ NAMES = "bigforest/schema/family_names.py"
 PAGE = "docs/reference/options.md"
 FAMILIES = "docs/guide/families.md"
 COMMAND_LINE = "cli/config.py"
+EXPLAIN = "bigforest/explain/explain.py"
 BEGIN = "# Options, written by docs/options.py."
 END = "# End of the options."
 # Of the store; and of the estimators, which have the others by scikit-learn's names or as arguments of fit.
@@ -90,7 +100,10 @@ def written() -> dict[str, str]:
         text = texts.get(target.file) or (ROOT / target.file).read_text(encoding="utf-8")
         parameters = [_parameter(OPTIONS[name]) for name in target.names]
         text = _with_signature(text, target, parameters)
-        texts[target.file] = _with_entries(text, target) if target.documents else text
+        texts[target.file] = (
+            _with_entries(text, target.name, option_entries(target.names)) if target.documents else text
+        )
+    texts[EXPLAIN] = _with_entries((ROOT / EXPLAIN).read_text(encoding="utf-8"), "explain_forest", parts_entry())
     return {**texts, COMMAND_LINE: command_line(), PAGE: page(), FAMILIES: families_page()}
 
 
@@ -125,11 +138,11 @@ def _with_signature(text: str, target: Target, parameters: list[str]) -> str:
     return "\n".join([*lines[: begin + 1], *(indent + parameter for parameter in parameters), *lines[end:]])
 
 
-def _with_entries(text: str, target: Target) -> str:
-    """The text with the entries of the options in the docstring of the function, in the place of the first of them."""
-    function = _function(text, target.name)
+def _with_entries(text: str, name: str, entries: dict[str, str]) -> str:
+    """The text with these entries in the docstring of the function `name`, in the place of the first of them."""
+    function = _function(text, name)
     docstring = ast.get_docstring(function) or ""
-    entries, own = option_entries(target.names), section(docstring, "Parameters")
+    own = section(docstring, "Parameters")
     order = [name for name in own if name not in entries]
     first = next((place for place, name in enumerate(own) if name in entries), len(own))
     order[first:first] = entries
@@ -138,6 +151,20 @@ def _with_entries(text: str, target: Target) -> str:
     lines, inside = text.split("\n"), function.body[0]
     before, after = lines[: inside.lineno - 1], lines[inside.end_lineno :]
     return "\n".join([*before, f'    """{described.strip()}', '    """', *after])
+
+
+def parts_entry() -> dict[str, str]:
+    """The parts of an explanation, in the docstring of the function that makes them."""
+    needs = {
+        kind: ", ".join(literal(name) for name, one in MAKERS.items() if one.needs == kind)
+        for kind in ("forest", "rows", "out of bag")
+    }
+    fast = ", ".join(literal(name) for name, one in MAKERS.items() if one.fast)
+    text = (
+        f"Parts of the explanation: of the forest alone ({needs['forest']}), of any rows ({needs['rows']}), and of "
+        f"out-of-bag rows ({needs['out of bag']}). None for the fast ones ({fast}), as far as there are rows."
+    )
+    return {"parts": named_entry("parts : iterable of str, str or None, default=None", text)}
 
 
 def family_names() -> str:
@@ -184,15 +211,17 @@ def command_line() -> str:
     """The options of the command line: a module, so that asking for --help imports nothing of the package."""
     panels = [one for panel in PANELS for one in OPTIONS.values() if one.option.panel == panel]
     store = f"({', '.join(map(literal, _STORE))})"
-    return _MODULE.format(options="\n".join(map(_choice, panels)), store=store)
+    parts = "\n".join(f'    "{name}": flag({literal(one.help)}, "--{name}"),' for name, one in MAKERS.items())
+    return _MODULE.format(options="\n".join(map(_choice, panels)), store=store, parts=parts)
 
 
 _MODULE = '''\
-"""The options that become a TrainConfig. Written by docs/options.py from their declarations: change these."""
+"""The options that become a TrainConfig, and those for parts of an explanation. Written by docs/options.py from their
+declarations: change these."""
 
 # ruff: noqa: E501
 # fmt: off
-from .options import Choice, number_or_word, option
+from .options import Choice, flag, number_or_word, option
 
 # By the names of TrainConfig, panel by panel. What is not given is for the API to choose.
 CONFIG: dict[str, Choice] = {{
@@ -200,6 +229,10 @@ CONFIG: dict[str, Choice] = {{
 }}
 # Those on which a store depends.
 STORE = {store}
+# By the names of the parts.
+PARTS: dict[str, Choice] = {{
+{parts}
+}}
 '''
 
 

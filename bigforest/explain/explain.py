@@ -61,14 +61,16 @@ def explain_forest(
     forest : Forest, str or Path
         A Forest, or its path.
     data : table or path, default=None
-        Rows to explain, a table as for `train`. Parts that use out-of-bag rows (unbiased, permutation, local, strength,
-        proximities, filling) need the training table with the target.
+        Rows to explain, a table as for `train`. Parts that use out-of-bag rows need the training table with the target.
     out : str, Path or None, default=None
         Folder of the tables, each a Parquet file that appears when it is complete. An existing table of the same
         forest, data and options is kept, so repeating an interrupted run continues it. None for a temporary folder,
         which exists as long as the Explanation.
     parts : iterable of str, str or None, default=None
-        Parts of the explanation, MAKERS of bigforest/explain/plan.py. None for the fast ones.
+        Parts of the explanation: of the forest alone ("importance", "trees"), of any rows ("contributions", "shap",
+        "interactions", "dependence", "effects"), and of out-of-bag rows ("unbiased", "permutation", "local",
+        "strength", "proximities", "filling"). None for the fast ones ("importance", "unbiased", "permutation",
+        "strength", "trees"), as far as there are rows.
     loss : str or None, default=None
         Loss for permutation importance: "error" or "log_loss", "mse" for regression, "poisson_deviance" or "mse" with
         the impurity poisson.
@@ -142,7 +144,7 @@ def explain_forest(
             plans = plan_parts(job)
             add_estimates([plan.need for plan in plans.values()]).check(resources.memory)
             # First those that may refuse the rows, so that nothing is written then.
-            for part in sorted(plans, key=lambda part: not MAKERS[part].out_of_bag):
+            for part in sorted(plans, key=lambda part: MAKERS[part].needs != "out of bag"):
                 MAKERS[part].write(job, plans[part])
     return Explanation(home, holding)
 

@@ -38,7 +38,8 @@ def write_importance(job: ExplainJob, plan: PartPlan) -> None:
     importance  mean over the trees of its share in the tree's decrease, as scikit-learn has it (trees of a single leaf
                 count as 0), and its standard error.
     """
-    if job.folder.has_all(["importance", "importance-trees"]):
+    folder = job.folder.without_rows()
+    if folder.has_all(["importance", "importance-trees"]):
         return
     del plan  # it runs here, at once
     spec, trees = job.forest.spec, job.forest.trees
@@ -56,8 +57,8 @@ def write_importance(job: ExplainJob, plan: PartPlan) -> None:
         "importance": shares.mean(axis=0),
         "standard_error": error_over_trees(shares),
     }
-    job.folder.write("importance", pl.DataFrame(columns))
-    job.folder.write("importance-trees", by_tree(spec.feature_names, shares))
+    folder.write("importance", pl.DataFrame(columns))
+    folder.write("importance-trees", by_tree(spec.feature_names, shares))
 
 
 def tree_shares(decrease: NDArray[np.float64]) -> NDArray[np.float64]:

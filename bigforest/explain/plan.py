@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bigforest.common.checks import some_of
 from bigforest.common.errors import ConfigError
@@ -36,41 +36,103 @@ from bigforest.storage.paths import free_bytes
 # Nanoseconds of a node that is checked, and of a value that is read and written for the tasks. Measured.
 _CHECK_NS = 500.0
 _READ_NS = 40.0
-# Default parts for a forest alone, for its training table, and for other rows.
-_WITHOUT_ROWS = ("importance", "trees")
-_WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
 
 
 class PartMaker(NamedTuple):
-    """How a part is planned, and made as planned.
+    """A part of an explanation: what the help says of it, how it is planned, and how it is made as planned.
 
-    out_of_bag  whether it evaluates trees on their out-of-bag rows.
+    needs  what it is made of: the forest alone, any rows with its features, or rows that are out of bag.
+    fast   whether it is made unless others are asked for.
     """
 
+    help: str
     plan: Callable[[ExplainJob], PartPlan]
     write: Callable[[ExplainJob, PartPlan], None]
-    out_of_bag: bool = False
+    needs: Literal["forest", "rows", "out of bag"]
+    fast: bool = False
 
 
+# By name. docs/options.py writes the options of the command line and the docstring of `explain_forest` from them.
 MAKERS: dict[str, PartMaker] = {
-    "importance": PartMaker(plan_importance, write_importance),
-    "unbiased": PartMaker(plan_unbiased, write_unbiased, out_of_bag=True),
-    "permutation": PartMaker(plan_permutation, write_permutation, out_of_bag=True),
-    "local": PartMaker(plan_local, write_local, out_of_bag=True),
-    "strength": PartMaker(plan_strength, write_strength, out_of_bag=True),
-    **{
-        name: PartMaker(partial(plan_contributions, name=name), partial(write_contributions, name=name))
-        for name in ("contributions", SHAP)
-    },
-    "interactions": PartMaker(plan_interactions, write_interactions),
-    **{
-        name: PartMaker(partial(plan_dependence, name=name), partial(write_dependence, name=name))
-        for name in ("dependence", EFFECTS)
-    },
-    "proximities": PartMaker(plan_proximities, write_proximities, out_of_bag=True),
-    "filling": PartMaker(plan_filling, write_filling, out_of_bag=True),
-    "trees": PartMaker(plan_trees, write_trees),
+    "importance": PartMaker(
+        "Importance of features by the decrease of impurity.", plan_importance, write_importance, "forest", fast=True
+    ),
+    "unbiased": PartMaker(
+        "The same on out-of-bag rows, without bias towards features of many values (MDI-oob).",
+        plan_unbiased,
+        write_unbiased,
+        "out of bag",
+        fast=True,
+    ),
+    "permutation": PartMaker(
+        "Importance by permuting features among out-of-bag rows.",
+        plan_permutation,
+        write_permutation,
+        "out of bag",
+        fast=True,
+    ),
+    "local": PartMaker("The same for single rows, given or sampled.", plan_local, write_local, "out of bag"),
+    "strength": PartMaker(
+        "Strength and correlation of the trees, and the bound on the error.",
+        plan_strength,
+        write_strength,
+        "out of bag",
+        fast=True,
+    ),
+    "contributions": PartMaker(
+        "Contribution of each feature to the prediction of every row, along the path.",
+        partial(plan_contributions, name="contributions"),
+        partial(write_contributions, name="contributions"),
+        "rows",
+    ),
+    SHAP: PartMaker(
+        "Exact Shapley values. Slow; prints an estimate of the time first.",
+        partial(plan_contributions, name=SHAP),
+        partial(write_contributions, name=SHAP),
+        "rows",
+    ),
+    "interactions": PartMaker(
+        "Exact Shapley interactions of pairs of features, on selected rows.",
+        plan_interactions,
+        write_interactions,
+        "rows",
+    ),
+    "dependence": PartMaker(
+        "Partial dependence on a feature, or on two.",
+        partial(plan_dependence, name="dependence"),
+        partial(write_dependence, name="dependence"),
+        "rows",
+    ),
+    EFFECTS: PartMaker(
+        "Accumulated local effects, for correlated features.",
+        partial(plan_dependence, name=EFFECTS),
+        partial(write_dependence, name=EFFECTS),
+        "rows",
+    ),
+    "proximities": PartMaker(
+        "Proximities of training rows: nearest rows, outliers and prototypes.",
+        plan_proximities,
+        write_proximities,
+        "out of bag",
+    ),
+    "filling": PartMaker(
+        "Imputed missing values of training rows, from similar rows.", plan_filling, write_filling, "out of bag"
+    ),
+    "trees": PartMaker(
+        "Depth and size of trees, pairs of features on paths, rules of leaves.",
+        plan_trees,
+        write_trees,
+        "forest",
+        fast=True,
+    ),
 }
+
+
+def register_part(name: str, maker: PartMaker) -> None:
+    """Let `explain_forest` make a part from outside the package. Raises ConfigError for a name that is taken."""
+    if name in MAKERS:
+        raise ConfigError(f"a part of an explanation needs a new name, not {name!r}")
+    MAKERS[name] = maker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +215,8 @@ def plan_parts(job: ExplainJob) -> dict[str, PartPlan]:
 def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) -> tuple[str, ...]:
     """The parts, in their order, each once. Raises ConfigError."""
     if parts is None:
-        return _WITHOUT_ROWS if data is None or forest.config.boosts else _WITH_ROWS
+        alone = data is None or forest.config.boosts
+        return tuple(part for part, made in MAKERS.items() if made.fast and (made.needs == "forest" or not alone))
     given = some_of(parts, MAKERS, "parts")
     if forest.config.boosts:
         _check_boosting(forest, given)
@@ -163,8 +226,8 @@ def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) ->
 def _check_boosting(forest: Forest, parts: Sequence[str]) -> None:
     """Raise ConfigError for parts that evaluate the trees of a boosted forest one by one."""
     for part in parts:
-        if MAKERS[part].out_of_bag:
-            others = ", ".join(name for name in MAKERS if not MAKERS[name].out_of_bag)
+        if MAKERS[part].needs == "out of bag":
+            others = ", ".join(name for name, made in MAKERS.items() if made.needs != "out of bag")
             raise ConfigError(
                 f"{part} uses out-of-bag rows, which cannot be recomputed for a forest trained with sampling "
                 f"{forest.config.sampling!r}; ask for {others}"

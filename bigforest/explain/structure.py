@@ -87,8 +87,8 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
                    classes the sum over shares), with their conditions.
     """
     names = ["trees", "tree-features", "tree-pairs", "rules"]
-    settings = repr(job.options.rules)
-    if job.folder.has_all(names, settings):
+    settings, folder = repr(job.options.rules), job.folder.without_rows()
+    if folder.has_all(names, settings):
         return
     spec = job.forest.spec
     found: dict[int, TreeShapes] = {}
@@ -104,13 +104,13 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
     shapes = [found[first] for first in sorted(found)]
     features = spec.feature_names
     lines = {name: np.concatenate([shape.lines[name] for shape in shapes]) for name in shapes[0].lines}
-    job.folder.write("trees", pl.DataFrame(lines), settings)
+    folder.write("trees", pl.DataFrame(lines), settings)
     nodes, weight, level, trees = splits.T
     with np.errstate(invalid="ignore"):
         table = {"feature": features, "nodes": nodes, "trees": trees, "level": level / nodes, "weight": weight}
-    job.folder.write("tree-features", pl.DataFrame(table).with_columns(pl.col("level").fill_nan(None)), settings)
-    job.folder.write("tree-pairs", _pair_table(pairs, features), settings)
-    job.folder.write("rules", _rules([leaf for shape in shapes for leaf in shape.leaves], job), settings)
+    folder.write("tree-features", pl.DataFrame(table).with_columns(pl.col("level").fill_nan(None)), settings)
+    folder.write("tree-pairs", _pair_table(pairs, features), settings)
+    folder.write("rules", _rules([leaf for shape in shapes for leaf in shape.leaves], job), settings)
 
 
 def _pair_table(pairs: Pairs, features: list[str]) -> pl.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,6 @@ KIND = "explanation"
 VERSION = 1
 # Columns of a table that a notebook shows.
 _SHOWN_COLUMNS = 12
-# Tables that do not depend on rows.
-_OF_FOREST = frozenset({"importance", "importance-trees", "trees", "tree-features", "tree-pairs", "rules"})
 
 
 def digest(*facts: Any) -> str:
@@ -54,6 +53,12 @@ class ExplanationFolder:
         self._check_ours()
         if (is_remote(self.path) or self.path.exists()) and not can_write(self.path):
             raise ConfigError(f"cannot write to {path}; choose another output")
+
+    def without_rows(self) -> ExplanationFolder:
+        """The same folder, for tables that do not depend on rows."""
+        own = copy(self)
+        own._rows = ""
+        return own
 
     def _check_ours(self) -> None:
         """Raise OutputExistsError for a folder that holds other tables, of which those here would become a part."""
@@ -100,7 +105,7 @@ class ExplanationFolder:
         return self.path / f"{name}.parquet"
 
     def _mark(self, name: str, options: str) -> dict[str, Any]:
-        made_of = digest(self._forest, "" if name in _OF_FOREST else self._rows, options)
+        made_of = digest(self._forest, self._rows, options)
         return {"version": VERSION, "kind": KIND, "table": name, "made_of": made_of}
 
 

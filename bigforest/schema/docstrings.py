@@ -37,9 +37,14 @@ def option_entries(names: Iterable[str] = OPTIONS, words: Mapping[str, str] | No
         text = " ".join(filter(None, [one.option.help, one.option.more, *_notes(one)]))
         for word, here in (words or {}).items():
             text = text.replace(word, here)
-        body = textwrap.wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
-        found[name] = "\n".join([f"{name} : {_kinds(one)}, default={literal(one.default)}", *body])
+        found[name] = named_entry(f"{name} : {_kinds(one)}, default={literal(one.default)}", text)
     return found
+
+
+def named_entry(head: str, text: str) -> str:
+    """An entry of a section, with its text in lines."""
+    body = textwrap.wrap(text, _WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+    return "\n".join([head, *body])
 
 
 def section(docstring: str, heading: str) -> dict[str, str]:

@@ -1,0 +1,102 @@
+"""A part from outside the package, computed per tree out of bag, is explained as those of the package are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+import polars as pl
+import pytest
+from distributed import Client, LocalCluster
+from numpy.typing import NDArray
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError
+from bigforest.explain.importance import ROW_BYTES, leaf_positions
+from bigforest.explain.job import ExplainJob, OutOfBagRows
+from bigforest.explain.plan import MAKERS, PartMaker, register_part
+from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
+from docs.options import COMMAND_LINE, EXPLAIN, written
+from tests.explain.test_importance import grown_case
+
+
+def tree_errors(stock: TreeStock, oob: OutOfBagRows, entries: range) -> NDArray[np.float64]:
+    found = []
+    for tree in load_trees(stock, oob.table, entries):
+        rows = oob.out_of_bag(tree.number)
+        leaves = leaf_positions(tree, oob.table.values(), rows) - np.uint32(tree.begin)
+        wrong = tree.answer.argmax(axis=1)[leaves] != oob.table.target()[rows]
+        found.append(wrong.mean() if rows.size else np.nan)
+    return np.array(found)
+
+
+def plan_errors(job: ExplainJob) -> PartPlan:
+    rows = job.described.rows
+    work = job.stock.walk_nanoseconds(job.out_of_bag_share * rows)
+    return plan_groups("errors", job.stock, job.resources, ROW_BYTES * rows, work=work)
+
+
+def write_errors(job: ExplainJob, plan: PartPlan) -> None:
+    settings, errors = repr(job.options.new_rows), np.empty(job.stock.tree_count)
+    if not job.folder.has("errors", settings):
+        job.over_trees("errors", plan, tree_errors, (job.stock, job.oob), errors.__setitem__)
+        job.folder.write("errors", pl.DataFrame({"error": errors}), settings)
+
+
+ERRORS = PartMaker("Out-of-bag error of each tree.", plan_errors, write_errors, "out of bag")
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Iterator[None]:
+    with patch.dict(MAKERS):
+        register_part("errors", ERRORS)
+        yield
+
+
+def naive_errors(forest: bf.Forest, frame: pl.DataFrame) -> list[float]:
+    """The oracle: the rows that are not in a tree's bag, and what this tree predicts for them."""
+    found = []
+    for tree in range(forest.trees):
+        left_out = forest.inbag([tree]).filter(pl.col(str(tree)) == 0)["row"]
+        said = pl.DataFrame(forest.predict(frame, trees=[tree]))["prediction"]
+        wrong = [said[row] != frame["y"][row] for row in left_out]
+        found.append(sum(wrong) / len(wrong))
+    return found
+
+
+def test_part__from_outside_is_computed_per_tree_out_of_bag(tmp_path: Path) -> None:
+    case = grown_case(150)
+    expected = naive_errors(case.forest, case.frame)
+    found = case.forest.explain(case.frame, parts="errors")
+    assert found.tables == ["errors"]
+    assert found["errors"]["error"].to_list() == pytest.approx(expected, abs=1e-12)
+    assert [stage.stage for stage in bf.plan_explanation(case.forest, case.frame, parts="errors").stages] == [
+        "read",
+        "errors",
+    ]
+    case.frame.write_parquet(tmp_path / "rows.parquet")
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=True, memory_limit=0, dashboard_address=None
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        there = case.forest.explain(tmp_path / "rows.parquet", tmp_path / "why", parts="errors", scheduler=client)
+    assert there["errors"].equals(found["errors"])
+
+
+def test_part__is_not_made_for_boosted_forests_and_needs_a_new_name() -> None:
+    frame = grown_case(150).frame
+    boosted = bf.train(frame, "y", trees=3, sampling="arc-x4")
+    with pytest.raises(ConfigError, match="errors uses out-of-bag rows"):
+        boosted.explain(frame, parts="errors")
+    with pytest.raises(ConfigError, match="needs a new name, not 'trees'"):
+        register_part("trees", ERRORS)
+
+
+def test_part__its_option_and_its_docstring_follow_from_the_declaration() -> None:
+    texts = written()
+    assert '    "errors": flag("Out-of-bag error of each tree.", "--errors"),\n' in texts[COMMAND_LINE]
+    assert '"filling", "errors")' in " ".join(texts[EXPLAIN].split())
