@@ -109,9 +109,9 @@ def plot_forest(
         If a file exists.
     """
     check_word(format, FORMATS, "format")
+    forest = opened_forest(forest)
     altair()
     converter()
-    forest = opened_forest(forest)
     named = ExplainOptions(classes=None if label is None else [label], features=features)
     named.check_names(forest.spec, forest.classes, "label")
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})

@@ -31,13 +31,13 @@ from bigforest.predict.lazy import predict_lazy
 from bigforest.schema.columns import columns_named
 from bigforest.source.in_memory import (
     SparseRows,
-    array_of_rows,
     arrow_stream,
     frame_from_arrow,
     frame_in_memory,
     is_matrix,
     is_sparse,
     plain_array,
+    table_of_list,
 )
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def predict(
     check_proba(forest.spec, proba)
     if isinstance(data, pl.LazyFrame):
         return predict_lazy(forest, data, rule, keep, proba, resources)
-    data = array_of_rows(data)
+    data = table_of_list(data)
     if is_matrix(data) or is_sparse(data):
         if keep:
             raise ConfigError("an array has no columns to keep; drop keep or give a table")
@@ -80,7 +80,7 @@ def apply_forest(forest: GrownForest, data: Any, rule: VoteRule, threads: int | 
     workers = resources_of(threads, None, None).workers
     predictor, reader = forest.predictor(rule), forest.reader(rule)
     used = predictor.packed.used
-    data = array_of_rows(data)
+    data = table_of_list(data)
     if is_sparse(data):
         rows = SparseRows(data)
         begins = range(0, max(1, rows.shape[0]), rows.at_once)
@@ -93,7 +93,7 @@ def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
     """`Forest.to_matrix`."""
     features = forest.spec.features
     reader, places = forest.reader(forest.rule()), np.arange(len(features))
-    rows = _all_rows(reader, array_of_rows(data), places)
+    rows = _all_rows(reader, table_of_list(data), places)
     matrix = np.empty((rows.rows, len(features)), np.float64)
     for place, column in enumerate(rows.columns()):
         matrix[:, place] = column

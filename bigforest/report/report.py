@@ -82,9 +82,9 @@ def report_forest(
     if out.suffix.lower() != _SUFFIX:
         raise ConfigError(f"the name of a report ends in {_SUFFIX}, not {out.name!r}; choose another output")
     check_output(out, overwrite=overwrite, kind="report", is_ours=Path.is_file)
+    forest = opened_forest(forest)
     altair()
     converter()
-    forest = opened_forest(forest)
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     with ExitStack() as stack:
         source = None if data is None else stack.enter_context(plot.opened(data))

@@ -16,7 +16,6 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_consi
 from bigforest.common.checks import is_integer
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.source.in_memory import (
-    array_of_rows,
     arrow_stream,
     frame_from_arrow,
     frame_from_numpy,
@@ -24,6 +23,7 @@ from bigforest.source.in_memory import (
     is_matrix,
     is_sparse,
     package_of,
+    table_of_list,
 )
 
 
@@ -55,7 +55,7 @@ def table_frame(X: Any) -> pl.DataFrame | None:
 
 def objects_of(X: Any) -> NDArray[np.object_] | None:
     """An array of objects or text, as scikit-learn makes of frames, or a list of rows with some; None for others."""
-    cells = array_of_rows(X)
+    cells = table_of_list(X)
     mixed = is_matrix(cells) and cells.ndim == 2 and cells.dtype.kind in "OU"
     return np.asarray(cells, object) if mixed else None
 

@@ -330,13 +330,16 @@ def is_matrix(data: Any) -> bool:
     return isinstance(data, np.ndarray) and data.dtype.names is None
 
 
-def array_of_rows(data: Any) -> Any:
-    """A list of rows as an array, of objects where cells are of several types; anything else as it is.
+def table_of_list(data: Any) -> Any:
+    """A list of rows as an array, of objects where cells are of several types; a list of pieces of a table, such as the
+    record batches of Arrow, as a frame; anything else as it is.
 
-    Raises DataError for rows of different lengths.
+    Raises DataError for rows of different lengths, and for pieces of different columns.
     """
     if not isinstance(data, list) or isinstance(next(iter(data), None), Mapping):
         return data
+    if data and all(hasattr(one, "__arrow_c_stream__") and hasattr(one, "columns") for one in data):
+        return _joined(data)
     try:
         cells = np.asarray(data)
     except ValueError as error:
@@ -344,14 +347,25 @@ def array_of_rows(data: Any) -> Any:
     return np.asarray(data, object) if cells.dtype.kind in "SU" else cells
 
 
+def _joined(pieces: list[Any]) -> pl.DataFrame:
+    """The rows of tables of the same columns. Raises DataError."""
+    frames = [frame_in_memory(one) for one in pieces]
+    try:
+        return pl.concat([frame for frame in frames if frame is not None])
+    except POLARS_FAULTS as error:
+        raise DataError(
+            f"the tables of the list do not have the same columns ({reason(error)}); convert them"
+        ) from error
+
+
 def frame_in_memory(data: Any) -> pl.DataFrame | None:
-    """The table as a frame when it is in memory anyway, else None: arrays, lists of rows, mappings of columns, and
-    tables of Polars, pandas and pyarrow. Raises DataError."""
-    if isinstance(data, pl.DataFrame):
-        return data
+    """The table as a frame when it is in memory anyway, else None: arrays, lists of rows or of tables, mappings of
+    columns, and tables of Polars, pandas and pyarrow. Raises DataError."""
     if isinstance(data, list) and data and all(isinstance(one, str | Path) for one in data):
         raise DataError("a list of paths is not a table; give the folder of the files, or a glob such as 'part-*.csv'")
-    data = array_of_rows(data)
+    data = table_of_list(data)
+    if isinstance(data, pl.DataFrame):
+        return data
     if is_matrix(data):
         names = numbered_names(data)
         if data.dtype.kind in "OU" and names:

@@ -43,9 +43,9 @@ def open_source(
 
     data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars
              DataFrame or LazyFrame; a pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas
-             DataFrame; a numpy array or a list of rows (columns x0, x1, ...), a mapping of columns, a sparse matrix
-             of scipy; a pair (X, y) of one of these and the column target; anything else that exports an Arrow
-             stream.
+             DataFrame; a numpy array or a list of rows (columns x0, x1, ...), a list of tables, a mapping of
+             columns, a sparse matrix of scipy; a pair (X, y) of one of these and the column target; anything else
+             that exports an Arrow stream.
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
     memory   the budget of the process, if any. The memory of a lazy query is known only afterwards (Source.spooled).

@@ -36,7 +36,7 @@ _DATE_PARSERS: tuple[Parser, ...] = (
     lambda text: text.str.to_time("%H:%M:%S%.f", strict=False),
 )
 # And numbers.
-_NUMBER_PARSERS: tuple[Parser, ...] = tuple(map(_number, (pl.Int64, pl.Int128, pl.Float64)))
+_NUMBER_PARSERS: tuple[Parser, ...] = tuple(map(_number, (pl.Int64, pl.UInt64, pl.Int128, pl.Float64)))
 # Rows by which columns of text that may be dates or numbers are chosen, before all rows of these are read.
 _FIRST_ROWS = 1000
 # Rows by which dates are looked for first, since that takes a long time per row.
@@ -82,7 +82,9 @@ def scan_csv(file: Path, rules: CsvRules) -> pl.LazyFrame:
     )
     found = _inferred(read)
     kept = {own for own, name in zip(found, names, strict=False) if name in rules.texts}
-    found = pl.Schema({own: pl.String() if own in kept else dtype for own, dtype in found.items()})
+    # Polars takes long numbers for Int128, which may be too short for them, and is longer than needed up to 2**64.
+    as_text = kept | {own for own, dtype in found.items() if dtype == pl.Int128}
+    found = pl.Schema({own: pl.String() if own in as_text else dtype for own, dtype in found.items()})
     # A scan that infers types keeps all that it has read for this in memory until it ends; this one is given the types.
     scan = read(schema=found)
     text = [name for name, dtype in found.items() if dtype == pl.String and name not in kept]

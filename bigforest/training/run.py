@@ -29,6 +29,7 @@ from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.ranks import ranked_store
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.shrinkage import Shrinkage
+from bigforest.forest.load.feature_map import open_rows
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.grow.forest import ForestJob, KeptTrees, part_groups
@@ -43,6 +44,7 @@ from bigforest.schema.columns import kind_of
 from bigforest.schema.config import TrainConfig, check_features
 from bigforest.schema.options import AUTO
 from bigforest.source import Source, check_csv, open_source, opens_quickly
+from bigforest.source.files import find_files
 from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
 from bigforest.storage.paths import as_path, free_bytes, local_workdir
 from bigforest.store.format import is_meant_as_store
@@ -75,8 +77,9 @@ def train_temporary(job: TrainingJob, resources: Resources, clock: Clock) -> For
     try:
         temporary, made, directory = (home.path / name for name in ("temporary", "table.store", "forest"))
         temporary.mkdir()
-        validation = _validation(job, temporary)
+        _find_validation(job)
         store, config = make_store(job, made, temporary, resources, clock)
+        validation = _validation(job, store, temporary)
         config = complete_config(store, config, resources, clock)
         directory.mkdir()
         origin = Origin(job.location, job.exclude, store.fingerprint)
@@ -247,8 +250,9 @@ def _resumable(run: ResumableRun) -> Iterator[None]:
 def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clock) -> FlatTrees | None:
     """Run the remaining stages; returns the trees if they are in memory."""
     resources = replace(resources, scratch=run.temporary)
-    validation = _validation(job, run.temporary)
+    _find_validation(job)
     store = _run_store(run, job.data, resources, clock)
+    validation = _validation(job, store, run.temporary)
     state = run.state
     if state.extends:
         groups = [group for group in part_groups(store.rows, state.config.trees) if group.stop <= state.extends]
@@ -380,9 +384,20 @@ def agreed(store: Store, job: TrainingJob) -> TrainConfig:
     return replace(config, weight=weight, class_weight=class_weight).settled(spec.target.task)
 
 
-def _validation(job: TrainingJob, temporary: Path) -> Source | None:
-    """The validation set, opened before the run starts."""
-    return None if job.validate is None else open_source(job.validate, scratch=temporary, missing=job.config.missing)
+def _find_validation(job: TrainingJob) -> None:
+    """Raise DataError before the run starts if there is no validation set at the path given."""
+    if isinstance(job.validate, str | Path):
+        find_files(job.validate)
+
+
+def _validation(job: TrainingJob, store: Store, temporary: Path) -> Source | None:
+    """The validation set, read as a table to predict for, since the dataspec says which columns are text; opened, and
+    its labels checked, before trees are grown."""
+    if job.validate is None:
+        return None
+    source = open_rows(job.validate, store.spec, scratch=temporary)
+    check_validation(source, store.spec)
+    return source
 
 
 def _write_forest(
@@ -395,8 +410,6 @@ def _write_forest(
     run         keeps where the out-of-bag error stopped decreasing, if that decides; None: nothing is kept.
     """
     store, _, directory, resources, _ = job
-    if validation is not None:
-        check_validation(validation, store.spec)
     keep = validation is None or resources.memory is None  # a budget is not shared with validation
     with store.unchanged():
         config, origin, shrinkage, trees = _grow_and_report(job, origin, run, keep=keep)

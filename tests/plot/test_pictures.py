@@ -405,3 +405,12 @@ def test_missing_extra__is_told() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "pip install 'bigforest[plot]'" in run.stdout
+
+
+@pytest.mark.parametrize("draw", [bf.plot_forest, bf.report_forest])
+def test_missing_extra__is_told_after_what_is_wrong_with_the_forest(
+    draw: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "altair", None)
+    with pytest.raises(bf.FormatError, match="nothing"):
+        draw(tmp_path / "nothing", out=tmp_path / "out.html")

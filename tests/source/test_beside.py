@@ -107,6 +107,23 @@ def test_predict__for_an_arrow_stream() -> None:
         forest.predict(pl.Series([1]))
 
 
+def test_list__of_pieces_of_a_table(expected: dict[str, bytes]) -> None:
+    table = WHOLE.to_arrow()
+    pieces = {
+        "batches": table.to_batches(max_chunksize=25),
+        "arrow": [table.slice(0, 7), table.slice(7)],
+        "polars": [WHOLE.head(7), WHOLE.slice(7)],
+        "pandas": [WHOLE.head(7).to_pandas(), WHOLE.slice(7).to_pandas()],
+    }
+    for given in pieces.values():
+        forest = bf.train(given, "target", trees=3)
+        assert files(forest) == expected
+        assert_frame_equal(forest.predict(given), forest.predict(WHOLE))
+        assert forest.score(given) == forest.score(WHOLE)
+    with pytest.raises(DataError, match="the tables of the list do not have the same columns"):
+        bf.train([WHOLE, WHOLE.drop("x1")], "target", trees=3)
+
+
 def test_cells__of_several_types_are_those_of_columns() -> None:
     rows: list[list[Any]] = [["a", 1, 0.5, None], ["b", 2, 1.5, True], ["c", None, 2.5, False]] * 10
     names = [f"x{place}" for place in range(4)]

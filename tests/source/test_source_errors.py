@@ -137,8 +137,8 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"1.parquet: .*0.parquet \('a', 'b' not in both\)",
     ),
     "types differ": (several_parquet(ONE, ONE.cast(pl.Float64)), "column 'a' has type Float64, but Int64"),
-    "csv types differ": (
-        several(("1.csv", "a\n1\n"), ("2.csv", "a\nx\n")),
+    "ndjson types differ": (
+        several(("1.ndjson", '{"a": 1}\n'), ("2.ndjson", '{"a": "x"}\n')),
         "column 'a' has type String, but Int64",
     ),
     "list of paths": (lambda folder: [folder / "1.csv", "2.csv"], "a list of paths is not a table; give the folder"),

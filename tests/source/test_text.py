@@ -162,6 +162,45 @@ def test_csv__text_of_training_stays_text_in_prediction(tmp_path: Path) -> None:
         assert scores.scored == some.height and scores.accuracy == forest.score(some)
 
 
+def test_csv__long_numbers(tmp_path: Path) -> None:
+    whole = [5, 2**64 - 1, 2**63 + 4096]
+    longest = ["5", "1" + 60 * "0", "-3"]
+    pl.DataFrame(
+        {"whole": map(str, whole), "gaps": ["NA", str(2**63), "7"], "wide": [str(2**64), "1", "2"], "longest": longest}
+    ).write_csv(tmp_path / "t.csv")
+    found = read(tmp_path / "t.csv")
+    assert found.dtypes == [pl.UInt64, pl.UInt64, pl.Int128, pl.Float64]
+    assert found["whole"].to_list() == whole and found["gaps"].to_list() == [None, 2**63, 7]
+    assert found["longest"].to_list() == [5.0, 1e60, -3.0]
+    rows = pl.DataFrame(
+        {"id": [str(2**63 + 4096 * row) for row in range(30)], "y": [f"c{row % 2}" for row in range(30)]}
+    )
+    rows.write_csv(tmp_path / "t.csv")
+    assert bf.train(tmp_path / "t.csv", "y", trees=2).features["dtype"].to_list() == ["UInt64"]
+
+
+@pytest.mark.parametrize("first", ["1", "001", "2020-01-01", "12:30", "true", "NA", "2020-01-01 12:30", "x", "", "2.5"])
+@pytest.mark.parametrize("second", ["7", "2021-02-03", "NA", "y", "false", "2020-01-01 12:30:10"])
+def test_csv__files_of_a_folder_are_read_as_one_file(first: str, second: str, tmp_path: Path) -> None:
+    """A column has the type that all its values have, in whichever files they are."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    for place, value in enumerate([first, second]):
+        (folder / f"{place}.csv").write_text("a,b\n" + f"{value},1\n" * 3)
+    (tmp_path / "one.csv").write_text("a,b\n" + f"{first},1\n" * 3 + f"{second},1\n" * 3)
+    assert_frame_equal(read(folder), read(tmp_path / "one.csv"))
+
+
+def test_csv__a_validation_set_is_read_as_the_training_table(tmp_path: Path) -> None:
+    rows = pl.DataFrame({"word": ["a", "001", "2", "b"] * 10, "y": ["01", "1", "01", "x"] * 10})
+    rows.write_csv(tmp_path / "all.csv")
+    rows.filter(word="001").write_csv(tmp_path / "some.csv")
+    forest = bf.train(tmp_path / "all.csv", "y", trees=3, validate=tmp_path / "some.csv")
+    assert forest.validation.equals(bf.validate_forest(forest, rows.filter(word="001")))
+    with pytest.raises(DataError, match="there is no such file"):
+        bf.train(tmp_path / "all.csv", "y", trees=3, validate=tmp_path / "none.csv", out=tmp_path / "f")
+
+
 def test_csv__blank_lines_of_one_column_are_missing_values(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a\n1\n\n3\n")
     assert read(tmp_path / "t.csv")["a"].to_list() == [1, None, 3]
