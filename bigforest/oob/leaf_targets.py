@@ -13,10 +13,15 @@ from numpy.typing import NDArray
 
 from bigforest.common.events import stage
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
-from bigforest.common.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import Header, write_tables
-from bigforest.forest.format.leaf_targets import LEAVES_KIND, leaf_targets_path, leaves_tables, write_values
+from bigforest.forest.format.leaf_targets import (
+    LEAVES_KIND,
+    leaf_targets_path,
+    leaves_tables,
+    read_values,
+    write_values,
+)
 from bigforest.forest.format.schema import LEAF_TARGETS
 from bigforest.forest.load.groups import Trees, outline
 from bigforest.forest.load.load_plan import loaded_tree_bytes, loading_bytes
@@ -25,11 +30,11 @@ from bigforest.oob.vote import CodeTrees, leaves_in, load_group
 from bigforest.sampling.bags import Sampler, distinct_rows, draws_bytes, max_nodes
 from bigforest.schema.config import TrainConfig
 from bigforest.store.format import block_count, block_span
-from bigforest.store.store import Store
 
-# Bytes of a row of the bag while its leaf is found and its target sorted, and of a row of the table besides.
+# Bytes of a row of the bag while its leaf is found and its target sorted, and of a row of the table besides: the
+# different targets, and its target among them.
 _BAG_ROW = 56
-_ROW = 16
+_ROW = 24
 # Nodes of a part of several trees, at most (grow/memory.py part_size).
 _PART_NODES = 2_000_000
 # Bytes of tiles and of a block on its way.
@@ -54,7 +59,7 @@ def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     trees = loaded_tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
     own = int(trees[0]) + 8 * nodes + _TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
     own += _BAG_ROW * distinct_rows(shape.rows, config) + _ROW * shape.rows
-    return BASE_BYTES + 24 * shape.rows, own
+    return BASE_BYTES, own
 
 
 def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
@@ -75,18 +80,15 @@ def write_targets(job: ForestJob) -> None:
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
     executor = resources.executor(tasks_at_once(task_bytes(store.shape, config), resources))
-    write_values(directory, _values(store), Header(store.spec, config))
+    # The different targets, ascending, as they were given.
+    write_values(directory, np.unique(store.numbers(0, store.rows)), Header(store.spec, config))
     with stage("targets", config.trees, "trees", listener) as progress:
-        try:
-            executor.run(
-                write_leaf_targets,
-                [(own,) for own in entries],
-                lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
-                (Sampler(store, config), trees, directory),
-            )
-        finally:
-            executor.run_on_all_workers(forget_values, store)
-            forget_values(store)
+        executor.run(
+            write_leaf_targets,
+            [(own,) for own in entries],
+            lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
+            (Sampler(store, config), trees, directory),
+        )
 
 
 def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries: range) -> None:
@@ -95,7 +97,8 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
     group = load_group(sampler, trees, entries, 1)
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
     path = leaf_targets_path(directory, group.trees.start)
-    codes = np.searchsorted(_values(store), store.numbers(0, store.rows)).astype(np.uint32)
+    header = Header(store.spec, config)
+    codes = np.searchsorted(read_values(directory, header), store.numbers(0, store.rows)).astype(np.uint32)
     nodes = group.packed.leaf_nodes(group.narrow)
     first = np.cumsum([0, *map(len, nodes)])
     tables = (
@@ -103,20 +106,7 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
         for own, tree in enumerate(group.trees)
         for table in leaves_tables(tree, nodes[own], *_leaf_targets(sampler, group, own, codes, first[own : own + 2]))
     )
-    write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, Header(store.spec, config))
-
-
-_target_values: ProcessCache[NDArray[np.float64]] = ProcessCache(1)
-
-
-def forget_values(store: Store) -> None:
-    """Free the data that the tasks of a process share."""
-    _target_values.forget(store)
-
-
-def _values(store: Store) -> NDArray[np.float64]:
-    """The different targets, ascending, as they were given."""
-    return _target_values.get(store, lambda: np.unique(store.numbers(0, store.rows)))
+    write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, header)
 
 
 def _leaf_targets(

@@ -148,7 +148,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
     """
     from bigforest.kernels.predict.quantile import add_up_leaves
 
-    value = _read_values(directory, header)
+    value = read_values(directory, header)
     parts = parts_in(directory, FOLDER)
     files = [open_parquet(path) for path in parts]
     leaves = sum(file.metadata.num_rows for file in files)
@@ -176,7 +176,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
 
 def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged: Header) -> None:
     """Write the targets of several forests, in this order, as those of the `merged` one in `directory`."""
-    values = [_read_values(source, header) for source, header in sources]
+    values = [read_values(source, header) for source, header in sources]
     union = np.unique(np.concatenate(values))
     write_values(directory, union, merged)
     offset = 0
@@ -200,7 +200,8 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
         yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS)
 
 
-def _read_values(directory: Path, header: Header) -> NDArray[np.float64]:
+def read_values(directory: Path, header: Header) -> NDArray[np.float64]:
+    """The different targets. Raises FormatError."""
     path = values_path(directory)
     table = read_table(path, VALUES_KIND, TARGET_VALUES, header.identity)
     column = table["value"]
