@@ -6,13 +6,13 @@ The rows are written by tasks, a file each (forest/oob_report.py), which add up 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -36,13 +36,13 @@ from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, RangeTally, number_loss, read_tally, row_weights
-from bigforest.oob.score_files import CELLS, AddScores, area_of_files, writing_scores
+from bigforest.oob.score_files import CELLS, area_of_files, write_scores
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.labels import proba_names, stored_labels
 from bigforest.store.store import Store
 
-# Pairs of up to this many classes are counted, those of more are sorted.
-_FEW = 256
+# The pairs of true and predicted class, and the rows of each.
+_PAIRS = {"truth": pl.UInt16, "prediction": pl.UInt16, "rows": pl.Int64, "weight": pl.Int64}
 
 
 class ReportPlan(NamedTuple):
@@ -112,8 +112,7 @@ def write_report_rows(
             columns = _numbered(store, piece, first, *report.add(store, piece, first))
             yield pa.Table.from_arrays(columns, schema=schema)
 
-    with report.writing(number):
-        write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", Header(spec, config))
+    write_tables(schema, tables(), oob_rows_path(plan.directory, number), "oob-rows", Header(spec, config))
     return report
 
 
@@ -180,10 +179,6 @@ class _Numbers:
         spread = deviation(accumulator.spread, accumulator.voters)
         return arrow_array(truth), arrow_array(mean, mask=~used), [arrow_array(spread, mask=accumulator.voters < 2)]
 
-    def writing(self, number: int) -> AbstractContextManager[None]:
-        """Entered while the rows of file `number` are added."""
-        return nullcontext()
-
     def join(self, other: _Numbers) -> None:
         """Add the rows of the other."""
         self._sums.join(other._sums)
@@ -204,10 +199,10 @@ class _Classes:
         self.shares: Sequence[str] = proba_names(store.spec.target)
         self._weighted = config.weighs_trees
         weight, classes = store.spec.weight, len(store.spec.target.classes)
-        self._pairs = _Pairs(classes, 1.0 if weight is None else weight.step)
+        self._pairs = pl.DataFrame(schema=_PAIRS)
         self._metrics = Metrics(classes, plan.scores, None if weight is None else weight.total)
         self._scratch = plan.scratch
-        self._add_scores: AddScores | None = None
+        self._files: list[Path] = []
         self._cells = np.zeros(CELLS, np.int64)
         if store.rows > plan.scores:
             self._metrics.scores = None
@@ -221,28 +216,23 @@ class _Classes:
         weight = None if weight is None else weight[used]
         prediction = accumulator.prediction
         true, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
-        self._pairs.add(true, said, weight)
+        rows = np.ones(true.size, np.int64)
+        pairs = {"truth": true, "prediction": said, "rows": rows, "weight": rows if weight is None else weight}
+        self._pairs = _added(self._pairs, pl.DataFrame(pairs, schema=_PAIRS))
         self._metrics.add(true, said, given.T, weight)
-        if self._add_scores is not None:
-            self._cells += self._add_scores(given[1], true == 1, weight)
+        if len(shares) == 2 and self._metrics.scores is None:
+            self._files.append(self._scratch / f"scores-{first}.bin")
+            self._cells += write_scores(self._files[-1], given[1], true == 1, weight)
         return (
             known.take(arrow_array(truth)),
             known.take(arrow_array(prediction, mask=~used)),
             [arrow_array(share, mask=~used) for share in shares],
         )
 
-    @contextmanager
-    def writing(self, number: int) -> Iterator[None]:
-        if len(self.shares) != 2 or self._metrics.scores is not None:
-            yield
-            return
-        with writing_scores(self._scratch, number) as self._add_scores:
-            yield
-        self._add_scores = None
-
     def join(self, other: _Classes) -> None:
+        self._files += other._files
         self._cells += other._cells
-        self._pairs.join(other._pairs)
+        self._pairs = _added(self._pairs, other._pairs)
         self._metrics.join(other._metrics)
 
     def _shares(self, accumulator: OobAccumulator, used: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -255,60 +245,20 @@ class _Classes:
         found, known = self._metrics, stored_labels(store.spec.target)
         area = None if found.scores is None else Area().add(found.scores).value
         if self._cells.any():
-            files = -(-store.rows // ROWS_OF_FILE)
-            area = area_of_files(plan.scratch, files, self._cells, plan.scores, executor)
-        table = _metrics_table(found.result_with(area) if found.rows else [], known)
-        return {"confusion": self._pairs.table(known), "metrics": table}
-
-
-class _Pairs:
-    """The number and weight of the rows of each pair of true and predicted class.
-
-    step  factor of the weights.
-    """
-
-    def __init__(self, classes: int, step: float) -> None:
-        self._classes = classes
-        self._step = step
-        self._found = np.empty(0, np.int64)
-        self._sums = np.empty((2, 0), np.int64)  # rows, weights
-
-    def add(self, truth: NDArray[np.uint16], prediction: NDArray[np.uint16], weight: NDArray[np.int64] | None) -> None:
-        """Count rows."""
-        pairs = truth.astype(np.int64) * self._classes + prediction
-        if self._classes > _FEW:
-            found, own = np.unique(pairs, return_inverse=True)
-        else:
-            found, own = np.arange(self._classes**2), pairs
-        sums = np.zeros((2, found.size), np.int64)
-        sums[0] = np.bincount(own, minlength=found.size)
-        if weight is None:
-            sums[1] = sums[0]
-        else:
-            np.add.at(sums[1], own, weight)
-        occur = sums[0] > 0
-        self._add(found[occur], sums[:, occur])
-
-    def join(self, other: _Pairs) -> None:
-        """Count the rows of the other."""
-        self._add(other._found, other._sums)
-
-    def _add(self, pairs: NDArray[np.int64], sums: NDArray[np.int64]) -> None:
-        found = np.union1d(self._found, pairs)
-        total = np.zeros((2, found.size), np.int64)
-        total[:, np.searchsorted(found, self._found)] = self._sums
-        total[:, np.searchsorted(found, pairs)] += sums
-        self._found, self._sums = found, total
-
-    def table(self, known: pa.Array) -> pa.Table:
-        """The pairs that occur, ascending, with the labels `known` of the classes."""
-        columns = {
-            "truth": known.take(arrow_array(self._found // self._classes)),
-            "prediction": known.take(arrow_array(self._found % self._classes)),
-            "rows": self._sums[0].astype(np.uint64),
-            "weight": self._sums[1] * self._step,
+            area = area_of_files(self._files, self._cells, plan.scores, executor)
+        pairs = self._pairs.sort("truth", "prediction")
+        columns: dict[str, Any] = {name: known.take(pairs[name].to_arrow()) for name in ("truth", "prediction")}
+        columns["rows"] = pairs["rows"].to_numpy().astype(np.uint64)
+        columns["weight"] = pairs["weight"].to_numpy() * (1.0 if store.spec.weight is None else store.spec.weight.step)
+        return {
+            "confusion": arrow_table(columns, confusion(known.type)),
+            "metrics": _metrics_table(found.result_with(area) if found.rows else [], known),
         }
-        return arrow_table(columns, confusion(known.type))
+
+
+def _added(*pairs: pl.DataFrame) -> pl.DataFrame:
+    """Rows and weights of pairs of true and predicted class, each pair once."""
+    return pl.concat(pairs).group_by("truth", "prediction").agg(pl.sum("rows", "weight"))
 
 
 def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:

@@ -1,13 +1,12 @@
 """The area under the ROC curve of more different scores than are held: sorted into files, and read again by value.
 
-The task that writes a file of rows writes their scores too, piece by piece: sorted, and cut into cells by their values.
+The tasks that write the rows write a file of scores for each piece of them: sorted, and cut into cells by their values.
 Each task of the area reads some cells of all files, so every score is read once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,39 +20,31 @@ from bigforest.storage.array_file import ArrayFile, writing_arrays
 # Cells of equal width, but for the last one, which has no upper end.
 CELLS = 64
 _EDGES = np.arange(1, CELLS) / CELLS
-# A block for each cell of each piece: different scores, the class they were given to, and the sum of weights.
+# A block for each cell: different scores, the class they were given to, and the sum of weights.
 _SCORES = {"score": "<f8", "second": "|b1", "weight": "<i8"}
 # Bytes of a row in these files at most.
 ROW_BYTES = 17
 
-# Takes scores, whether they are of the second class, and weights; gives how many it has written to each cell.
-AddScores = Callable[[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64] | None], NDArray[np.int64]]
+
+def write_scores(
+    path: Path, scores: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """Write the scores of a piece of the rows, and whether they are of the second class; gives how many each cell
+    has."""
+    piece = Scores(scores.size)
+    piece.add(scores, second, weight)
+    counts = np.array(piece.counts)
+    entry, kind = np.nonzero(counts.T)
+    score, given = piece.values[entry], counts[kind, entry]
+    cuts = [0, *np.searchsorted(score, _EDGES).tolist(), score.size]
+    with writing_arrays(path, _SCORES) as write:
+        for first, stop in pairwise(cuts):
+            write(score[first:stop], kind[first:stop] == 1, given[first:stop])
+    return np.diff(cuts)
 
 
-@contextmanager
-def writing_scores(folder: Path, number: int) -> Iterator[AddScores]:
-    """Write the scores of file `number` of the rows; gives what takes a piece of them."""
-    with writing_arrays(_path(folder, number), _SCORES) as write:
-
-        def add(
-            scores: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.int64] | None
-        ) -> NDArray[np.int64]:
-            piece = Scores(scores.size)
-            piece.add(scores, second, weight)
-            counts = np.array(piece.counts)
-            entry, kind = np.nonzero(counts.T)
-            score, given = piece.values[entry], counts[kind, entry]
-            ends = np.searchsorted(score, _EDGES)
-            cuts = [0, *ends.tolist(), score.size]
-            for first, stop in pairwise(cuts):
-                write(score[first:stop], kind[first:stop] == 1, given[first:stop])
-            return np.diff(cuts)
-
-        yield add
-
-
-def area_of_files(folder: Path, files: int, cells: NDArray[np.int64], most: int, executor: Executor) -> float | None:
-    """The area of the scores in this number of files; None where a class has no row.
+def area_of_files(paths: Sequence[Path], cells: NDArray[np.int64], most: int, executor: Executor) -> float | None:
+    """The area of the scores in these files; None where a class has no row.
 
     cells  how many scores each cell has in all files.
     most   different scores held at a time.
@@ -63,32 +54,25 @@ def area_of_files(folder: Path, files: int, cells: NDArray[np.int64], most: int,
     ends = np.searchsorted(np.cumsum(cells), total * np.arange(1, tasks) // tasks) + 1
     cuts = sorted({0, *ends.tolist(), CELLS})
     area = Area()
-    for own in executor.gather(read_area, list(pairwise(cuts)), shared=(folder, files, most), even=True):
+    for own in executor.gather(read_area, list(pairwise(cuts)), shared=(paths, most), even=True):
         area.join(own)
     return area.value
 
 
-def read_area(folder: Path, files: int, most: int, first: int, stop: int) -> Area:
-    """Task: the area of the scores in some cells; where one has too many, those that may be held at a time."""
+def read_area(paths: Sequence[Path], most: int, first: int, stop: int) -> Area:
+    """Task: the area of the scores in some cells; where one has too many, those that may be held at a time.
+
+    Raises FormatError for a damaged file.
+    """
     area = Area()
     for cell in range(first, stop):
         above: float | None = -np.inf
         while above is not None:
             scores = Scores(most, above)
-            for number in range(files):
-                _read_scores(scores, _path(folder, number), cell)
+            for path in paths:
+                found = ArrayFile.of(path, _SCORES)
+                with found.reading() as file:
+                    scores.add(*found.block(file, cell))
             area.add(scores)
             above = None if scores.limit is None else float(scores.values[-1])
     return area
-
-
-def _read_scores(scores: Scores, path: Path, cell: int) -> None:
-    """Add the scores of a cell. Raises FormatError for a damaged file."""
-    found = ArrayFile.of(path, _SCORES)
-    with found.reading() as file:
-        for block in range(cell, found.blocks, CELLS):
-            scores.add(*found.block(file, block))
-
-
-def _path(folder: Path, number: int) -> Path:
-    return folder / f"scores-{number}.bin"

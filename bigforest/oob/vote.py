@@ -29,8 +29,10 @@ from bigforest.forest.votes.ballots import ballots_of_pieces
 from bigforest.forest.votes.leaf_files import (
     LeafChunk,
     LeafFile,
+    LeftOut,
     found_leaves,
     leaf_chunk_rows,
+    leaf_chunks,
     leaves_path,
     write_ballots,
     write_leaves,
@@ -143,14 +145,9 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafCh
         place_leaves(inputs, Places(roots, leaves[here], bags[:, here]), scratch)
 
     route_span(store, group, span, note)
-    step = leaf_chunk_rows(store.rows, store.spec.target.answer_width)
-    chunks = []
-    for first in range(0, len(span), step):
-        rows = [np.flatnonzero(bag[first : first + step] == 0).astype(np.uint16) for bag in bags]
-        ended = [leaves[first : first + step, own][numbers] for own, numbers in enumerate(rows)]
-        counts = np.array([numbers.size for numbers in rows], np.uint32)
-        chunks.append(LeafChunk(np.concatenate(rows), np.concatenate(ended), counts))
-    return chunks
+    rows = [np.flatnonzero(bag == 0).astype(np.uint32) for bag in bags]
+    left_out = [LeftOut(numbers, leaves[numbers, own]) for own, numbers in enumerate(rows)]
+    return list(leaf_chunks(left_out, len(span), leaf_chunk_rows(store.rows, store.spec.target.answer_width)))
 
 
 def leaves_in(sampler: Sampler, group: CodeTrees, own: int, span: range) -> NDArray[np.uint32]:
