@@ -34,7 +34,7 @@ from bigforest.oob.accumulator import RangeTally, number_loss
 from bigforest.oob.plan import OobPlan, choose_oob, max_scores, range_rows
 from bigforest.oob.report import ReportPlan, write_report
 from bigforest.oob.shrinkage import choose_shrinkage, no_losses
-from bigforest.oob.tally import KeptLeaves, TallyInputs, lambda_losses, tally_range
+from bigforest.oob.tally import TallyInputs, lambda_losses, tally_range
 from bigforest.oob.vote import known_leaves, runs_of, write_leaf_files
 from bigforest.sampling.bags import Sampler
 from bigforest.storage.atomic import TemporaryFolder, remove
@@ -83,9 +83,8 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
         groups = cut_groups(files, counts, len(tried), plan, job)
         tally_folder = folder if in_files else None
         votes = read_tree_votes(directory, Header(store.spec, config))
-        kept = KeptLeaves(plan.kept_bytes) if len(tried) > 1 and not executor.remote else None
         work = TallyInputs(
-            store, config, groups, tried, resources.workers, tally_folder, number_loss(store, config), votes, kept
+            store, config, groups, tried, resources.workers, tally_folder, number_loss(store, config), votes
         )
         tasks = [(*rows, None if executor.remote else progress.advance) for rows in ranges]
         shrinkage = Shrinkage(tried[0] if tried else 0.0)
@@ -104,7 +103,7 @@ def write_oob(job: ForestJob, lambdas: tuple[float, ...] | None = None) -> Shrin
             changes += tallied.changes
             if executor.remote:
                 progress.advance(config.trees)
-        del work, kept
+        del work
         if not config.keep_votes:
             executor.discard([path for file in files for path in file.paths])
         scores = max_scores(store.rows, limited=resources.memory is not None)

@@ -49,14 +49,12 @@ class OobPlan(NamedTuple):
     group_bytes  of trees or ballots that are loaded together.
     group_trees  most trees that are loaded together.
     rows         of a range, whose votes are kept.
-    kept_bytes   of leaves that are read twice, kept for the second time.
     need         its estimate.
     """
 
     group_bytes: int
     group_trees: int
     rows: int
-    kept_bytes: int
     need: MemoryEstimate
 
 
@@ -144,19 +142,17 @@ def choose_oob(
     row_bytes = truth + max(votes_bytes(shape.classes), 8 * lambdas + 4 if lambdas > 1 else 0)
     largest = int(sizes.max()) + min(int(sizes.sum()), FILE_BYTES)
     smallest = fixed + largest + step * row_bytes
-    limits = resources.limits
-    kept = max(limits.group_bytes, limits.group_row_bytes * shape.rows) if lambdas > 1 else 0
     if resources.memory is None:
+        limits = resources.limits
         most = min(int(sizes.sum()), max(largest, limits.group_bytes, limits.group_row_bytes * shape.rows))
         scores = resources.workers * many - few if shape.classes == 2 else 0
-        memory = fixed + most + kept + shape.rows * row_bytes + (resources.workers - 1) * writing + scores
-        return OobPlan(most, together, shape.rows, kept, MemoryEstimate("oob", memory, smallest))
+        memory = fixed + most + shape.rows * row_bytes + (resources.workers - 1) * writing + scores
+        return OobPlan(most, together, shape.rows, MemoryEstimate("oob", memory, smallest))
     room = max(resources.memory, smallest) - fixed
     fitting = (room - largest) // row_bytes
     rows = shape.rows if fitting >= shape.rows else max(step, fitting // step * step)
     most = min(int(sizes.sum()), room - rows * row_bytes)
-    kept = min(kept, room - rows * row_bytes - most)
-    return OobPlan(most, together, rows, kept, MemoryEstimate("oob", fixed + most + kept + rows * row_bytes, smallest))
+    return OobPlan(most, together, rows, MemoryEstimate("oob", fixed + most + rows * row_bytes, smallest))
 
 
 def votes_bytes(classes: int) -> int:

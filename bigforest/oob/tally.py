@@ -8,12 +8,9 @@ chosen, the votes for what each row is are added up first, by each lambda, then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
-from io import FileIO
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +20,7 @@ from bigforest.common.errors import FormatError
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.oob_report import ROWS_OF_FILE
-from bigforest.forest.votes.ballots import NodeValues, grown_values, leaf_values
+from bigforest.forest.votes.ballots import grown_values, leaf_values
 from bigforest.forest.votes.leaf_files import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
 from bigforest.kernels.predict.accumulate import Votes
 from bigforest.kernels.predict.tally import (
@@ -54,29 +51,6 @@ from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 
-class KeptLeaves:
-    """Parts of the files of leaves, read while lambda is chosen and kept for the votes by it, up to a number of bytes.
-
-    nodes   values of the nodes of a file, by its first tree.
-    chunks  by the first tree and the number of the chunk.
-    """
-
-    def __init__(self, room: int) -> None:
-        self.nodes: dict[int, NodeValues] = {}
-        self.chunks: dict[tuple[int, int], LeafChunk] = {}
-        self._room = room
-        self._lock = Lock()
-
-    def takes(self, arrays: Iterable[NDArray[Any]]) -> bool:
-        """Whether there is room for these arrays, which is then taken."""
-        size = sum(array.nbytes for array in arrays)
-        with self._lock:
-            if size > self._room:
-                return False
-            self._room -= size
-            return True
-
-
 class TallyInputs(NamedTuple):
     """Data that the tasks of a report share.
 
@@ -86,7 +60,6 @@ class TallyInputs(NamedTuple):
     folder   for tallies, where they do not stay in the process.
     loss     of predicted numbers.
     votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight.
-    kept     what is read twice; None where tasks run in other processes.
     """
 
     store: Store
@@ -97,7 +70,6 @@ class TallyInputs(NamedTuple):
     folder: Path | None
     loss: NumberLoss
     votes: NDArray[np.float64] | None = None
-    kept: KeptLeaves | None = None
 
     @property
     def chunk_rows(self) -> int:
@@ -275,24 +247,11 @@ def _add_piece(
     (start, stop), step = rows, work.chunk_rows
     for cast in casts:
         trees = min(len(cast.file.trees), work.config.trees - cast.file.trees.start)
-        chunks = _chunks(cast.file, range(start // step, -(-stop // step)), work.kept)
-        for first, found in zip(range(start, stop, step), chunks, strict=True):
-            if not piece.add(cast, found, slice(first - start, min(first + step, stop) - start), trees):
-                raise _torn(cast.file)
-
-
-def _chunks(file: LeafFile, numbers: range, kept: KeptLeaves | None) -> Iterator[LeafChunk]:
-    """Chunks of a file, which is opened if one of them is not kept."""
-    with ExitStack() as reading:
-        opened: FileIO | None = None
-        for number in numbers:
-            found = None if kept is None else kept.chunks.get((file.trees.start, number))
-            if found is None:
-                opened = opened or reading.enter_context(file.leaves.reading())
-                found = file.chunk(opened, number)
-                if kept is not None and kept.takes(found):
-                    kept.chunks[file.trees.start, number] = found
-            yield found
+        with cast.file.leaves.reading() as opened:
+            for first in range(start, stop, step):
+                found = cast.file.chunk(opened, first // step)
+                if not piece.add(cast, found, slice(first - start, min(first + step, stop) - start), trees):
+                    raise _torn(cast.file)
 
 
 def _leaves(cast: _Cast, found: LeafChunk, trees: int) -> FoundLeaves:
@@ -304,18 +263,14 @@ def _leaves(cast: _Cast, found: LeafChunk, trees: int) -> FoundLeaves:
 def _cast(work: TallyInputs, file: LeafFile) -> _Cast:
     """The ballots of the leaves of a file."""
     spec, vote, grown = work.store.spec, work.config.vote, None
-    nodes = None if work.kept is None else work.kept.nodes.get(file.trees.start)
-    ballots = file.ballots(spec) if nodes is None else nodes.ballots
+    ballots = file.ballots(spec)
     if spec.target.is_regression and len(work.amounts) < 2:
         grown = _Grown(ballots.ballot, ballots.mixed[:, 0] - spec.target.offset)
     if not work.amounts:
         return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, vote), grown)
+    nodes = grown_values(ballots)
     if nodes is None:
-        nodes = grown_values(ballots)
-        if nodes is None:
-            raise _torn(file)
-        if work.kept is not None and work.kept.takes((*ballots, nodes.value, nodes.total, nodes.number)):
-            work.kept.nodes[file.trees.start] = nodes
+        raise _torn(file)
     cast = cast_by(leaf_values(nodes, np.array(work.amounts) / spec.weight_unit), vote)
     if work.votes is not None:
         cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(nodes.leaves))[:, None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -122,34 +121,6 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
         for file in FILES if kind == "classes" else ("rows", "curve", "metrics"):
             found, expected = (Path(name) / own / "oob" / f"{file}.parquet" for own in ("small", "whole"))
             assert found.read_bytes() == expected.read_bytes()
-
-
-@pytest.mark.parametrize("kind", ["classes", "numbers"])
-@pytest.mark.parametrize("room", [0, 9000])
-def test_write_oob__the_choice_does_not_depend_on_what_is_kept(
-    kind: str, room: int, stores: dict[str, Store], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Leaves are read once where there is room, else some or all of them again."""
-    monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
-    store, grown, reads = stores[kind], grown_for(kind, 9), Counter[tuple[int, int]]()
-    chunk = leaf_files.LeafFile.chunk
-
-    def counted(file: leaf_files.LeafFile, opened: Any, number: int) -> leaf_files.LeafChunk:
-        reads[file.trees.start, number] += 1
-        return chunk(file, opened, number)
-
-    monkeypatch.setattr(leaf_files.LeafFile, "chunk", counted)
-    found, times = [], []
-    for name, limits in (("whole", Limits()), ("some", Limits(group_bytes=room, group_row_bytes=0))):
-        reads.clear()
-        config = forest_in(tmp_path / name, store, grown, [3, 4], shrink="auto", **options_of(kind))
-        found.append(write_oob(ForestJob(store, config, tmp_path / name, Resources(threads=2, limits=limits), silent)))
-        times.append(set(reads.values()))
-    assert times == [{1}, {1, 2} if room else {2}]
-    assert found[0] == found[1]
-    for file in FILES if kind == "classes" else ("rows", "curve", "metrics"):
-        one, other = ((tmp_path / own / "oob" / f"{file}.parquet").read_bytes() for own in ("whole", "some"))
-        assert one == other
 
 
 @given(
@@ -277,7 +248,7 @@ def test_need__counts_the_votes_by_each_lambda() -> None:
     shape, resources = Shape(1_000_000, (4,) * 9, 10**6, 2), Resources(threads=2, memory=10**9)
     off, auto = (oob_estimate(shape, TrainConfig(trees=4, shrink=how), Resources()) for how in ("off", "auto"))
     votes = 8 * 2 + 2 + 4
-    assert auto.memory - off.memory > 1_000_000 * (8 * len(LAMBDAS) + 4 - votes) + Limits().group_bytes
+    assert auto.memory - off.memory > 1_000_000 * (8 * len(LAMBDAS) + 4 - votes)
     assert oob_estimate(shape, replace(AUTO, trees=4), resources).memory <= 10**9
     small = oob_estimate(shape, replace(AUTO, trees=4), Resources(threads=2, memory=3 * 10**8))
     assert small.scratch - off.scratch == 1_000_000 * votes
