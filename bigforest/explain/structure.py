@@ -31,40 +31,24 @@ _FEATURE_BYTES = 300
 _TREE_BYTES = 120
 # Nanoseconds on one thread for a node. Measured.
 _NODE_NS = 500.0
+# Pairs of features, as first * features + second, and how often they occur.
+_PAIRS = {"key": pl.UInt64, "nodes": pl.Int64}
 
 
 class TreeShapes(NamedTuple):
     """The shapes of some trees.
 
-    lines    of `trees`, by column.
+    lines    of `trees`.
     splits   int64 [features, 4]: nodes that split on each feature, the bag weight in them, the sum of their levels,
              and trees that split on it.
-    pairs    nodes on a second feature right below one on a first.
-    leaves   the most informative, in order.
+    pairs    nodes on a second feature right below one on a first, columns _PAIRS.
+    leaves   the most informative: `interest` and the columns of `rules`, with classes as codes.
     """
 
-    lines: dict[str, NDArray[Any]]
+    lines: pl.DataFrame
     splits: NDArray[np.int64]
-    pairs: Pairs
-    leaves: list[RuleLeaf]
-
-
-class Pairs(NamedTuple):
-    """Pairs of features that occur, uint64, first * features + second, ascending; and how often, int64."""
-
-    key: NDArray[np.uint64]
-    times: NDArray[np.int64]
-
-
-class RuleLeaf(NamedTuple):
-    """A leaf, its score, its rule, the bag weight in it, and its prediction: shares of classes, or a number."""
-
-    interest: float
-    tree: int
-    node: int
-    rule: str
-    weight: float
-    answer: Any
+    pairs: pl.DataFrame
+    leaves: pl.DataFrame
 
 
 def plan_trees(job: ExplainJob) -> PartPlan:
@@ -92,47 +76,41 @@ def write_trees(job: ExplainJob, plan: PartPlan) -> None:
         return
     spec = job.forest.spec
     found: dict[int, TreeShapes] = {}
-    splits, pairs = np.zeros((len(spec.features), 4), np.int64), joined_pairs([])
+    splits, pairs = np.zeros((len(spec.features), 4), np.int64), pl.DataFrame(schema=_PAIRS)
 
     def collect(trees: range, shape: TreeShapes) -> None:
         nonlocal splits, pairs
-        splits, pairs = splits + shape.splits, joined_pairs([pairs, shape.pairs])
-        found[trees.start] = shape._replace(splits=shape.splits[:0], pairs=joined_pairs([]))
+        splits, pairs = splits + shape.splits, _joined([pairs, shape.pairs])
+        found[trees.start] = shape._replace(splits=shape.splits[:0], pairs=shape.pairs[:0])
 
     shared = (job.stock.trees, job.options.rules, job.resources.limits.explain_pairs)
     job.over_trees("trees", plan, describe_group, shared, collect)
     shapes = [found[first] for first in sorted(found)]
     features = spec.feature_names
-    lines = {name: np.concatenate([shape.lines[name] for shape in shapes]) for name in shapes[0].lines}
-    folder.write("trees", pl.DataFrame(lines), settings)
+    folder.write("trees", pl.concat([shape.lines for shape in shapes]), settings)
     nodes, weight, level, trees = splits.T
     with np.errstate(invalid="ignore"):
         table = {"feature": features, "nodes": nodes, "trees": trees, "level": level / nodes, "weight": weight}
     folder.write("tree-features", pl.DataFrame(table).with_columns(pl.col("level").fill_nan(None)), settings)
     folder.write("tree-pairs", _pair_table(pairs, features), settings)
-    folder.write("rules", _rules([leaf for shape in shapes for leaf in shape.leaves], job), settings)
+    folder.write("rules", _rules(pl.concat([shape.leaves for shape in shapes]), job), settings)
 
 
-def _pair_table(pairs: Pairs, features: list[str]) -> pl.DataFrame:
+def _pair_table(pairs: pl.DataFrame, features: list[str]) -> pl.DataFrame:
     """The most frequent pairs first, among ties the one of the first features."""
-    order = np.argsort(-pairs.times, kind="stable")
-    above, below = np.divmod(pairs.key[order].astype(np.int64), len(features))
+    pairs = pairs.sort("nodes", "key", descending=[True, False])
     names = pl.Series(features, dtype=pl.String)
-    return pl.DataFrame({"above": names.gather(above), "below": names.gather(below), "nodes": pairs.times[order]})
+    above, below = pairs["key"] // len(features), pairs["key"] % len(features)
+    return pl.DataFrame({"above": names.gather(above), "below": names.gather(below), "nodes": pairs["nodes"]})
 
 
-def _rules(leaves: list[RuleLeaf], job: ExplainJob) -> pl.DataFrame:
+def _rules(leaves: pl.DataFrame, job: ExplainJob) -> pl.DataFrame:
     """The most informative of some leaves; among ties the first tree and node."""
-    leaves = sorted(leaves, key=lambda leaf: (-leaf.interest, leaf.tree, leaf.node))[: job.options.rules]
-    step = 1.0 if job.forest.spec.weight is None else job.forest.spec.weight.step
-    kinds = {"tree": pl.UInt32, "node": pl.UInt32, "rule": pl.String, "weight": pl.Float64}
-    rows = [(leaf.tree, leaf.node, leaf.rule, leaf.weight * step) for leaf in leaves]
-    table, answers = pl.DataFrame(rows, schema=kinds, orient="row"), [leaf.answer for leaf in leaves]
+    best = leaves.sort("interest", "tree", "node", descending=[True, False, False])
+    table = best.head(job.options.rules).drop("interest")
     if job.forest.is_regression:
-        return table.with_columns(pl.Series("answer", answers, pl.Float64))
-    labels = label_series(job.forest.spec.target).alias("answer")
-    shares = pl.Series("share", [float(np.max(own)) for own in answers], pl.Float64)
-    return table.with_columns(labels.gather([int(np.argmax(own)) for own in answers]), shares)
+        return table
+    return table.with_columns(label_series(job.forest.spec.target).gather(table["answer"]).alias("answer"))
 
 
 def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeShapes:
@@ -193,38 +171,31 @@ def _split_features(nodes: Nodes) -> _SplitFeatures:
     return _SplitFeatures(node, feature, start)
 
 
-def _pairs(own: _SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> Pairs:
+def _pairs(own: _SplitFeatures, parent: NDArray[np.int64], features: int, most: int) -> pl.DataFrame:
     """Features of parents with those of their children."""
     child = np.flatnonzero(parent[own.node] >= 0)
     above = parent[own.node[child]]
     number = own.start[above + 1] - own.start[above]
-    found, ends = [], np.concatenate([[0], np.cumsum(number)])
+    found, ends = pl.DataFrame(schema=_PAIRS), np.concatenate([[0], np.cumsum(number)])
     for begin, end in cut_entries(ends, most):  # nodes on many features have many pairs
         some = slice(begin, end)
         first = np.repeat(own.start[above[some]] - ends[begin:end], number[some]) + np.arange(ends[begin], ends[end])
         second = np.repeat(own.feature[child[some]], number[some])
         keys = own.feature[first].astype(np.uint64) * np.uint64(features) + second.astype(np.uint64)
-        found.append(Pairs(*np.unique(keys, return_counts=True)))
-        if len(found) > 1 and sum(pairs.key.size for pairs in found) > most:
-            found = [joined_pairs(found)]
-    return joined_pairs(found)
+        found = _joined([found, pl.DataFrame({"key": keys, "nodes": np.ones(keys.size, np.int64)})])
+    return found
 
 
-def joined_pairs(parts: list[Pairs]) -> Pairs:
+def _joined(parts: list[pl.DataFrame]) -> pl.DataFrame:
     """The pairs of all parts, counted together."""
-    if not parts:
-        return Pairs(np.empty(0, np.uint64), np.empty(0, np.int64))
-    key, place = np.unique(np.concatenate([part.key for part in parts]), return_inverse=True)
-    count = np.zeros(key.size, np.int64)
-    np.add.at(count, place, np.concatenate([part.times for part in parts]))
-    return Pairs(key, count)
+    return pl.concat(parts).group_by("key").agg(pl.sum("nodes"))
 
 
-def _lines(nodes: Nodes, level: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """The columns of `trees`."""
+def _lines(nodes: Nodes, level: NDArray[np.int64]) -> pl.DataFrame:
+    """The rows of `trees`."""
     roots, leaf, weight = nodes.roots, nodes.feature == LEAF, nodes.weight.astype(np.float64)
     in_leaves = np.where(leaf, weight, 0.0)
-    return {
+    columns = {
         "tree": nodes.tree + np.arange(roots.size),
         "nodes": np.diff(nodes.starts),
         "leaves": np.add.reduceat(leaf, roots, dtype=np.int64),
@@ -232,22 +203,26 @@ def _lines(nodes: Nodes, level: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         "mean_depth": np.add.reduceat(level * in_leaves, roots) / np.add.reduceat(in_leaves, roots),
         "largest_leaf": np.maximum.reduceat(in_leaves, roots) / weight[roots],
     }
+    return pl.DataFrame(columns)
 
 
-def _rule_leaves(nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header) -> list[RuleLeaf]:
+def _rule_leaves(nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: int, header: Header) -> pl.DataFrame:
     """The most informative leaves; among ties the first tree and node."""
     answers, weight = answers_of(nodes.counts, nodes.value), nodes.weight.astype(np.float64)
     leaf = np.flatnonzero(nodes.feature == LEAF)
     root = paths.begin[leaf]
     interest = weight[leaf] / weight[root] * ((answers[leaf] - answers[root]) ** 2).sum(axis=1)
-    found = []
-    for place in np.argsort(-interest, kind="stable")[:rules].tolist():
-        at = int(leaf[place])
-        answer = float(answers[at, 0]) if nodes.value is not None else answers[at]
-        rule = rule_of(nodes, at, paths.parent, header)
-        number, node = nodes.tree + int(tree[at]), at - int(root[place])
-        found.append(RuleLeaf(float(interest[place]), number, node, rule, float(weight[at]), answer))
-    return found
+    best = np.argsort(-interest, kind="stable")[:rules]
+    at, own = leaf[best], answers[leaf[best]]
+    columns: dict[str, Any] = {
+        "interest": interest[best],
+        "tree": (nodes.tree + tree[at]).astype(np.uint32),
+        "node": (at - root[best]).astype(np.uint32),
+        "rule": pl.Series([rule_of(nodes, place, paths.parent, header) for place in at.tolist()], dtype=pl.String),
+        "weight": weight[at] * (1.0 if header.spec.weight is None else header.spec.weight.step),
+        "answer": own[:, 0] if nodes.value is not None else own.argmax(axis=1),
+    }
+    return pl.DataFrame(columns if nodes.value is not None else columns | {"share": own.max(axis=1)})
 
 
 def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header) -> str:
