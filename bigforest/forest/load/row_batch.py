@@ -9,7 +9,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.arrays import read_only
 from bigforest.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -67,22 +66,6 @@ class FeatureBlock(NamedTuple):
         if rest:
             tiles[whole, self.places, :rest] = values[:, whole * tile :]
 
-    def put_rows(self, tiles: NDArray[Any]) -> None:
-        """Put the rows into the first tiles, [tiles, rows of a tile, features or more].
-
-        Columns of bytes go in squares, in 0.6 of the time; for wider values numpy is as quick.
-        """
-        from bigforest.kernels.common.transpose import row_items, transpose
-
-        values = self.array().T
-        if tiles.itemsize > 1 or values.strides[1] > 1 or not isinstance(self.places, slice):
-            self.put(tiles.swapaxes(1, 2))
-            return
-        items = row_items(len(values))
-        for tile, start in zip(tiles, range(0, values.shape[1], tiles.shape[1]), strict=False):
-            columns = read_only(np.ascontiguousarray(values[:, start : start + len(tile)]).view(np.uint8))
-            transpose(columns, items, 0, columns.shape[1], tile, self.places.start)
-
     def cut(self, start: int, stop: int) -> FeatureBlock:
         """The rows from `start` to before `stop`, as an array."""
         cut = self._replace(values=self.values[start:stop])
@@ -139,10 +122,7 @@ class RowBatch:
         by_rows, [tiles, t, features or more]. What there is beyond is left as it is.
         """
         for block in self._blocks:
-            if by_rows:
-                block.put_rows(tiles)
-            else:
-                block.put(tiles)
+            block.put(tiles.swapaxes(1, 2) if by_rows else tiles)
         if "f" not in [dtype.kind for dtype in self._types]:
             return True
         columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
