@@ -26,7 +26,7 @@ from bigforest.forest.format.schema import LEAF_TARGETS
 from bigforest.forest.load.groups import Trees, outline
 from bigforest.forest.load.load_plan import loaded_tree_bytes, loading_bytes
 from bigforest.grow.forest import ForestJob
-from bigforest.oob.vote import CodeTrees, leaves_in, load_group
+from bigforest.oob.vote import CodeTrees, leaves_of_rows, load_group
 from bigforest.sampling.bags import Sampler, distinct_rows, draws_bytes, max_nodes
 from bigforest.schema.config import TrainConfig
 from bigforest.store.format import block_count, block_span
@@ -100,22 +100,21 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
     header = Header(store.spec, config)
     codes = np.searchsorted(read_values(directory, header), store.numbers(0, store.rows)).astype(np.uint32)
     nodes = group.packed.leaf_nodes(group.narrow)
-    first = np.cumsum([0, *map(len, nodes)])
     tables = (
         table
         for own, tree in enumerate(group.trees)
-        for table in leaves_tables(tree, nodes[own], *_leaf_targets(sampler, group, own, codes, first[own : own + 2]))
+        for table in leaves_tables(tree, nodes[own], *_leaf_targets(sampler, group, own, codes, nodes[own]))
     )
     write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, header)
 
 
 def _leaf_targets(
-    sampler: Sampler, group: CodeTrees, own: int, codes: NDArray[np.uint32], leaves: NDArray[np.int64]
+    sampler: Sampler, group: CodeTrees, own: int, codes: NDArray[np.uint32], nodes: NDArray[np.uint32]
 ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
     """The targets of each leaf of the tree in place `own` of a group: where they begin, the targets, and their weights.
 
     codes   uint32 [rows], the target of each row.
-    leaves  numbers within the group of the first leaf of the tree, and of the first after them.
+    nodes   uint32 [leaves], numbers of the leaves, ascending.
     """
     store, tree = sampler.store, group.trees[own]
     leaf: list[NDArray[np.uint32]] = []
@@ -126,7 +125,7 @@ def _leaf_targets(
         if store.spec.weight is not None:
             bag *= store.weights_of(span.start, span.stop)
         here = np.flatnonzero(bag)
-        leaf.append(leaves_in(sampler, group, own, span)[here])
+        leaf.append(leaves_of_rows(store, group, group.packed.roots[own : own + 1], span)[here, 0])
         weight.append(bag[here])
         rows.append(span.start + here)
     key = np.concatenate(leaf).astype(np.uint64) << np.uint64(32) | codes[np.concatenate(rows)]
@@ -134,7 +133,7 @@ def _leaf_targets(
     key = key[order]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
     weights = np.add.reduceat(np.concatenate(weight)[order], first)
-    start_of = np.searchsorted(key[first] >> np.uint64(32), np.arange(leaves[0], leaves[1] + 1, dtype=np.uint64))
+    start_of = np.searchsorted(key[first] >> np.uint64(32), np.append(nodes.astype(np.uint64), np.uint64(2**32)))
     return start_of, key[first].astype(np.uint32), _in_proportion(weights, start_of)
 
 

@@ -39,7 +39,7 @@ from bigforest.forest.votes.leaf_files import (
 )
 from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
 from bigforest.grow.forest import ForestJob
-from bigforest.kernels.predict.accumulate import LeafNumbers, Places, Votes, note_leaves, place_leaves
+from bigforest.kernels.predict.accumulate import Places, place_leaves
 from bigforest.kernels.predict.route import new_scratch
 from bigforest.sampling.bags import Sampler
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
@@ -52,13 +52,11 @@ _NARROW_CODES = 1 << 24
 class CodeTrees(NamedTuple):
     """Trees whose thresholds are codes, or values where some node is oblique.
 
-    mixed   counts of the leaves with several classes, or values; see FlatTrees
     narrow  whether codes are compared as float32
     """
 
     trees: range
     packed: FlatTrees
-    mixed: NDArray[Any]
     narrow: bool
 
 
@@ -74,12 +72,11 @@ def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> C
     if packed.directions is None:
         assert packed.wide is not None
         replace_thresholds(packed.wide, packed.used, store, workers)
-    mixed = packed.counts
-    packed = packed._replace(counts=mixed[:0].copy())
+    packed = packed._replace(counts=packed.counts[:0].copy())
     narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
     if narrow:
         packed = packed.narrowed()
-    return CodeTrees(trees, packed, mixed, packed.narrow is not None)
+    return CodeTrees(trees, packed, packed.narrow is not None)
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
@@ -136,33 +133,35 @@ def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[LeafCh
 
 def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafChunk]:
     """The chunks of a block."""
-    store, roots = sampler.store, group.packed.roots
+    store = sampler.store
     span = block_span(store.rows, block)
     bags = np.array([sampler.block(tree, block) for tree in group.trees])
-    leaves = np.empty((len(span), len(group.trees)), np.uint32)
-
-    def note(inputs: Any, scratch: Any, here: slice) -> None:
-        place_leaves(inputs, Places(roots, leaves[here], bags[:, here]), scratch)
-
-    route_span(store, group, span, note)
+    leaves = leaves_of_rows(store, group, group.packed.roots, span, bags)
     rows = [np.flatnonzero(bag == 0).astype(np.uint32) for bag in bags]
     left_out = [LeftOut(numbers, leaves[numbers, own]) for own, numbers in enumerate(rows)]
     return list(leaf_chunks(left_out, len(span), leaf_chunk_rows(store.rows, store.spec.target.answer_width)))
 
 
-def leaves_in(sampler: Sampler, group: CodeTrees, own: int, span: range) -> NDArray[np.uint32]:
-    """The leaves of the tree in place `own` of a group in which the rows `span` of one block end.
+def leaves_of_rows(
+    store: Store,
+    group: CodeTrees,
+    roots: NDArray[np.uint64],
+    span: range,
+    bags: NDArray[np.uint16] | None = None,
+) -> NDArray[np.uint32]:
+    """Number of the leaf, within its tree, in which each of the rows `span` of one block ends in each of some trees of
+    a group, uint32 [rows, trees].
 
-    Leaves are numbered within the group, in the order of the nodes. For trees that predict numbers.
+    bags  uint16 [trees, rows], how often a row is in the bag of a tree, in which its leaf is not looked for then; None
+          to find all leaves.
     """
-    found, votes = np.empty((len(span), 1), np.uint32), np.zeros((len(span), 1))
+    found = np.empty((len(span), roots.size), np.uint32)
 
-    def note(inputs: Any, scratch: Any, here: slice) -> None:
-        leaves = LeafNumbers(Votes(group.mixed, votes[here]), np.uint32(0), np.uint64(0), found[here])
-        note_leaves(inputs, group.packed.roots[own : own + 1], leaves, scratch)
+    def place(inputs: Any, scratch: Any, here: slice) -> None:
+        place_leaves(inputs, Places(roots, found[here], None if bags is None else bags[:, here]), scratch)
 
-    route_span(sampler.store, group, span, note)
-    return found[:, 0]
+    route_span(store, group, span, place)
+    return found
 
 
 def route_span(store: Store, group: CodeTrees, span: range, use: Callable[[Any, Any, slice], None]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from bigforest.forest.load.tree_votes import write_tree_votes
 from bigforest.forest.votes.ballots import Ballots, ballots_of_pieces, ballots_of_trees
 from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
 from bigforest.grow.forest import ForestJob, Grower, grow_trees, part_groups, shared_of
-from bigforest.oob.vote import CodeTrees, code_trees, route_span
+from bigforest.oob.vote import CodeTrees, code_trees, leaves_of_rows
 from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import RowWeights, TreeVote
 from bigforest.store.format import block_count, block_span
@@ -93,27 +93,20 @@ class _Boosting(NamedTuple):
 
     def _evaluate(self, group: CodeTrees, ballots: Ballots, leaves: LeafWriter) -> None:
         """Route all rows through a tree whose bag has been drawn; sets the weights for the next tree."""
-        from bigforest.kernels.predict.accumulate import Places, place_leaves
-
         store, tree = self.sampler.store, group.trees.start
         answers = _answers(ballots, len(store.spec.target.classes))
-        ends, wrong = np.empty((store.rows, 1), np.uint32), np.empty(store.rows, np.bool_)
+        ends, wrong = np.empty(store.rows, np.uint32), np.empty(store.rows, np.bool_)
 
         def route(block: int) -> None:
             span = block_span(store.rows, block)
-            own = ends[span.start : span.stop]
-
-            def note(inputs: Any, scratch: Any, here: slice) -> None:
-                place_leaves(inputs, Places(group.packed.roots, own[here]), scratch)
-
-            route_span(store, group, span, note)
-            wrong[span.start : span.stop] = answers[own[:, 0]] != store.labels(span.start, span.stop)
+            own = ends[span.start : span.stop] = leaves_of_rows(store, group, group.packed.roots, span)[:, 0]
+            wrong[span.start : span.stop] = answers[own] != store.labels(span.start, span.stop)
 
         blocks = range(block_count(store.rows))
         store.fetch(group.packed.used.tolist(), blocks)
         map_on_threads(route, [(block,) for block in blocks], self.workers)
         left_out = np.flatnonzero(self.sampler.bag(tree) == 0).astype(np.uint32)
-        leaves.put([LeftOut(left_out, ends[left_out, 0])], ballots)
+        leaves.put([LeftOut(left_out, ends[left_out])], ballots)
         self.votes.append(self.weights.add(wrong))
         self.progress.advance(1)
 
