@@ -27,7 +27,7 @@ from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
 from bigforest.forest.load.groups import Trees, survey
 from bigforest.forest.load.leaf_shrinking import leaf_lambdas
-from bigforest.forest.load.predictor import GroupLeafTargets, LeafValues, Predictor
+from bigforest.forest.load.predictor import GroupLeafTargets, Predictor
 from bigforest.forest.load.reader import Reader
 from bigforest.forest.load.row_passes import ALL_ROWS, AnswerPasses, default_batch, plan_passes, whole_estimate
 from bigforest.forest.load.tree_votes import read_tree_votes
@@ -151,7 +151,7 @@ class GrownForest(Contents):
             group_leaf_targets = GroupLeafTargets.of(targets, trees, packed, mean, step, self.directory)
         grown = self._leaf_means(packed) - self.spec.target.offset if rule.by_spread else None
         by_jackknife = isinstance(rule.conformal, JackknifeIntervals)
-        values = LeafValues(*whole_values(packed.counts[:, 0])) if by_jackknife else None
+        values = whole_values(packed.counts[:, 0]) if by_jackknife else None
         made = self._predictor(rule, packed, None, group_leaf_targets, grown, values)
         if memory is None and plain:
             with self._lock:
@@ -231,7 +231,7 @@ class GrownForest(Contents):
         trees: range | None,
         targets: GroupLeafTargets | None,
         grown: NDArray[np.float64] | None,
-        values: LeafValues | None = None,
+        values: tuple[NDArray[np.float64], float] | None = None,
     ) -> Predictor:
         """A predictor of `trees`, whose counts are not kept; if None, of all, or of those that the rule selects."""
         votes, some, total = self.tree_votes(), list(rule.trees), None

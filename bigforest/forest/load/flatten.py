@@ -45,10 +45,10 @@ def load(
     not in `used`, and beyond 4,294,967,295 nodes.
     """
     parts = [(span.stop - span.start, read_span(span, header)) for span in spans]
-    packed = _pack_apart(parts, header.spec, lambdas, workers)
-    first, size = [own.first for own in packed.trees], [own.roots.size for own in packed.trees]
+    words, pieces, trees = _pack_apart(parts, header.spec, lambdas, workers)
+    first, size = [own.first for own in trees], [own.roots.size for own in trees]
     check_order([span.path for span in spans], first, size, first_tree)
-    return _join(packed, used)
+    return _join((words, pieces, trees), used)
 
 
 def pack(
@@ -93,17 +93,8 @@ class _Trees(NamedTuple):
     sets: int
 
 
-class _Apart(NamedTuple):
-    """Parts of a forest that were packed apart.
-
-    words   the nodes of all
-    pieces  those of each part
-    trees   what there is besides, by part
-    """
-
-    words: NDArray[np.uint64]
-    pieces: Sequence[NDArray[np.uint64]]
-    trees: Sequence[_Trees]
+# Parts of a forest that were packed apart: the nodes of all, those of each part, and what there is besides, by part.
+_Apart = tuple[NDArray[np.uint64], Sequence[NDArray[np.uint64]], Sequence[_Trees]]
 
 
 def _pack_apart(
@@ -117,7 +108,7 @@ def _pack_apart(
     pieces = [words[2 * (end - size) : 2 * end] for (size, _), end in zip(parts, ends, strict=True)]
     amounts = np.array(lambdas, np.float64) / spec.weight_unit
     tasks = [(nodes, piece, len(spec.features), amounts) for (_, nodes), piece in zip(parts, pieces, strict=True)]
-    return _Apart(words, pieces, map_on_threads(_pack_pieces, tasks, workers))
+    return words, pieces, map_on_threads(_pack_pieces, tasks, workers)
 
 
 def _words(nodes: int) -> NDArray[np.uint64]:

@@ -123,17 +123,6 @@ class GroupLeafTargets(NamedTuple):
         return cls(targets, trees.start, begin)
 
 
-class LeafValues(NamedTuple):
-    """What the leaves of all trees predict, by their numbers, as whole numbers.
-
-    whole  float64 [leaves].
-    unit   by which they are multiplied.
-    """
-
-    whole: NDArray[np.float64]
-    unit: float
-
-
 class Predictor(NamedTuple):
     """A forest, or a group of its trees, packed, with a rule.
 
@@ -143,7 +132,9 @@ class Predictor(NamedTuple):
     group_leaf_targets  for quantiles; None where the rule asks for none.
     grown  float64 [leaves], what the leaves predict as grown, less the offset of the target; None where the rule does
            not ask for the spread of the trees.
-    leaf_values  for intervals by the jackknife, which takes all trees at once; None where the rule asks for none.
+    leaf_values  for intervals by the jackknife, which takes all trees at once: what the leaves of all trees predict, by
+                 their numbers, as whole numbers, float64 [leaves], and the unit of these; None where the rule asks for
+                 none.
     votes  sum of the votes of the trees that answer; None where each has one.
     """
 
@@ -156,7 +147,7 @@ class Predictor(NamedTuple):
     group_leaf_targets: GroupLeafTargets | None = None
     votes: float | None = None
     grown: NDArray[np.float64] | None = None
-    leaf_values: LeafValues | None = None
+    leaf_values: tuple[NDArray[np.float64], float] | None = None
 
     def nothing_yet(self, rows: int) -> BetweenGroups:
         """What is kept of this many rows before the first group."""
