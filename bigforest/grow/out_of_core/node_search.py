@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class NodeSplit(NamedTuple):
     direction: Direction | None = None
 
 
-class NodeSearch(Protocol):
+class NodeSearch(ABC):
     """The search for the split of one node.
 
     pending    requests to the next pass; none once the search is over
@@ -81,15 +81,17 @@ class NodeSearch(Protocol):
     pending: list[Probe]
     constant: NDArray[np.bool_]
 
+    @abstractmethod
     def receive(self, answers: Sequence[Answer]) -> None:
         """Take the answers to `pending`, in order, and make new requests."""
 
+    @abstractmethod
     def cut(self) -> NodeSplit | None:
         """The split, once no request is pending; None if there is none."""
 
 
 @dataclass(slots=True)
-class HistogramSearch(ABC):
+class HistogramSearch(NodeSearch):
     """The search for the split of one node. `pending` has its first probes, none if there is nothing to split on.
 
     constant  bool [features], known to be constant in the node; found ones are added
@@ -114,15 +116,12 @@ class HistogramSearch(ABC):
         return [(number, 0)]
 
     def cut(self) -> NodeSplit | None:
-        """The best split, once no request is pending; None if there is none."""
         scorer = self.scorer
         if scorer.best is None:
             return None
         return NodeSplit(scorer.best.number, scorer.best.code, scorer.stats.moved(scorer.best.left, scorer.centre))
 
     def receive(self, answers: Sequence[Answer]) -> None:
-        """Take the answers to `pending`, in order, and make new requests; `pending` is empty when the best split is
-        known."""
         asked, self.pending = self.pending, []
         counted = [answer for answer in answers if isinstance(answer, HistogramCounts)]
         if self.scorer.stats.regression and not all(answer.mark & DIFFERS for answer in counted):

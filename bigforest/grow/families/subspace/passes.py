@@ -24,7 +24,7 @@ from bigforest.grow.families.subspace.trees import SubspaceTrees, empty_space, s
 from bigforest.grow.out_of_core.assemble import Subtree
 from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.decoded_table import tree_columns
-from bigforest.grow.out_of_core.node_search import NodeSplit
+from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
 from bigforest.grow.out_of_core.probes import Answer, Direction, Histogram, Probe, StepSums
 from bigforest.grow.out_of_core.requests import SplitRequest, request
 from bigforest.grow.out_of_core.table import Passes, SubtreeScratch
@@ -49,9 +49,8 @@ class TreeSpace(NamedTuple):
     drawn: int
 
 
-class SubspaceSearch:
-    """The search for the cut of one node, see node_search.py NodeSearch: in the columns that the node draws, then in
-    all.
+class SubspaceSearch(NodeSearch):
+    """The search for the cut of one node: in the columns that the node draws, then in all.
 
     It requests the sums for its class means, then a perceptron, or the class counts between the stops from mean to
     mean, and takes the same cut as kernels/subspace/split.py.
@@ -79,7 +78,6 @@ class SubspaceSearch:
         return search_again, (self._given, self._received)
 
     def receive(self, answers: Sequence[Answer]) -> None:
-        """See NodeSearch."""
         [answer] = answers
         self._received.append(answer)
         try:
@@ -88,7 +86,6 @@ class SubspaceSearch:
             self.pending, self._found = [], end.value
 
     def cut(self) -> NodeSplit | None:
-        """See NodeSearch."""
         return self._found
 
     @staticmethod
