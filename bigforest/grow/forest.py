@@ -40,7 +40,7 @@ from bigforest.grow.shared.cut import cut_rules, cut_whole
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.memory import fitting
 from bigforest.grow.shared.row_cache import forget_row_cache
-from bigforest.grow.shared.tree_splits import LeafFinder, code_view, split_arrays, splits_of
+from bigforest.grow.shared.tree_splits import code_view, find_left_out, split_arrays, splits_of
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.predict.route_codes import CodeView
@@ -381,8 +381,9 @@ def leaves_of(
 ) -> list[LeftOut]:
     """For each of the trees grown together, the rows that are not in its bag, and their leaves; bags: how often each
     row is in each, uint16 [rows]."""
-    most, depth = max(bag.size - int(np.count_nonzero(bag)) for bag in bags), int(trees.depth.max())
-    splits = splits_of(split_arrays(trees), dictionaries, features, projected=projected)
-    finder = LeafFinder(features, bags[0].size, most, depth, projected=projected)
-    roots = trees.starts[:-1].tolist()
-    return [finder.left_out(view, splits, root, bag) for root, bag in zip(roots, bags, strict=True)]
+    splits, roots = splits_of(split_arrays(trees), dictionaries, features, projected=projected), trees.starts[:-1]
+    depth, levels = int(trees.depth.max()), features.largest
+    return [
+        find_left_out(view, splits, root, bag, depth=depth, levels=levels)
+        for root, bag in zip(roots.tolist(), bags, strict=True)
+    ]

@@ -33,7 +33,7 @@ _NAME = re.compile(r"part-(\d{7,10})\.leaves")
 # Bytes of a row in a tree, and of the ballots of trees that are kept for one file, besides those of the last.
 VOTE_BYTES = 6
 FILE_BYTES = 16 << 20
-_LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
+LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
 # Rows of a chunk at most: each costs some tens of us to read and add up, but a small table is to have several.
 _MOST_CHUNK = 1 << 14
 _LARGE_TABLE, _LARGE_CHUNK = 1 << 18, 1 << 16
@@ -138,7 +138,7 @@ def leaves_path(directory: Path, first_tree: int) -> Path:
 
 def write_leaves(path: Path, trees: range, rows: int, classes: int, chunks: Iterable[LeafChunk]) -> None:
     """Write a file of leaves, a chunk at a time; classes: numbers in an answer."""
-    with writing_arrays(_leaves(path), _LEAF_TYPES, _about(trees, rows, classes)) as add:
+    with writing_arrays(_leaves(path), LEAF_TYPES, _about(trees, rows, classes)) as add:
         for chunk in chunks:
             add(*chunk)
 
@@ -217,7 +217,7 @@ def found_leaves(directory: Path, rows: int, classes: int, trees: range | None =
 def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
     """The file, None where it is not whole or of another table."""
     try:
-        file = ArrayFile.of(_leaves(path), _LEAF_TYPES)
+        file = ArrayFile.of(_leaves(path), LEAF_TYPES)
     except FormatError:
         return None
     first, count = (file.about.get(name, 0) for name in ("first", "trees"))

@@ -23,6 +23,7 @@ from bigforest.forest.format.files import has_levels
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.votes.ballots import Ballots, ballots_of_trees, shifted
 from bigforest.forest.votes.leaf_files import (
+    LEAF_TYPES,
     LeafChunk,
     ballot_types,
     leaf_chunk_rows,
@@ -35,7 +36,7 @@ from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
 from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.shared.memory import fitting
-from bigforest.grow.shared.tree_splits import LeafFinder, code_view, split_arrays, splits_of
+from bigforest.grow.shared.tree_splits import code_view, find_left_out, split_arrays, splits_of
 from bigforest.kernels.columns.row_major import fill_rows
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.out_of_core.blocks import BlockValues
@@ -44,7 +45,6 @@ from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
 from bigforest.storage.paths import local_path, write_atomically
-from bigforest.store.format import BLOCK_ROWS
 from bigforest.store.store import Store
 
 # Types of what nodes split on, see tree_splits.py split_arrays: in all trees, on features, with categories among them,
@@ -58,8 +58,6 @@ _ON_PROJECTIONS = _NODES | {"parts": "<i8", "term": "<i4", "weight": "<f8"}
 _STRETCH = 1 << 15
 # Bits of a link below the feature of a node (kernels/predict/flat_tree.py).
 _PLACE, _ONE = np.uint64(32), np.uint64(1)
-# The leaves of a run of blocks, chunk by chunk, see LeafChunk.
-_CHUNK = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
 
 
 class ScratchArray(NamedTuple):
@@ -245,18 +243,22 @@ def send_blocks(
     run = folder / f"leaves-{blocks.start}-{secrets.token_hex(8)}"
     store, sampler, projected = table.store, table.sampler, table.context.kind == PROJECTIONS
     every, step = range(len(store.spec.features)), leaf_chunk_rows(store.rows, store.spec.target.answer_width)
-    features, depth = table.context.features, max(tree.depth for tree in splits.values())
+    features, levels = table.context.features, table.context.features.largest
     loaded = {tree: {name: array.load() for name, array in each.arrays.items()} for tree, each in splits.items()}
     given = (store.dictionaries, features)
     kept = {tree: splits_of(each, *given, projected=projected, decoded=projected) for tree, each in loaded.items()}
-    finder = LeafFinder(features, BLOCK_ROWS, BLOCK_ROWS, depth, projected=projected)
     with ExitStack() as stack:
         reader = stack.enter_context(table.reader(blocks, every, True))
-        files = [stack.enter_context(writing_arrays(_piece(run, part), _CHUNK)) for part in parts]
+        files = [stack.enter_context(writing_arrays(_piece(run, part), LEAF_TYPES)) for part in parts]
         for block, cells in reader.each(blocks, every):
             view = block_view(cells, reader.size(block))
             for part, add in zip(parts, files, strict=True):
-                left_out = [finder.left_out(view, kept[tree], 0, sampler.block(tree, block)) for tree in part]
+                left_out = [
+                    find_left_out(
+                        view, kept[tree], 0, sampler.block(tree, block), depth=splits[tree].depth, levels=levels
+                    )
+                    for tree in part
+                ]
                 for chunk in leaf_chunks(left_out, reader.size(block), step):
                     add(*chunk)
     return {blocks.start: run}
@@ -264,7 +266,7 @@ def send_blocks(
 
 def join_runs(store: Store, directory: Path, runs: Sequence[Path], part: range) -> int:
     """Task: write the leaves of a part that were found in these runs of blocks; gives how many trees it has."""
-    chunks = (LeafChunk(*chunk) for run in runs for chunk in ArrayFile.of(_piece(run, part), _CHUNK).each())
+    chunks = (LeafChunk(*chunk) for run in runs for chunk in ArrayFile.of(_piece(run, part), LEAF_TYPES).each())
     classes = store.spec.target.answer_width
     write_leaves(leaves_path(directory, part.start), part, store.rows, classes, chunks)
     return len(part)

@@ -6,7 +6,7 @@ there in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -65,33 +65,27 @@ def splits_of(
     return GrownSplits(*codes, offsets, low, None if features.plain else features.kinds, *lists)
 
 
-class LeafFinder:
-    """Finds the leaves of rows in trees, tree by tree.
+def find_left_out(
+    view: CodeView,
+    splits: GrownSplits | ProjectedSplits,
+    root: int,
+    bag: NDArray[np.uint16],
+    *,
+    depth: int,
+    levels: int,
+) -> LeftOut:
+    """The rows that are not in the bag of a tree, and their leaves.
 
-    rows       of the table, or of a block
-    most       of these that are sent down a tree, at most
-    depth      of the deepest node
-    projected  whether the trees split on projections
+    root    position of the root among the nodes of `splits`
+    bag     how often each row of the table, or of a block, is in the bag, uint16 [rows]
+    depth   of the deepest node
+    levels  of the largest category, see Features
     """
-
-    def __init__(self, features: Features, rows: int, most: int, depth: int, *, projected: bool) -> None:
-        self._leaf = np.empty(rows, np.uint32)
-        self._find: Callable[..., None] = find_projected_leaves if projected else find_leaves
-        spare, stack = np.empty(most, np.uint32), np.empty((depth + 2, 3), np.uint64)
-        self._scratch: ProjectedScratch | CodeScratch
-        if projected:
-            self._scratch = ProjectedScratch(spare, np.empty(most), stack)
-        else:
-            self._scratch = CodeScratch(spare, stack, np.zeros(features.largest, np.bool_))
-
-    def left_out(
-        self, view: CodeView, splits: GrownSplits | ProjectedSplits, root: int, bag: NDArray[np.uint16]
-    ) -> LeftOut:
-        """The rows that are not in the bag of a tree, and their leaves.
-
-        root  position of the root among the nodes of `splits`
-        bag   how often each row is in the bag, uint16 [rows]
-        """
-        rows = np.flatnonzero(bag == 0).astype(np.uint32)
-        self._find(view, splits, np.uint64(root), rows.copy(), self._leaf, self._scratch)
-        return LeftOut(rows, self._leaf[rows])
+    rows, leaf = np.flatnonzero(bag == 0).astype(np.uint32), np.empty(bag.size, np.uint32)
+    spare, stack = np.empty(rows.size, np.uint32), np.empty((depth + 2, 3), np.uint64)
+    tree = (view, splits, np.uint64(root), rows.copy(), leaf)
+    if isinstance(splits, ProjectedSplits):
+        find_projected_leaves(*tree, ProjectedScratch(spare, np.empty(rows.size), stack))
+    else:
+        find_leaves(*tree, CodeScratch(spare, stack, np.zeros(levels, np.bool_)))
+    return LeftOut(rows, leaf[rows])
