@@ -6,14 +6,13 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError, listed
-from bigforest.schema.columns import Leaf, is_text_type, physical, type_name
+from bigforest.schema.columns import Leaf, is_text_type, level_codes, physical, places_among, type_name
 from bigforest.schema.dataspec import MAX_CLASSES, Label, TargetSpec
 from bigforest.schema.labels import can_be_said
 from bigforest.schema.options import Task
@@ -35,13 +34,12 @@ class FoundClasses:
 
     spec     the classes.
     kept     rows that have one; the others are null or NaN.
-    labels   the classes as they are found in the column: a Series of text or of the integers of decimals, or an array
-             of numbers.
+    labels   the classes as `present_values` has them.
     """
 
     spec: TargetSpec
     kept: int
-    labels: pl.Series | NDArray[Any]
+    labels: pl.Series
 
     @property
     def constant(self) -> bool:
@@ -68,14 +66,14 @@ def find_task(source: Source, target: Leaf, wanted: Task | None) -> Task:
     return "regression" if dtype.is_integer() and _is_number(dtype) and _measures(source, target) else "classification"
 
 
-def distinct_values(source: Source, target: Leaf) -> pl.Series | NDArray[Any]:
+def distinct_values(source: Source, target: Leaf) -> pl.Series:
     """The different values of a target, ascending; some of them where there are more than MAX_CLASSES."""
-    found: pl.Series | NDArray[Any] = np.empty(0, np.int64)
+    found: pl.Series | None = None
     for frame in source.slices([target.column], _SLICE_ROWS):
-        values = present_values(frame.select(target.expr).to_series().alias(""))
-        found = _merged(found if len(found) else None, values)
+        found = _merged(found, present_values(frame.select(target.expr).to_series().alias("")))
         if len(found) > MAX_CLASSES:
             break
+    assert found is not None  # a source has rows
     return found
 
 
@@ -147,7 +145,7 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
     """
     check_classes(name, dtype)
     kept = 0
-    found: pl.Series | NDArray[Any] | None = None
+    found: pl.Series | None = None
     for series in slices:
         values = present_values(series)
         kept += len(values)
@@ -155,7 +153,7 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
         _check_number(name, dtype, len(found))
     if found is None or not len(found):
         raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
-    labels: list[Label] = found.to_list() if isinstance(found, pl.Series) else found.tolist()
+    labels: list[Label] = found.to_list()
     if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
         raise DataError(
             f"target {name!r} has infinite values; infinity cannot be a class: convert or drop these values"
@@ -173,15 +171,9 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
 
 def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
     """Codes of the rows of a slice that have a class, and their places in it; None when all have."""
-    values = present_values(series)
-    if isinstance(classes.labels, pl.Series):
-        assert isinstance(values, pl.Series)
-        if classes.labels.dtype == pl.String:
-            codes = values.cast(pl.Enum(classes.labels)).to_physical().to_numpy()
-        else:
-            codes = values.replace_strict(classes.labels, pl.int_range(len(classes.labels), eager=True)).to_numpy()
-    else:
-        codes = np.searchsorted(classes.labels, values)
+    values, labels = present_values(series), classes.labels
+    text = labels.dtype == pl.String
+    codes = level_codes(values, labels, 0) if text else places_among(values, labels).to_numpy()
     places = None
     if len(codes) < len(series):
         series = series.fill_nan(None) if series.dtype.is_float() else series
@@ -189,28 +181,18 @@ def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.ui
     return codes.astype(np.uint16), places
 
 
-def present_values(series: pl.Series) -> pl.Series | NDArray[Any]:
-    """The values of a slice that are not missing: text, the integers of decimals, or numbers as an array."""
+def present_values(series: pl.Series) -> pl.Series:
+    """The values of a slice that are not missing: text, numbers, or the integers of dates, times and decimals."""
     if series.dtype.is_float():
-        series = series.fill_nan(None)
+        series = series.fill_nan(None).cast(pl.Float64) + 0.0  # -0.0 is 0.0
     series = series.drop_nulls()
-    if is_text_type(series.dtype):
-        return series.cast(pl.String)
-    decimals = series.dtype == pl.Decimal  # their integers have 128 bits, which numpy has not
-    return physical(series) if decimals else physical(series).to_numpy()
+    return series.cast(pl.String) if is_text_type(series.dtype) else physical(series)
 
 
-def _merged(found: pl.Series | NDArray[Any] | None, values: pl.Series | NDArray[Any]) -> pl.Series | NDArray[Any]:
+def _merged(found: pl.Series | None, values: pl.Series) -> pl.Series:
     """The distinct values, ascending, of what was found before and of a further slice."""
-    if isinstance(values, pl.Series):
-        known = found if isinstance(found, pl.Series) else values.clear()
-        return pl.concat([known, values.unique()]).unique().sort()
-    distinct = np.unique(values)
-    if found is not None:
-        distinct = np.union1d(np.asarray(found), distinct)
-    if distinct.dtype.kind == "f":
-        distinct += distinct.dtype.type(0.0)  # -0.0 is 0.0
-    return distinct
+    distinct = values.unique()
+    return (distinct if found is None else pl.concat([found, distinct]).unique()).sort()
 
 
 def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:

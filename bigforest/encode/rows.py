@@ -20,7 +20,7 @@ from bigforest.encode.features import EncodeJob, kept_column
 from bigforest.encode.memory import EncodePlan
 from bigforest.encode.regression_target import FoundNumbers, find_numbers, number_codes, present_numbers
 from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, weights_in_slice
-from bigforest.schema.columns import cells, is_text_type, text_of_categories
+from bigforest.schema.columns import cells, is_text_type, places_among, text_of_categories
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import GroupSpec, WeightSpec
 from bigforest.source import Source
@@ -179,11 +179,9 @@ def encode_groups(
     assert found is not None
     if len(found) < 2:
         raise DataError(f"group {name!r}: all rows are of the one group {found[0]!r}; two are needed")
-    table = pl.DataFrame({"value": found, "code": pl.int_range(len(found), dtype=pl.UInt32, eager=True)})
     rows = np.zeros(len(found), np.int64)
     for series in slices():
-        column = text_of_categories(series).alias("value").to_frame()
-        codes = column.join(table, on="value", how="left", maintain_order="left")["code"].to_numpy()
+        codes = places_among(text_of_categories(series), found).to_numpy()
         rows += np.bincount(codes, minlength=len(found))
         writer.add_groups(codes)
     return GroupSpec(name, str(dtype), len(found), int(rows.max()))

@@ -259,16 +259,15 @@ def _places(texts: Sequence[pl.Series], levels: Sequence[pl.Series]) -> list[pl.
     found = (texts[place].cast(pl.Enum(levels[place]), strict=False).alias(f"{place}") for place in few)
     known = pl.DataFrame(list(found)).select_seq(pl.all().to_physical())
     return [
-        known[f"{place}"] if place in few else _joined(text, own)
+        known[f"{place}"] if place in few else places_among(text.cast(pl.String), own)
         for place, (text, own) in enumerate(zip(texts, levels, strict=True))
     ]
 
 
-def _joined(text: pl.Series, levels: pl.Series) -> pl.Series:
-    """`_places` of a column with many levels."""
-    table = pl.DataFrame([levels.alias("level"), pl.int_range(len(levels), eager=True).alias("code")])
-    cells = text.cast(pl.String).alias("level").to_frame()
-    return cells.join(table, on="level", how="left", maintain_order="left")["code"]
+def places_among(values: pl.Series, known: pl.Series) -> pl.Series:
+    """The place of each value among those that are known, of the same type; null where it is none of them."""
+    table = pl.DataFrame([known.alias("value"), pl.int_range(len(known), dtype=pl.UInt32, eager=True).alias("place")])
+    return values.alias("value").to_frame().join(table, on="value", how="left", maintain_order="left")["place"]
 
 
 def level_text(series: pl.Series) -> pl.Series:
