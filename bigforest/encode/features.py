@@ -48,9 +48,8 @@ class EncodeJob:
     """What all tasks of encoding features share.
 
     rows_file  the rows of the source to encode, ascending, of ROW_NUMBER_TYPE; None for all.
-    rows       rows of the store.
     max_bins   "exact", or the most codes of a feature.
-    plan       how much of a column may be in memory.
+    plan       the rows of the store, and how much of a column may be in memory.
     parts      folder for the parts.
     scratch    folder for what does not fit in memory.
     columns    the column of the table that each feature is in.
@@ -59,7 +58,6 @@ class EncodeJob:
 
     source: Source
     rows_file: Path | None
-    rows: int
     max_bins: str | int
     plan: EncodePlan
     parts: Path
@@ -119,7 +117,7 @@ def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> list[Part]
     if job.kinds[names[0]] == "category":
         return [_encode_category(index, names[0], job)]
     makers = {name: KeyMaker(name, job.source.schema[name]) for name in names}
-    keys = {name: np.empty(job.rows, maker.key_type) for name, maker in makers.items()}
+    keys = {name: np.empty(job.plan.rows, maker.key_type) for name, maker in makers.items()}
     gaps = {name: MissingRows() for name in names}
     for frame in kept_slices(job, names):
         for name, maker in makers.items():
@@ -147,7 +145,7 @@ def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
     dtype, binned = job.source.schema[name], isinstance(job.max_bins, int)
     with PartWriter(job.parts, index) as part:
         slices: Callable[[], Iterator[pl.Series]] = partial(kept_column, job, name)
-        if job.rows <= job.plan.limits.slice_rows:  # read once where it comes in one piece
+        if job.plan.rows <= job.plan.limits.slice_rows:  # read once where it comes in one piece
             slices = partial(iter, list(slices()))
         levels = find_levels(name, dtype, slices(), job.plan.room, job.plan.limits)
         append_levels(levels, part, binned=binned)
@@ -170,7 +168,7 @@ def kept_slices(
     job: EncodeJob, names: Sequence[str], first: int = 0, stop: int | None = None
 ) -> Iterator[pl.DataFrame]:
     """The rows to encode of the named columns, see `kept_column`."""
-    stop, rows = job.rows if stop is None else stop, job.plan.limits.slice_rows
+    stop, rows = job.plan.rows if stop is None else stop, job.plan.limits.slice_rows
     if job.rows_file is None:
         yield from job.source.slices(names, rows, first, stop)
         return

@@ -163,7 +163,7 @@ class _ColumnInPieces:
 
     def rows(self) -> _Tasks:
         """The tasks of rank_rows."""
-        ends = [self._job.rows * number // self._split for number in range(self._split + 1)]
+        ends = [self._job.plan.rows * number // self._split for number in range(self._split + 1)]
         return [(self._name, first, stop) for first, stop in pairwise(ends)]
 
     def take_runs(self, ranked: list[tuple[KeyMaker | None, list[Run]]]) -> None:
@@ -239,7 +239,7 @@ def rank_rows(job: EncodeJob, folder: Path, name: str, first: int, stop: int) ->
     keys = np.empty(most, maker.key_type)
     runs: list[Run] = []
     files, before = secrets.token_hex(8), 0
-    samples = _SAMPLE if stop - first < job.rows else 1
+    samples = _SAMPLE if stop - first < job.plan.rows else 1
     with uploads(folder) as here:
         for gaps, made in _runs(job, maker, keys, most, first, stop):
             if maker.wrong() is None:

@@ -104,7 +104,7 @@ def encode(
         column_of = {one: columns[one].column for one in kinds}
         rows_file = _shared_rows(writer, scratch)
         plan = replace(plan, rows=rows.target.kept)
-        job = EncodeJob(source, rows_file, plan.rows, config.max_bins, plan, writer.parts, scratch, column_of, kinds)
+        job = EncodeJob(source, rows_file, config.max_bins, plan, writer.parts, scratch, column_of, kinds)
         weight = encode_row_weights(job, rows, config, writer, listener)
         # A table in memory stays where it is.
         executor = (resources if source.files else replace(resources, cluster=None)).executor(plan.workers)

@@ -126,7 +126,7 @@ def encode_row_weights(
         classes,
         balanced,
         weights,
-        job.rows,
+        job.plan.rows,
         writer.add_weights,
         regression=task == "regression",
         divisor=balanced_divisor(rows.counts) if balanced and config.weight is None else 0.0,
@@ -150,8 +150,8 @@ def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float6
     if name is not None:
         yield from (weights_in_slice(series, name) for series in kept_column(job, name))
         return
-    for start in range(0, job.rows, job.plan.limits.slice_rows):
-        yield np.ones(min(job.plan.limits.slice_rows, job.rows - start))
+    for start in range(0, job.plan.rows, job.plan.limits.slice_rows):
+        yield np.ones(min(job.plan.limits.slice_rows, job.plan.rows - start))
 
 
 def check_group(name: str, dtype: pl.DataType) -> None:

@@ -1,4 +1,4 @@
-"""Images to features, in chunks: read, fit into one size, take the features, write row groups."""
+"""Images to features, in chunks: read, fit into one size, take the features, write."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 KIND = "image-features"
 NAME, TARGET = "image", "target"
 
-# Bytes of a row group, in which a value of true or false is a bit, and pixels or values that pass through the steps at
-# a time. Parquet remembers every column of every row group until the end, so groups must not be small.
-GROUP_BYTES = 1 << 25
+# Pixels or values that pass through the steps at a time.
 CHUNK_CELLS = 1 << 22
 
 # More columns than this make Parquet's own bookkeeping larger than the table.
@@ -206,7 +204,7 @@ def images_to_features(
         if not images.labelled:
             listener(Notice(f"{images.name}: no labels, so the table has no column {TARGET}"))
         about = {"config": asdict(config)}
-        write_table_file(out, run.groups(), kind=KIND, about=json.loads(json.dumps(about)), overwrite=overwrite)
+        write_table_file(out, run.tables(), kind=KIND, about=json.loads(json.dumps(about)), overwrite=overwrite)
         if run.skipped > _NAMED:
             listener(Notice(f"{images.name}: {run.skipped - _NAMED:,} more damaged images were left out"))
         if run.shrunk:
@@ -246,7 +244,7 @@ def _refuse(options: dict[str, object], what: str) -> None:
 
 
 class _Conversion:
-    """Images on their way to row groups, and what there is to tell about them."""
+    """Images on their way to a table, and what there is to tell about them."""
 
     def __init__(self, images: ImageSet, config: ImageConfig, names: bool, on_corrupt: str, listener: Listener) -> None:
         self.rows = self.shrunk = self.skipped = 0
@@ -261,26 +259,16 @@ class _Conversion:
         if isinstance(config.size, tuple):
             self._resize(config.size)
 
-    def groups(self) -> Iterator[pa.Table]:
-        """The row groups of the file. Raises DataError when no image is sound."""
-        import pyarrow as pa
-
-        held: list[pa.Table] = []
-        size = 0
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows of the file, in pieces. Raises DataError when no image is sound."""
         most = CHUNK_CELLS // max(1, len(self.columns))
         with stage("images", self._images.count, "images", self._listener) as progress:
             for chunk in self._images.chunks(max(1, most), CHUNK_CELLS):
                 self._tell(chunk.damaged)
                 if chunk.names:
-                    held.append(self._table(chunk))
-                    size += held[-1].nbytes
+                    yield self._table(chunk)
                     self.rows += len(chunk.names)
                 progress.advance(len(chunk.names) + len(chunk.damaged))
-                if size >= GROUP_BYTES:
-                    yield pa.concat_tables(held)
-                    held, size = [], 0
-            if held:
-                yield pa.concat_tables(held)
         if not self.rows:
             raise DataError(
                 f"{self._images.name}: none of the {self._images.count:,} images can be read; check the files"

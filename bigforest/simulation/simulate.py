@@ -28,9 +28,6 @@ FILE_KIND = "simulation"
 KINDS = ("trunk", "parity", "multimodal", "modified-trunk", "orthant", "sparse-parity", "shapes")
 SHAPES_NOISE = 0.1
 
-# Values of a row group.
-GROUP_CELLS = 1 << 22
-
 # A table of more columns is more bookkeeping than data; more classes than this a target cannot have.
 MAX_DIMS = 1 << 16
 MAX_CLASSES = 65_535
@@ -195,13 +192,13 @@ def simulate(
         if out is None:
             import pyarrow as pa
 
-            frame = pl.from_arrow(pa.concat_tables(_groups(config, truth, listener)), rechunk=True)
+            frame = pl.from_arrow(pa.concat_tables(_tables(config, truth, listener)), rechunk=True)
             assert isinstance(frame, pl.DataFrame)
             return frame
         check_table_file(out, FILE_KIND, overwrite=overwrite)
         write_table_file(
             out,
-            _groups(config, truth, listener),
+            _tables(config, truth, listener),
             kind=FILE_KIND,
             about={"config": asdict(config)},
             dictionary=["truth", "target"],
@@ -245,10 +242,8 @@ def bayes_error(
     return BayesError(*family.sampled_bayes(draws), "Monte Carlo")
 
 
-def _groups(config: SimulationConfig, truth: bool, listener: Listener) -> Iterator[pa.Table]:
-    """The rows in row groups, outliers last."""
-    import pyarrow as pa
-
+def _tables(config: SimulationConfig, truth: bool, listener: Listener) -> Iterator[pa.Table]:
+    """The rows block by block, outliers last."""
     family = config.family()
     transform = Transform(config.dims, config.seed, rotate=config.rotate, scale=config.scale)
     key = (config.dims, config.seed, config.sample)
@@ -256,19 +251,11 @@ def _groups(config: SimulationConfig, truth: bool, listener: Listener) -> Iterat
         random_blocks(config.rows, *key, Purpose.ROWS),
         random_blocks(config.outliers, *key, Purpose.OUTLIERS, spread=2.0),
     )
-    held: list[pa.Table] = []
-    cells = 0
     with stage("simulate", config.rows + config.outliers, "rows", listener) as progress:
         for block in ahead:
             drawn = family.rows(block)
-            held.append(_table(drawn._replace(values=transform.apply(drawn.values)), family.classes, truth))
+            yield _table(drawn._replace(values=transform.apply(drawn.values)), family.classes, truth)
             progress.advance(block.rows)
-            cells += block.rows * config.dims
-            if cells >= GROUP_CELLS:
-                yield pa.concat_tables(held)
-                held, cells = [], 0
-        if held:
-            yield pa.concat_tables(held)
 
 
 def _table(rows: DrawnRows, classes: int, truth: bool) -> pa.Table:

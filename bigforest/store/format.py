@@ -38,6 +38,7 @@ from typing import Any
 
 import numpy as np
 
+from bigforest.common.checks import is_integer
 from bigforest.common.errors import FormatError, damaged_store
 from bigforest.schema.dataspec import LARGEST_NUMBER, DataSpec, json_object, max_number
 from bigforest.schema.options import MAX_BINS, Exact, Task
@@ -146,7 +147,7 @@ class Manifest:
             set(raw) != expected
             or type(raw["block_rows"]) is not int
             or raw["block_rows"] != BLOCK_ROWS
-            or not _is_max_bins(raw["max_bins"])
+            or not (raw["max_bins"] == EXACT or is_integer(raw["max_bins"], 2, MAX_BINS))
         ):
             raise damaged
         try:
@@ -204,10 +205,6 @@ def block_count(rows: int) -> int:
 def block_span(rows: int, block: int) -> range:
     """The numbers of the rows in a block of a table of `rows` rows."""
     return range(block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, rows))
-
-
-def _is_max_bins(raw: object) -> bool:
-    return raw == EXACT or (type(raw) is int and 2 <= raw <= MAX_BINS)
 
 
 def _is_crc_table(raw: object, names: set[str]) -> bool:

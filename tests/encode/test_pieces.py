@@ -201,7 +201,7 @@ def test_rank_rows__keeps_to_its_memory(max_bins: Any, tmp_path: Path) -> None:
     values *= np.float32(3) ** (np.arange(rows) % 50).astype(np.float32)
     source = open_source(pl.DataFrame({"x": values}), scratch=tmp_path)
     plan = plan_encode(rows, {"x": 4}, Resources(threads=1), binned=False)
-    job = EncodeJob(source, None, rows, max_bins, plan, tmp_path, tmp_path, {"x": "x"}, {"x": "numeric"})
+    job = EncodeJob(source, None, max_bins, plan, tmp_path, tmp_path, {"x": "x"}, {"x": "numeric"})
     tracemalloc.start()
     try:
         _, [run] = pieces_.rank_rows(job, tmp_path, "x", 0, rows)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import bigforest
 from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError
 from bigforest.common.events import Event, Notice
+from bigforest.forest.format import table_file
 from bigforest.images import convert
 from bigforest.images.features import feature_names, feature_values
 from bigforest.images.fit import fit, shrink_image
@@ -145,7 +146,7 @@ def test_file__does_not_depend_on_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int, group: int
 ) -> None:
     monkeypatch.setattr(convert, "CHUNK_CELLS", cells)
-    monkeypatch.setattr(convert, "GROUP_BYTES", group)
+    monkeypatch.setattr(table_file, "GROUP_BYTES", group)
     bigforest.images_to_features(DIGITS, tmp_path / "f.parquet", names=True)
     table = pl.read_parquet(tmp_path / "f.parquet")
     assert np.array_equal(table.drop("image", "target").to_numpy(), digits().reshape(100, -1))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import bigforest
 from bigforest.common.errors import BigForestError, ConfigError, OutputExistsError
+from bigforest.forest.format import table_file
 from bigforest.simulation import simulate as driver
 from bigforest.simulation.families import shape_class
 from bigforest.simulation.multimodal import Multimodal
@@ -266,9 +267,9 @@ def test_table__does_not_depend_on_row_groups(kind: str, tmp_path: Path, monkeyp
     options: dict[str, Any] = {"rows": rows, "dims": dims, "seed": 1, "affine": kind != "orthant"}
     whole = bigforest.simulate(kind, **options)
     assert isinstance(whole, pl.DataFrame)
-    for cells, groups in ((1, -(-rows // min(1 << 16, (1 << 20) // dims))), (1 << 40, 1)):
-        monkeypatch.setattr(driver, "GROUP_CELLS", cells)
-        out = tmp_path / f"{cells}.parquet"
+    for size, groups in ((1, -(-rows // min(1 << 16, (1 << 20) // dims))), (1 << 40, 1)):
+        monkeypatch.setattr(table_file, "GROUP_BYTES", size)
+        out = tmp_path / f"{size}.parquet"
         assert bigforest.simulate(kind, out=out, **options).collect().equals(whole)  # type: ignore[union-attr, call-overload]
         assert pq.ParquetFile(out).num_row_groups == groups
 
@@ -397,7 +398,7 @@ def test_options__may_be_numpy_numbers() -> None:
 
 
 def test_memory__is_that_of_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "GROUP_CELLS", 1)
+    monkeypatch.setattr(table_file, "GROUP_BYTES", 1)
     bigforest.simulate("trunk", rows=9, dims=9, out=tmp_path / "t.parquet")  # what it imports does not count
     peaks = []
     for rows in (300_000, 900_000):  # 30 and 90 MB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 # Version of what the metadata of these files says, not of forests.
 VERSION = 1
+# Bytes of a row group, in which a value of true or false is a bit. Parquet remembers every column of every row group
+# until the end, so groups must not be small.
+GROUP_BYTES = 1 << 25
 
 
 def write_table_file(
@@ -27,7 +30,7 @@ def write_table_file(
     dictionary: bool | Sequence[str] = True,
     overwrite: bool,
 ) -> None:
-    """Write `pieces`, at least one and all of one schema, each as a row group of the Parquet file `out`.
+    """Write `pieces`, at least one and all of one schema, to the Parquet file `out`, with row groups of whole pieces.
 
     kind        what the file is; only a file of the same kind is overwritten.
     about       what else the JSON object under the key "bigforest" of its schema metadata says.
@@ -38,12 +41,27 @@ def write_table_file(
     with staged(out, **_ours(kind), overwrite=overwrite) as made:
         write_pieces(
             made,
-            pieces,
+            _row_groups(pieces),
             {"version": VERSION, "kind": kind, **about},
             compression="lz4",
             use_dictionary=dictionary if isinstance(dictionary, bool) else list(dictionary),
             write_statistics=False,  # nobody filters by them, and a thousand columns have a thousand
         )
+
+
+def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    held: list[pa.Table] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += piece.nbytes
+        if size >= GROUP_BYTES:
+            yield pa.concat_tables(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_tables(held)
 
 
 def write_pieces(path: Path, pieces: Iterable[pa.Table], mark: Mapping[str, Any], **options: Any) -> None:
