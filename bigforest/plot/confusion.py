@@ -7,11 +7,10 @@ from typing import Any
 import polars as pl
 
 from bigforest.forest.contents import Contents
-from bigforest.plot.draw import DEEP, PALE, altair, chart_of, finish_chart, labels_of
+from bigforest.plot.draw import DEEP, OTHERS, PALE, altair, chart_of, finish_chart, labels_of, texts_of
 
 # Classes that are shown by themselves.
 MOST_CLASSES = 20
-OTHERS = "(others)"
 
 
 def confusion_table(forest: Contents, most: int = MOST_CLASSES) -> pl.DataFrame:
@@ -28,11 +27,7 @@ def confusion_table(forest: Contents, most: int = MOST_CLASSES) -> pl.DataFrame:
     if len(shown) > most:
         ranked = sorted(range(len(shown)), key=lambda code: (-sums.get(shown[code], 0), code))[:most]
         shown = [shown[code] for code in sorted(ranked)]
-    names = dict(zip(shown, labels_of(shown), strict=True))
-    texts = [[names.get(label, OTHERS) for label in found[column]] for column in ("truth", "prediction")]
-    table = found.select("rows", "weight").with_columns(
-        truth=pl.Series(texts[0], dtype=pl.String), prediction=pl.Series(texts[1], dtype=pl.String)
-    )
+    table = found.with_columns(texts_of(found[column], shown) for column in ("truth", "prediction"))
     table = table.group_by("truth", "prediction", maintain_order=True).agg(pl.col("rows", "weight").sum())
     share = pl.col("weight") / pl.col("weight").sum().over("truth")
     return table.select("truth", "prediction", "rows", share=share)

@@ -22,16 +22,14 @@ def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
     Of many levels those with the lowest and the highest answers for the class whose answer varies most.
     """
     own = found.filter(pl.col("feature") == feature)
-    levels: list[str] | list[None] = [None] * own.height
+    levels: pl.Expr | pl.Series = pl.lit(None, pl.String).alias("level")
     if own["value"].null_count():
         if own["level"].n_unique() > MOST_LEVELS:
             first = own.filter(pl.col("class") == pl.lit(_by_variation(own)[0]))
             answers = dict(zip(first["level"].to_list(), first["answer"].to_list(), strict=True))
             own = own.filter(pl.col("level").is_in(most_different(answers, MOST_LEVELS), nulls_equal=True))
         levels = texts_of(own["level"])
-    return own.select(
-        "value", pl.Series("level", levels, pl.String), "answer", pl.Series("class", texts_of(own["class"]), pl.String)
-    )
+    return own.select("value", levels, "answer", texts_of(own["class"]))
 
 
 def _by_variation(found: pl.DataFrame) -> list[Any]:

@@ -21,6 +21,8 @@ PALE, DEEP = "#d3e3f0", "#0b6aa5"
 WIDTH, HEIGHT = 420, 280
 # The first font that the reader has is used. All but the last are equally wide, and the layout is made for this width.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+# What values are called that are not shown by themselves.
+OTHERS = "(others)"
 # Characters of a name or a label that are shown.
 _SHOWN = 40
 # Numbers from the first to before the second are written in full.
@@ -50,11 +52,12 @@ def labels_of(values: Sequence[object]) -> list[str]:
     return list(found)
 
 
-def texts_of(column: pl.Series) -> list[str]:
-    """The values of a column as texts, equal where the values are and different where they differ."""
-    known = column.unique(maintain_order=True).to_list()
+def texts_of(column: pl.Series, shown: Sequence[object] | None = None) -> pl.Series:
+    """The values of a column as texts, equal where the values are and different where they differ; OTHERS for values
+    that are not among the shown ones, by default all."""
+    known = column.unique(maintain_order=True).to_list() if shown is None else shown
     texts = dict(zip(known, labels_of(known), strict=True))
-    return [texts[value] for value in column.to_list()]
+    return pl.Series(column.name, [texts.get(value, OTHERS) for value in column.to_list()], pl.String)
 
 
 def number_text(value: float, digits: int = 4, sign: str = "") -> str:

@@ -15,7 +15,6 @@ from bigforest.plot.draw import (
     altair,
     chart_of,
     finish_chart,
-    labels_of,
     most_different,
     one_line,
     texts_of,
@@ -36,12 +35,9 @@ def pairs_table(found: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
     both = pl.concat([pairs, pairs.select(feature="other", other="feature", interaction="interaction")])
     sums = both.group_by("feature", maintain_order=True).agg(pl.col("interaction").sum())
     kept = sums.sort("interaction", descending=True, maintain_order=True)["feature"].head(most).to_list()
-    names = dict(zip(kept, labels_of(kept), strict=True))
     table = both.filter(pl.col("feature").is_in(kept) & pl.col("other").is_in(kept))
-    order = {name: at for at, name in enumerate(kept)}
-    texts = [pl.Series(column, [names[name] for name in table[column]], pl.String) for column in ("feature", "other")]
-    at = pl.Series([order[name] for name in table["feature"]], dtype=pl.UInt32)
-    return pl.DataFrame([*texts, table["interaction"]]).with_columns(at=at).sort("at", maintain_order=True).drop("at")
+    table = table.sort(pl.col("feature").cast(pl.Enum(kept)), maintain_order=True)
+    return table.with_columns(texts_of(table[column], kept) for column in ("feature", "other"))
 
 
 def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
@@ -89,7 +85,7 @@ def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame
     for name, end, suffix in (("x", "right", "a"), ("y", "top", "b")):
         value, level = own[f"value_{suffix}"], own[f"level_{suffix}"]
         if value.null_count():
-            columns[name] = pl.Series(texts_of(level), dtype=pl.String)
+            columns[name] = texts_of(level)
             continue
         values = np.unique(value.to_numpy())
         edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])

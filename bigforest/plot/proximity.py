@@ -9,13 +9,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import counted
-from bigforest.plot.draw import COLORS, FAINT, altair, chart_of, finish_chart, labels_of, one_line
+from bigforest.plot.draw import COLORS, FAINT, OTHERS, altair, chart_of, finish_chart, one_line, texts_of
 
 # Columns of the matrix that are multiplied at a time.
 _COLUMNS = 4096
 # Classes that have a colour of their own.
 _CLASSES = 7
-OTHERS = "(others)"
 
 
 def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64], float]:
@@ -58,9 +57,7 @@ def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tupl
     own = target.gather(rows)
     if classes:
         counts = own.value_counts(sort=True)[own.name].to_list()
-        kept = sorted(counts[:_CLASSES], key=str)
-        names = dict(zip(kept, labels_of(kept), strict=True))
-        own = pl.Series([names.get(value, OTHERS) for value in own.to_list()], dtype=pl.String)
+        own = texts_of(own, sorted(counts[:_CLASSES], key=str))
     else:
         own = own.cast(pl.Float64)
     return pl.DataFrame({"row": rows, "x": place[:, 0], "y": place[:, 1], "target": own}), share

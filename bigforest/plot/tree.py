@@ -13,6 +13,7 @@ from bigforest.plot.draw import (
     DEEP,
     FAINT,
     INK,
+    OTHERS,
     PALE,
     altair,
     chart_of,
@@ -121,7 +122,7 @@ def _bars(forest: Contents, row: dict[str, Any], place: float) -> list[tuple[Any
     total, found = sum(counts), []
     for name, part in [
         *zip(names[:_CLASSES], counts[:_CLASSES], strict=False),
-        ("(others)", sum(counts[_CLASSES:])),
+        (OTHERS, sum(counts[_CLASSES:])),
     ]:
         if part:
             end = begin + _WIDE * part / total
@@ -136,7 +137,7 @@ def _color(forest: Contents) -> Any:
     if forest.is_regression:
         scale = alt.Scale(range=[PALE, DEEP], zero=False)
         return alt.Color("value:Q", title="mean", scale=scale)
-    order = [*labels_of(forest.classes)[:_CLASSES], *(["(others)"] if len(forest.classes) > _CLASSES else [])]
+    order = [*labels_of(forest.classes)[:_CLASSES], *([OTHERS] if len(forest.classes) > _CLASSES else [])]
     scale = alt.Scale(domain=order, range=list(COLORS[: len(order)]))
     return alt.Color("label:N", title="class", sort=order, scale=scale)
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 import bigforest as bf
 from bigforest.common.errors import ConfigError
-from bigforest.plot.confusion import OTHERS, confusion_table
+from bigforest.plot.confusion import confusion_table
 from bigforest.plot.contributions import swarm_table, waterfall_table
 from bigforest.plot.dependence import MOST_LEVELS, dependence_chart, dependence_table
-from bigforest.plot.draw import FAINT, labels_of, number_text
+from bigforest.plot.draw import FAINT, OTHERS, labels_of, number_text
 from bigforest.plot.error import error_table
 from bigforest.plot.files import html_of_chart
 from bigforest.plot.moments import moment_text
