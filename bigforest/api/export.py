@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from bigforest.common.checks import check_word
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Listener
 from bigforest.common.progress import watching
 from bigforest.execution.arguments import column_names
@@ -75,6 +75,8 @@ def export_forest(
             f"the name of a file for {to} ends in {SUFFIXES[to]}, not {out.name!r}; choose another output"
         )
     check_word(dtype, ("float32", "float64"), "dtype")
+    if not isinstance(table, str) or not table:
+        raise ConfigError(f"table must be the name of a table, not {shown(table)}")
     keep = column_names(keep, "keep")
     for name, changed, own in (
         ("dtype", dtype != "float32", "onnx"),

@@ -92,20 +92,20 @@ def encode(
         source = _flattened(source, columns, [*kinds, name, *others], scratch)
         with announced(ENCODING, listener):
             compile_presort()
-        rows = encode_target(source, name, config, plan, writer, listener)
-        dropped = source.rows - rows.target.kept
+        found, counts = encode_target(source, name, config, plan, writer, listener)
+        dropped = source.rows - found.kept
         if dropped:
             reason = "" if config.weight is None else f", or 0 in {config.weight!r},"
             rows_have = "1 row has" if dropped == 1 else f"{dropped:,} rows have"
             left_out = "is left out" if dropped == 1 else "are left out"
             listener(Notice(f"{rows_have} no value in {name!r}{reason} and {left_out}"))
-        if rows.target.constant:
+        if found.constant:
             listener(Notice(f"all rows have the same value in {name!r}, so every tree is a single leaf"))
         column_of = {one: columns[one].column for one in kinds}
         rows_file = _shared_rows(writer, scratch)
-        plan = replace(plan, rows=rows.target.kept)
+        plan = replace(plan, rows=found.kept)
         job = EncodeJob(source, rows_file, config.max_bins, plan, writer.parts, scratch, column_of, kinds)
-        weight = encode_row_weights(job, rows, config, writer, listener)
+        weight = encode_row_weights(job, found.spec, counts, config, writer, listener)
         # A table in memory stays where it is.
         executor = (resources if source.files else replace(resources, cluster=None)).executor(plan.workers)
         writer.shared = executor.remote and not is_remote(scratch)
@@ -115,14 +115,14 @@ def encode(
             groups = encode_groups(
                 config.group, columns[config.group].dtype, partial(kept_column, job, config.group), writer
             )
-        writer.finish(rows.target.spec, dropped, groups, weight, config.missing)
+        writer.finish(found.spec, dropped, groups, weight, config.missing)
     store = Store.open(path, verify=False)
     for message in numbers_in_text(store):
         listener(Notice(message))
     if config.bootstrap and groups is None:
         # A worker looks where it finds the store: it takes the client more than its task.
-        found = executor.gather(notice_repeats, [(store,)]) if writer.shared else [notice_repeats(store)]
-        for message in filter(None, found):
+        notices = executor.gather(notice_repeats, [(store,)]) if writer.shared else [notice_repeats(store)]
+        for message in filter(None, notices):
             listener(Notice(message))
     return store
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,29 +22,19 @@ from bigforest.encode.regression_target import FoundNumbers, find_numbers, numbe
 from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, weights_in_slice
 from bigforest.schema.columns import cells, is_text_type, places_among, text_of_categories
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import GroupSpec, WeightSpec
+from bigforest.schema.dataspec import GroupSpec, TargetSpec, WeightSpec
 from bigforest.source import Source
 from bigforest.store.format import TARGET_TYPES
 from bigforest.store.writer import StoreWriter
 
 
-class KeptRows(NamedTuple):
-    """The rows that are kept.
-
-    target  what their targets are.
-    counts  int64 [classes], how many there are of each class; empty of a regression.
-    """
-
-    target: FoundClasses | FoundNumbers
-    counts: NDArray[np.int64]
-
-
 def encode_target(
     source: Source, name: str, config: TrainConfig, plan: EncodePlan, writer: StoreWriter, listener: Listener
-) -> KeptRows:
+) -> tuple[FoundClasses | FoundNumbers, NDArray[np.int64]]:
     """Read the target twice: for what it is, and to write it. Raises DataError where it cannot be learned.
 
-    Gives Notice of numbers of which digits are lost that matter.
+    Returns what it is, and how many rows there are of each class, int64 [classes]; none of a regression. Gives Notice
+    of numbers of which digits are lost that matter.
     """
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
@@ -95,21 +85,27 @@ def encode_target(
                     "and smaller differences are lost; drop or transform outliers"
                 )
             )
-    return KeptRows(target, counts)
+    return target, counts
 
 
 def encode_row_weights(
-    job: EncodeJob, rows: KeptRows, config: TrainConfig, writer: StoreWriter, listener: Listener
+    job: EncodeJob,
+    spec: TargetSpec,
+    counts: NDArray[np.int64],
+    config: TrainConfig,
+    writer: StoreWriter,
+    listener: Listener,
 ) -> WeightSpec | None:
     """Write the weights of the kept rows, where there are any. Raises ConfigError where they are of no class.
 
+    counts  rows of each class.
+
     Gives Notice of rows whose weight is not counted as it is.
     """
-    classes = class_weights(rows.target.spec, config.class_weight, rows.counts)
+    classes = class_weights(spec, config.class_weight, counts)
     if config.weight is None and not classes:
         return None
-    task = rows.target.spec.task
-    target = np.memmap(writer.target(), TARGET_TYPES[task], "r")
+    target = np.memmap(writer.target(), TARGET_TYPES[spec.task], "r")
     factors = np.array(classes)
 
     def weights() -> Iterator[NDArray[np.float64]]:
@@ -128,8 +124,8 @@ def encode_row_weights(
         weights,
         job.plan.rows,
         writer.add_weights,
-        regression=task == "regression",
-        divisor=balanced_divisor(rows.counts) if balanced and config.weight is None else 0.0,
+        regression=spec.is_regression,
+        divisor=balanced_divisor(counts) if balanced and config.weight is None else 0.0,
     )
     if found.raised:
         least = found.spec.largest / found.spec.search

@@ -111,22 +111,10 @@ def explain_forest(
     ------
     ConfigError, DataError, FormatError, OutputExistsError
     """
+    given = {name: value for name, value in locals().items() if name in ExplainOptions.__dataclass_fields__}
     forest = opened_forest(forest)
-    options = ExplainOptions(
-        parts=asked_parts(parts, data, forest),
-        loss=loss,
-        groups={} if groups is None else groups,
-        new_rows=new_rows,
-        classes=classes,
-        features=features,
-        grid=grid,
-        individual=individual,
-        sample=sample,
-        rows=rows,
-        neighbors=neighbors,
-        rules=rules,
-        seed=seed,
-    )
+    given |= {"parts": asked_parts(parts, data, forest), "groups": {} if groups is None else groups}
+    options = ExplainOptions(**given)
     resources = resources_of(threads, scratch, memory)
     check_polars_threads()
     holding = TemporaryFolder(resources.scratch) if out is None else None

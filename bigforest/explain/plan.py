@@ -79,36 +79,26 @@ MAKERS: dict[str, PartMaker] = {
         "out of bag",
         fast=True,
     ),
-    "contributions": PartMaker(
-        "Contribution of each feature to the prediction of every row, along the path.",
-        partial(plan_contributions, name="contributions"),
-        partial(write_contributions, name="contributions"),
-        "rows",
-    ),
-    SHAP: PartMaker(
-        "Exact Shapley values. Slow; prints an estimate of the time first.",
-        partial(plan_contributions, name=SHAP),
-        partial(write_contributions, name=SHAP),
-        "rows",
-    ),
+    **{
+        name: PartMaker(text, partial(plan_contributions, name=name), partial(write_contributions, name=name), "rows")
+        for name, text in (
+            ("contributions", "Contribution of each feature to the prediction of every row, along the path."),
+            (SHAP, "Exact Shapley values. Slow; prints an estimate of the time first."),
+        )
+    },
     "interactions": PartMaker(
         "Exact Shapley interactions of pairs of features, on selected rows.",
         plan_interactions,
         write_interactions,
         "rows",
     ),
-    "dependence": PartMaker(
-        "Partial dependence on a feature, or on two.",
-        partial(plan_dependence, name="dependence"),
-        partial(write_dependence, name="dependence"),
-        "rows",
-    ),
-    EFFECTS: PartMaker(
-        "Accumulated local effects, for correlated features.",
-        partial(plan_dependence, name=EFFECTS),
-        partial(write_dependence, name=EFFECTS),
-        "rows",
-    ),
+    **{
+        name: PartMaker(text, partial(plan_dependence, name=name), partial(write_dependence, name=name), "rows")
+        for name, text in (
+            ("dependence", "Partial dependence on a feature, or on two."),
+            (EFFECTS, "Accumulated local effects, for correlated features."),
+        )
+    },
     "proximities": PartMaker(
         "Proximities of training rows: nearest rows, outliers and prototypes.",
         plan_proximities,
