@@ -61,18 +61,22 @@ _SEPARATOR = Annotated[
 ]
 
 
-def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of each group in the place of its parameter of that name, and --separator if it reads
-    tables.
+def command(
+    draw: Callable[[Facts], None], *, run: Mapping[str, Choice], progress: bool = True, **groups: Mapping[str, Choice]
+) -> Callable[[Callable[..., Facts]], Callable[..., None]]:
+    """Make a command of a function that returns facts, which `draw` prints for people.
 
-    The parameter receives a dictionary of the options that were given, and nothing of the others: what is left open is
-    for the API to choose. The separator holds for all tables of the command.
+    The command has the options of each group, `run` among them, in the place of the function's parameter of that name,
+    and --separator if it reads tables, for all of them. The parameter receives a dictionary of the options that were
+    given, and nothing of the others: what is left open is for the API to choose. With `progress`, `run` includes a
+    listener, which shows the progress, and the client of a cluster; the facts get the seconds of the work and the
+    statistics of the workers.
     """
+    groups["run"] = run
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True).parameters
+    def decorate(function: Callable[..., Facts]) -> Callable[..., None]:
         parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
-        for parameter in own.values():
+        for parameter in inspect.signature(function, eval_str=True).parameters.values():
             options = groups.get(parameter.name)
             if options is None:
                 parameters.append(parameter)
@@ -85,8 +89,8 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
             keyword = inspect.Parameter.KEYWORD_ONLY
             parameters.append(inspect.Parameter("separator", keyword, default=None, annotation=_SEPARATOR))
 
-        @wraps(command)
-        def run(context: typer.Context, *, separator: str | None = None, **values: Any) -> None:
+        @wraps(function)
+        def work(context: typer.Context, *, separator: str | None = None, **values: Any) -> None:
             for group, options in groups.items():
                 values[group] = {
                     name: choice.read(value) if choice.read else value
@@ -99,13 +103,29 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
                 _separate(tables, separator)
             for own, name in tables:
                 _check_place(own[name])
-            command(**values)
+            json, quiet = values["run"].pop("json", False), values["run"].pop("quiet", False)
+            facts = _with_progress(function, values, quiet) if progress else function(**values)
+            show(facts, draw, json=json, quiet=quiet)
+            if not facts.get("fits", True):  # of a plan
+                raise typer.Exit(1)
 
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        return run
+        work.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        work.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return work
 
     return decorate
+
+
+def _with_progress(function: Callable[..., Facts], values: dict[str, Any], quiet: bool) -> dict[str, Any]:
+    from .cluster import running
+
+    begin, run = perf_counter(), values["run"]
+    scheduler = {name: run.pop(name) for name in SCHEDULER if name in run}
+    with running(scheduler, quiet=quiet) as (client, ledger):
+        run |= {"listener": ledger} if client is None else {"listener": ledger, "scheduler": client}
+        facts = function(**values)
+    seconds = perf_counter() - begin
+    return {**facts, "seconds": facts.get("seconds", seconds), **ledger.facts}
 
 
 def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
@@ -119,44 +139,6 @@ def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
         raise ConfigError(f"--separator is for CSV files, and {none}; drop it")
     for values, name in tables:
         values[name] = SeparatedPath(values[name], separator)
-
-
-def command(
-    draw: Callable[[Facts], None], *, run: Mapping[str, Choice], progress: bool = True, **groups: Mapping[str, Choice]
-) -> Callable[[Callable[..., Facts]], Callable[..., None]]:
-    """Make a command of a function that returns facts, which `draw` prints for people.
-
-    The parameter `run` of the function receives the options `run` as the API takes them. With `progress` they include a
-    listener, which shows the progress, and the client of a cluster; the facts get the seconds of the work and the
-    statistics of the workers.
-    """
-
-    def decorate(function: Callable[..., Facts]) -> Callable[..., None]:
-        @wraps(function)
-        def work(*, run: dict[str, Any], **values: Any) -> None:
-            json, quiet = run.pop("json", False), run.pop("quiet", False)
-            facts = _with_progress(function, run, values, quiet) if progress else function(run=run, **values)
-            show(facts, draw, json=json, quiet=quiet)
-            if not facts.get("fits", True):  # of a plan
-                raise typer.Exit(1)
-
-        return grouped(run=run, **groups)(work)
-
-    return decorate
-
-
-def _with_progress(
-    function: Callable[..., Facts], run: dict[str, Any], values: Mapping[str, Any], quiet: bool
-) -> dict[str, Any]:
-    from .cluster import running
-
-    begin = perf_counter()
-    scheduler = {name: run.pop(name) for name in SCHEDULER if name in run}
-    with running(scheduler, quiet=quiet) as (client, ledger):
-        run |= {"listener": ledger} if client is None else {"listener": ledger, "scheduler": client}
-        facts = function(run=run, **values)
-    seconds = perf_counter() - begin
-    return {**facts, "seconds": facts.get("seconds", seconds), **ledger.facts}
 
 
 def _check_place(table: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,25 +102,22 @@ def _statistics(data: Any) -> dict[str, Known]:
         return {}
     import pyarrow.parquet as pq
 
-    found: dict[str, tuple[int, int]] = {}
-    silent: set[str] = set()
-    whole: dict[str, bool | None] = {}
+    found: dict[str, list[tuple[int | None, tuple[int, int] | None]]] = {}
     for file in files:
         with reading_parquet(file):
             schema = pq.read_metadata(readable(file)).schema
             for group in row_groups(file):
                 for position, chunk in enumerate(group):
-                    here = None if chunk.nulls is None else chunk.nulls == 0
-                    known = whole.get(chunk.name, True)
-                    whole[chunk.name] = False if here is False or known is False else here and known
-                    span = _integers(schema.column(position), chunk)
-                    if span is None:
-                        silent.add(chunk.name)
-                    else:
-                        low, high = found.get(chunk.name, span)
-                        found[chunk.name] = (min(low, span[0]), max(high, span[1]))
-    spans = {name: high - low + 1 for name, (low, high) in found.items() if name not in silent}
-    return {name: Known(spans.get(name), known) for name, known in whole.items()}
+                    own = found.setdefault(chunk.name, [])
+                    own.append((chunk.nulls, _integers(schema.column(position), chunk)))
+    return {name: _known(*zip(*chunks, strict=True)) for name, chunks in found.items()}
+
+
+def _known(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | None]) -> Known:
+    """What the chunks of a column say together."""
+    whole = False if any(nulls) else None if None in nulls else True
+    bounds = [bound for span in spans if span is not None for bound in span]
+    return Known(None if None in spans else max(bounds) - min(bounds) + 1, whole)
 
 
 def _integers(column: Any, chunk: ColumnChunk) -> tuple[int, int] | None:

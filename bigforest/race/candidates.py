@@ -6,7 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bigforest.common.errors import ConfigError, shown
 from bigforest.schema.config import TrainConfig
@@ -29,27 +29,16 @@ _DEFAULT: dict[str, dict[str, Any]] = {
 }
 
 
-class Candidate(NamedTuple):
-    """A name, and its own options of training."""
-
-    name: str
-    options: dict[str, Any]
-
-
-def default_candidates(task: str, most: int | None) -> list[Candidate]:
-    """The default candidates; only the first `most`, if it is not None.
+def default_candidates(task: str, most: int | None) -> dict[str, dict[str, Any]]:
+    """The options of the default candidates, by name; only of the first `most`, if it is not None.
 
     The defaults; leaves of 5 rows, against noise; entropy, of classes; bags without replacement, which leave out the
     same share of the rows; all features at every node; and splits on projections, sparse and rotated.
     """
-    candidates = [
-        Candidate(name, dict(options))
-        for name, options in _DEFAULT.items()
-        if task == "classification" or "impurity" not in options
-    ]
+    names = [name for name, options in _DEFAULT.items() if task == "classification" or "impurity" not in options]
     if most is not None:
-        check_candidate_count(most, len(candidates))
-    return candidates[:most]
+        check_candidate_count(most, len(names))
+    return {name: dict(_DEFAULT[name]) for name in names[:most]}
 
 
 def check_candidate_count(count: int, most: int = len(_DEFAULT), name: str = "candidates") -> None:
@@ -58,15 +47,17 @@ def check_candidate_count(count: int, most: int = len(_DEFAULT), name: str = "ca
         raise ConfigError(f"{name} must be a number of default candidates from 2 to {most}, not {shown(count)}")
 
 
-def given_candidates(given: Mapping[str, Mapping[str, Any]] | str | Path, base: Mapping[str, Any]) -> list[Candidate]:
-    """The candidates of a mapping, or of a TOML file with a table of options for each.
+def given_candidates(
+    given: Mapping[str, Mapping[str, Any]] | str | Path, base: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """The options of the candidates of a mapping, or of a TOML file with a table for each, by name.
 
     base  options that all of them have. Raises ConfigError.
     """
     tables = _read(Path(given)) if isinstance(given, str | Path) else given
     if not isinstance(tables, Mapping) or not 2 <= len(tables) <= MOST_CANDIDATES:
         raise ConfigError(f"candidates must be from 2 to {MOST_CANDIDATES} names, each with its options")
-    candidates = []
+    candidates = {}
     for name, options in tables.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise ConfigError(
@@ -85,9 +76,8 @@ def given_candidates(given: Mapping[str, Mapping[str, Any]] | str | Path, base: 
             TrainConfig.of(**{**base, **options})
         except ConfigError as error:
             raise ConfigError(f"the candidate {name}: {error}") from error
-        candidates.append(Candidate(name, dict(options)))
-    folded = [candidate.name.casefold() for candidate in candidates]
-    if len(set(folded)) < len(folded):
+        candidates[name] = dict(options)
+    if len({name.casefold() for name in candidates}) < len(candidates):
         raise ConfigError("two candidates have the same name but for upper and lower case; rename one")
     return candidates
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.common.errors import BigForestError
+from bigforest.race.candidates import given_candidates
 from bigforest.race.rules import Standing
 from bigforest.storage.atomic import write_durably
 from bigforest.storage.regular_files import read_json_text
@@ -112,10 +113,7 @@ def _round(raw: dict[str, Any]) -> Round:
 
 def _check(state: RaceState) -> None:
     """Raise ValueError for inconsistent entries: names become folders, so unknown names are refused."""
-    from bigforest.race.candidates import given_candidates
-
-    named = given_candidates(state.candidates, {})
-    known = {candidate.name for candidate in named}
+    known = set(given_candidates(state.candidates, {}))
     tables: list[Mapping[str, Any]] = [state.retired, state.seconds, state.grown, state.size]
     for names in [*tables, *(each.losses for each in state.rounds)]:
         if not set(names) <= known:

@@ -27,7 +27,7 @@ from bigforest.forest.format.files import write_run, write_table
 from bigforest.forest.format.schema import TUNING, TUNING_KIND
 from bigforest.grow.shared.criteria import criterion_named
 from bigforest.predict.forest import Forest, is_forest, read_forest
-from bigforest.race.candidates import Candidate, check_candidate_count, default_candidates, given_candidates
+from bigforest.race.candidates import check_candidate_count, default_candidates, given_candidates
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
 from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
 from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
@@ -184,20 +184,20 @@ class Race:
             candidates = default_candidates(task, self.candidates)
         else:
             candidates = given_candidates(self.candidates, base)
-        for candidate in candidates:
-            config = TrainConfig.of(**{**base, **candidate.options})
+        for name, own in candidates.items():
+            config = TrainConfig.of(**base | own)
             if not config.bootstrap:
                 raise ConfigError(
-                    f"the candidate {candidate.name} grows on all rows, so no row is out of bag to evaluate it; drop "
+                    f"the candidate {name} grows on all rows, so no row is out of bag to evaluate it; drop "
                     "it, or set bootstrap"
                 )
             if config.boosts:
                 raise ConfigError(
-                    f"the candidate {candidate.name} cannot be evaluated on out-of-bag rows: with sampling "
+                    f"the candidate {name} cannot be evaluated on out-of-bag rows: with sampling "
                     f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
                 )
             if not isinstance(self.candidates, int | None):
-                self._check(candidate, {**base, **candidate.options}, store)
+                self._check(name, base | own, store)
         if job.options.get("stop_oob") is not None:
             raise ConfigError(
                 "stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees"
@@ -219,15 +219,15 @@ class Race:
             metric=metric,
             trees=job.config.trees,
             options=base,
-            candidates={candidate.name: candidate.options for candidate in candidates},
+            candidates=candidates,
         )
 
-    def _check(self, candidate: Candidate, options: dict[str, Any], store: Store) -> None:
+    def _check(self, name: str, options: dict[str, Any], store: Store) -> None:
         """Raise ConfigError and DataError, naming the candidate, where it cannot be grown on the table."""
         try:
             make_store(TrainingJob(store, None, (), options), self.out, self.out, self.resources, self.listener)
         except (ConfigError, DataError) as error:
-            raise type(error)(f"the candidate {candidate.name}: {error}") from error
+            raise type(error)(f"the candidate {name}: {error}") from error
 
     def _run_round(self, store: Store, state: RaceState, trees: int, rows: Rows) -> None:
         """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""

@@ -15,7 +15,7 @@ from bigforest.common.checks import check_flag, check_word, is_integer
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, stage
 from bigforest.common.progress import watching
-from bigforest.forest.format.table_file import check_table_file, write_table_file
+from bigforest.forest.format.table_file import write_table_file
 from bigforest.simulation.families import DrawnRows, Orthant, Parity, Shapes, SparseParity, Trunk
 from bigforest.simulation.multimodal import Multimodal
 from bigforest.simulation.streams import Purpose, random_blocks
@@ -195,7 +195,6 @@ def simulate(
             frame = pl.from_arrow(pa.concat_tables(_tables(config, truth, listener)), rechunk=True)
             assert isinstance(frame, pl.DataFrame)
             return frame
-        check_table_file(out, FILE_KIND, overwrite=overwrite)
         write_table_file(
             out,
             _tables(config, truth, listener),
