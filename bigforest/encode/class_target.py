@@ -69,7 +69,7 @@ def find_task(source: Source, target: Leaf, wanted: Task | None) -> Task:
 def distinct_values(source: Source, target: Leaf) -> pl.Series:
     """The different values of a target, ascending; some of them where there are more than MAX_CLASSES."""
     found: pl.Series | None = None
-    for frame in source.slices([target.column], _SLICE_ROWS):
+    for frame in source.batches([target.column], _SLICE_ROWS):
         found = _merged(found, present_values(frame.select(target.expr).to_series().alias("")))
         if len(found) > MAX_CLASSES:
             break

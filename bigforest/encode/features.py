@@ -170,11 +170,11 @@ def kept_slices(
     """The rows to encode of the named columns, see `kept_column`."""
     stop, rows = job.plan.rows if stop is None else stop, job.plan.limits.slice_rows
     if job.rows_file is None:
-        yield from job.source.slices(names, rows, first, stop)
+        yield from job.source.batches(names, rows, first, stop)
         return
     kept = np.asarray(np.memmap(local_path(job.rows_file), ROW_NUMBER_TYPE, "r"))[first:stop]
     at, begin = int(kept[0]), 0
-    for frame in job.source.slices(names, rows, at, int(kept[-1]) + 1):
+    for frame in job.source.batches(names, rows, at, int(kept[-1]) + 1):
         # No more rows are kept than there are, so the ones of this slice are among the next.
         end = begin + int(np.searchsorted(kept[begin : begin + len(frame)], np.uint64(at + len(frame))))
         if end - begin == len(frame):

@@ -179,7 +179,7 @@ def _flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], sc
         return replace(source, schema=schema, frame=source.frame.select(flat))
     rows = max(1, _SLICE_BYTES // (_VALUE_BYTES * len(names)))
     files = []
-    for number, frame in enumerate(source.slices(columns, rows)):
+    for number, frame in enumerate(source.batches(columns, rows)):
         files.append(scratch / f"flat-{number:06}.parquet")
         with write_atomically(files[-1]) as file:
             frame.select(flat).write_parquet(file, compression="lz4", statistics=False)

@@ -41,7 +41,7 @@ def encode_target(
         """Rows before the slice, the targets of its rows that weigh something, and their places; None for all."""
         first, weighed = 0, config.weight is None
         weight = [] if config.weight is None else [config.weight]
-        for frame in source.slices([name, *weight], plan.limits.slice_rows):
+        for frame in source.batches([name, *weight], plan.limits.slice_rows):
             series, places = cells(frame, name), None
             if weight:
                 weighs = weights_in_slice(cells(frame, weight[0]), weight[0]) > 0.0

@@ -67,36 +67,22 @@ class Source:
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """All rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
-        if self.frame is None:
-            return pl.concat(list(self._paged(names, self.rows, 0, self.rows)), rechunk=True)
-        return self._read(self.frame.select(columns_named(names)))
+        [whole] = self.batches(names, self.rows)
+        return whole
 
     def column(self, name: str) -> pl.Series:
         """All rows of one column, in one chunk. Raises DataError when it cannot be read."""
         return self.columns([name]).to_series()
 
-    def slices(
-        self, names: Sequence[str], rows: int, first: int = 0, stop: int | None = None
-    ) -> Iterator[pl.DataFrame]:
-        """The named columns of the rows from `first` to before `stop`, in order, in frames of at most `rows` rows, each
-        in one chunk.
-
-        Holds a slice and a page or two of each column and file, however large the row groups of the files are. Raises
-        DataError when the columns cannot be read.
-        """
-        stop = self.rows if stop is None else stop
-        if self.rows <= rows and stop - first == self.rows:
-            yield self.columns(names)
-        elif self.frame is None:
-            yield from self._paged(names, rows, first, stop)
-        else:
-            yield from self.batches(names, rows, first, stop)
-
     def batches(
         self, columns: Sequence[str], rows: int, first: int = 0, stop: int | None = None
     ) -> Iterator[pl.DataFrame]:
         """The named columns of the rows from `first` to before `stop`, in order, in frames of `rows` rows, the last
-        perhaps fewer, each in one chunk."""
+        perhaps fewer, each in one chunk.
+
+        Holds a frame or two, and a page or two of each column and file, however large the row groups of the files are.
+        Raises DataError when the columns cannot be read.
+        """
         stop = self.rows if stop is None else min(stop, self.rows)
         if self.frame is None:
             yield from _joined(self._paged(columns, rows, first, stop), rows)

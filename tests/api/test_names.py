@@ -151,7 +151,7 @@ def test_source__gives_columns_by_their_names(write: Callable[..., Path], tmp_pa
     assert list(source.schema) == names
     for some in (names, names[::-1], *([name] for name in names)):
         assert source.columns(some).equals(data[some])
-        assert pl.concat(source.slices(some, 2)).equals(data[some])
+        assert pl.concat(source.batches(some, 2)).equals(data[some])
         assert pl.concat(source.batches(some, 2)).equals(data[some])
 
 
