@@ -23,7 +23,7 @@ __all__ = ["folder", "run"]  # fixtures
 pytestmark = [
     pytest.mark.skipif(numba.config.DISABLE_JIT, reason="compiles a forest several times over"),
     pytest.mark.skipif(
-        importlib.util.find_spec("moto") is None, reason="moto[server] is not installed; install the extra test"
+        importlib.util.find_spec("moto") is None, reason="moto is not installed; install the extra test"
     ),
 ]
 HOME = f"s3://{BUCKET}/cli"

@@ -43,7 +43,7 @@ from tests.s3 import BUCKET, using_store
 pytestmark = [
     pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels"),
     pytest.mark.skipif(
-        importlib.util.find_spec("moto") is None, reason="moto[server] is not installed; install the extra test"
+        importlib.util.find_spec("moto") is None, reason="moto is not installed; install the extra test"
     ),
     pytest.mark.filterwarnings("ignore::UserWarning"),
 ]
