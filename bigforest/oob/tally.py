@@ -20,7 +20,7 @@ from bigforest.common.errors import FormatError
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.oob_report import ROWS_OF_FILE
-from bigforest.forest.votes.ballots import grown_values, leaf_values
+from bigforest.forest.votes.ballots import shrunk_leaves
 from bigforest.forest.votes.leaf_files import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
 from bigforest.kernels.predict.accumulate import Votes
 from bigforest.kernels.predict.tally import (
@@ -268,13 +268,13 @@ def _cast(work: TallyInputs, file: LeafFile) -> _Cast:
         grown = _Grown(ballots.ballot, ballots.mixed[:, 0] - spec.target.offset)
     if not work.amounts:
         return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, vote), grown)
-    nodes = grown_values(ballots)
-    if nodes is None:
+    shrunk = shrunk_leaves(ballots, np.array(work.amounts) / spec.weight_unit)
+    if shrunk is None:
         raise _torn(file)
-    cast = cast_by(leaf_values(nodes, np.array(work.amounts) / spec.weight_unit), vote)
+    cast = cast_by(shrunk.value, vote)
     if work.votes is not None:
-        cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(nodes.leaves))[:, None]
-    return _Cast(file, ballots.first, nodes.number, cast, grown)
+        cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(shrunk.begins))[:, None]
+    return _Cast(file, ballots.first, shrunk.ballot, cast, grown)
 
 
 def _torn(file: LeafFile) -> FormatError:

@@ -16,9 +16,8 @@ from bigforest.forest.votes.ballots import (
     ballots_of,
     ballots_of_pieces,
     file_bytes,
-    grown_values,
     join_ballots,
-    leaf_values,
+    shrunk_leaves,
 )
 from bigforest.forest.votes.leaf_files import write_ballots
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
@@ -34,18 +33,17 @@ def ballots_of_tree(tree: TreeArrays, wide: bool) -> Ballots:
 
 
 @given(trees(), st.lists(AMOUNTS, min_size=1, max_size=3), st.booleans())
-def test_leaf_values__are_those_of_the_nodes_to_the_last_bit(
+def test_shrunk_leaves__are_those_of_the_nodes_to_the_last_bit(
     grown: list[TreeArrays], amounts: list[float], wide: bool
 ) -> None:
     width = max(1, grown[0].counts.shape[1])
     joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
-    nodes = grown_values(joined)
-    assert nodes is not None
-    found = leaf_values(nodes, np.array(amounts))
+    shrunk = shrunk_leaves(joined, np.array(amounts))
+    assert shrunk is not None
     shrinking = LeafShrinking(np.array(amounts))
     rows = [shrinking.values(tree.feature, tree.weight, tree.counts, tree.value) for tree in grown]
-    np.testing.assert_array_equal(found, np.concatenate(rows))
-    check_formula(found, grown, amounts)
+    np.testing.assert_array_equal(shrunk.value, np.concatenate(rows))
+    check_formula(shrunk.value, grown, amounts)
 
 
 @given(trees(), st.booleans(), st.integers(1, 30))
@@ -97,7 +95,7 @@ def test_file_bytes__are_at_least_those_of_the_file(grown: list[TreeArrays], wid
 
 
 @given(trees(), st.data())
-def test_leaf_values__of_what_are_no_trees_are_refused(grown: list[TreeArrays], data: st.DataObject) -> None:
+def test_shrunk_leaves__of_what_are_no_trees_are_refused(grown: list[TreeArrays], data: st.DataObject) -> None:
     whole = ballots_of_tree(grown[0], wide=False)
     faults = ["an inner node more", "a leaf more", "a weight less", "a value less", "beyond", "no node"]
     kind = data.draw(st.sampled_from(faults))
@@ -120,4 +118,4 @@ def test_leaf_values__of_what_are_no_trees_are_refused(grown: list[TreeArrays], 
         broken = whole._replace(ballot=ballot)
     elif kind == "no node":
         broken = whole._replace(ballot=np.full(whole.ballot.size, NO_BALLOT))
-    assert (grown_values(broken) is None) == (broken is not whole)
+    assert (shrunk_leaves(broken, np.zeros(1)) is None) == (broken is not whole)

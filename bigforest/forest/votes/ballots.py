@@ -107,64 +107,45 @@ def shifted(ballot: NDArray[np.uint32], classes: int, mixed: int) -> NDArray[np.
     return np.where((ballot >= classes) & (ballot != NO_BALLOT), ballot + np.uint32(mixed), ballot)
 
 
-class NodeValues(NamedTuple):
-    """The values of all nodes of some trees as grown.
+class ShrunkLeaves(NamedTuple):
+    """The leaves of some trees, all with values of their own.
 
-    ballots  of the trees
-    value    float64 [nodes, classes], shares of the classes; for regression [nodes, 1]
-    total    float64 [nodes], what the rows of the bag in each node weigh
-    number   uint32 [nodes], ballot of each leaf where all leaves have values of their own: numbers in an answer + the
-             leaf, NO_BALLOT in inner nodes
-    leaves   int64 [trees + 1], where the leaves of each tree begin, and where those of the last end
-    room     for each tree, of `shrink_leaves`
+    ballot  uint32 [nodes], numbers in an answer + the number of the leaf; NO_BALLOT in inner nodes
+    value   float64 [leaves, classes * lambdas], or [leaves, lambdas] of numbers; those of the first class come first
+    begins  int64 [trees + 1], where the leaves of each tree begin, and where those of the last end
     """
 
-    ballots: Ballots
+    ballot: NDArray[np.uint32]
     value: NDArray[np.float64]
-    total: NDArray[np.float64]
-    number: NDArray[np.uint32]
-    leaves: NDArray[np.int64]
-    room: list[int]
+    begins: NDArray[np.int64]
 
 
-def grown_values(ballots: Ballots) -> NodeValues | None:
-    """The values of all nodes, which follow from the leaves; None where the ballots are not those of trees."""
+def shrunk_leaves(ballots: Ballots, lambdas: NDArray[np.float64]) -> ShrunkLeaves | None:
+    """The leaves shrunk by each lambda, in the unit of the weights; None where the ballots are not those of trees.
+
+    The values of all nodes follow from the leaves. The same bits as for trees that are read
+    (forest/load/leaf_shrinking.py).
+    """
     from bigforest.kernels.predict.ballots import value_nodes
+    from bigforest.kernels.predict.shrink import shrink_leaves
 
     first, ballot, weight, mixed = ballots
     numbers, width = mixed.dtype == np.float64, mixed.shape[1]
     leaves = np.append(0, np.cumsum(np.diff(first) // 2 + 1))  # of binary trees
     if leaves[-1] != weight.size or (numbers and len(mixed) != ballot.size):
         return None
-    value = mixed.copy() if numbers else np.empty((ballot.size, width))
-    total, number, room = np.empty(ballot.size), np.empty(ballot.size, np.uint32), []
+    counts, share = None if numbers else mixed, np.empty(lambdas.size)
+    found = np.empty((leaves[-1], width * lambdas.size))
+    number = np.empty(ballot.size, np.uint32)
     for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
         own, here = weight[leaf_begin:leaf_end], slice(begin, end)
         waiting, held = np.empty(own.size, np.int64), np.empty((own.size, 1 if numbers else 1 + width), np.uint64)
-        counts, before = None if numbers else mixed, np.uint64(width + leaf_begin)
-        room.append(
-            value_nodes(ballot[here], own, counts, before, waiting, held, value[here], total[here], number[here])
-        )
-        if not room[-1]:
+        value = mixed[here].copy() if numbers else np.empty((end - begin, width))
+        total, before = np.empty(end - begin), np.uint64(width + leaf_begin)
+        room = value_nodes(ballot[here], own, counts, before, waiting, held, value, total, number[here])
+        if not room:
             return None
-    return NodeValues(ballots, value, total, read_only(number), leaves, room)
-
-
-def leaf_values(nodes: NodeValues, lambdas: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values of all leaves, shrunk by each lambda, float64 [leaves, classes * lambdas], or [leaves, lambdas] of
-    numbers; those of the first class come first.
-
-    lambdas  in the unit of the weights.
-
-    The same bits as for trees that are read (forest/load/leaf_shrinking.py).
-    """
-    from bigforest.kernels.predict.shrink import shrink_leaves
-
-    width, first, leaves = nodes.value.shape[1], nodes.ballots.first, nodes.leaves
-    found = np.empty((leaves[-1], width * lambdas.size))
-    share, is_leaf = np.empty(lambdas.size), nodes.number != NO_BALLOT
-    for tree, room in enumerate(nodes.room):
-        here, own = slice(first[tree], first[tree + 1]), found[leaves[tree] : leaves[tree + 1]]
         above, kept, state = np.empty((room, width, lambdas.size)), np.empty(room), np.zeros(2, np.int64)
-        shrink_leaves(is_leaf[here], nodes.total[here], nodes.value[here], lambdas, state, above, kept, share, own)
-    return found
+        is_leaf, out = number[here] != NO_BALLOT, found[leaf_begin:leaf_end]
+        shrink_leaves(is_leaf, total, value, lambdas, state, above, kept, share, out)
+    return ShrunkLeaves(read_only(number), found, leaves)
