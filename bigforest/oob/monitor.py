@@ -17,11 +17,9 @@ from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.accumulator import number_loss
-from bigforest.oob.pipeline import cut_groups, cut_rows, find_missing, loaded_sizes, node_counts
-from bigforest.oob.plan import choose_oob
 from bigforest.oob.report import error_curve
 from bigforest.oob.tally import TallyInputs, tally_further
-from bigforest.oob.vote import known_leaves
+from bigforest.oob.trees import OobTrees
 from bigforest.storage.atomic import TemporaryFolder
 
 # Trees between two checks of the curve, and trees on either side of a comparison.
@@ -68,18 +66,10 @@ class OobMonitor:
         """Evaluate the trees of these parts, which follow the earlier ones; returns the error after each tree so
         far."""
         store, config, _, resources, _ = self._job
-        files, missing = known_leaves(self._job, parts)
-        lambdas = self._lambdas
-        counts = node_counts(files, store)
-        sizes = loaded_sizes(self._job, counts, missing, len(lambdas))
-        plan = choose_oob(store.shape, config, sizes, resources, len(lambdas))
-        if missing:
-            find_missing(self._job, missing, plan, len(lambdas), None)
-            files, _ = known_leaves(self._job, parts)
-            counts = node_counts(files, store)
-        executor = resources.executor(1)  # a task uses all threads of its process
-        ranges = cut_rows(self._job, files, counts, plan)
-        groups = cut_groups(files, counts, len(lambdas), plan, self._job)
+        lambdas, executor = self._lambdas, resources.executor(1)  # a task uses all threads of its process
+        leaves = OobTrees(self._job, len(lambdas), parts)
+        leaves.find_missing(lambda _: None)
+        ranges, groups = leaves.ranges(), leaves.groups()
         work = TallyInputs(
             store, config, groups, lambdas, resources.workers, self._folder.path, number_loss(store, config)
         )

@@ -35,10 +35,12 @@ from bigforest.forest.votes import leaf_files, thresholds_to_codes
 from bigforest.grow.forest import ForestJob
 from bigforest.oob import pipeline, plan, tally
 from bigforest.oob import report as oob_report
+from bigforest.oob import trees as oob_trees
 from bigforest.oob import vote as voting
 from bigforest.oob.accumulator import OobAccumulator
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate, range_rows
+from bigforest.oob.trees import entry_bytes
 from bigforest.predict.forest import read_forest
 from bigforest.race.losses import row_scores
 from bigforest.sampling.bags import bag
@@ -201,7 +203,7 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         )
         write(store, config, Path(name) / "whole")
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
-        sizes = pipeline.entry_bytes(groups.survey(Path(name) / "small", 1), 0)
+        sizes = entry_bytes(groups.survey(Path(name) / "small", 1), 0)
         threads = draws.draw(st.sampled_from([1, 2]))
         least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), 0).need
         more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
@@ -222,7 +224,7 @@ def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: py
     store, made = store_of(data(900), tmp_path), trees(2)
     config = forest_in(tmp_path / "f", store, made, [])
     monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
-    monkeypatch.setattr(pipeline, "range_rows", lambda *_: 256)
+    monkeypatch.setattr(oob_trees, "range_rows", lambda *_: 256)
     alive: list[weakref.ref[Any]] = []
     fresh = tally.no_votes
 

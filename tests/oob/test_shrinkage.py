@@ -31,9 +31,10 @@ from bigforest.forest.votes import leaf_files
 from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.losses import sum_losses
 from bigforest.oob import plan
-from bigforest.oob.pipeline import entry_bytes, write_oob
+from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate
 from bigforest.oob.shrinkage import SQUARES, in_second_half
+from bigforest.oob.trees import entry_bytes
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
