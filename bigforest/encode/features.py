@@ -130,13 +130,15 @@ def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> list[Part]
         return wrong
     with PartWriter(job.parts, index) as part:
         for name, maker in makers.items():
-            dictionary = _dictionary(maker, job, part, missing=gaps[name].any)
+            missing = gaps[name].any
+            bins = new_bins(maker.made, job.max_bins, missing=missing)
+            dictionary = DictionaryWriter(name, maker.scale(), bins, part, missing=missing)
             ranks = keys.pop(name)[: maker.made]
             if maker.made:
                 dictionary.add(presort(ranks, dictionary.scale, dictionary.bins))
             dictionary.finish()
-            cut, missing = dictionary.codes(gaps.pop(name).cut(ranks)), dictionary.missing
-            part.end_feature(name, str(maker.dtype), cut, job.columns[name], missing=missing)
+            codes = dictionary.codes(gaps.pop(name).cut(ranks))
+            part.end_feature(name, str(maker.dtype), codes, job.columns[name], missing=missing)
         return [part.part()]
 
 
@@ -152,11 +154,6 @@ def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
         codes = (codes_of(series, levels) for series in slices())
         part.end_feature(name, type_name(dtype), codes, job.columns[name], kind="category", missing=levels.missing)
         return part.part()
-
-
-def _dictionary(maker: KeyMaker, job: EncodeJob, part: PartWriter, *, missing: bool) -> DictionaryWriter:
-    most = job.max_bins - missing if isinstance(job.max_bins, int) else job.max_bins
-    return DictionaryWriter(maker.name, maker.scale(), new_bins(maker.made, most), part, missing=missing)
 
 
 def kept_column(job: EncodeJob, name: str, first: int = 0, stop: int | None = None) -> Iterator[pl.Series]:
@@ -185,9 +182,10 @@ def kept_slices(
         begin = end
 
 
-def new_bins(rows: int, max_bins: str | int) -> Bins:
-    """The bins of a column of `rows` rows, none begun; of no use when max_bins is "exact"."""
-    most = max_bins if isinstance(max_bins, int) else 0
+def new_bins(rows: int, max_bins: str | int, *, missing: bool = False) -> Bins:
+    """The bins of a column of `rows` rows, none begun; of no use when max_bins is "exact". missing: whether one of the
+    codes is that of rows without a value."""
+    most = max_bins - missing if isinstance(max_bins, int) else 0
     return Bins(np.uint64(rows), np.zeros(2, np.uint64), np.empty(most, np.uint64))
 
 

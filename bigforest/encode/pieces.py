@@ -330,7 +330,7 @@ def merge_runs(job: EncodeJob, folder: Path, number: int, column: ColumnRuns, lo
         if maker is None:
             return _merge_levels(job, folder, here, column, part)
         merging = _Merging(folder, runs, maker, low, high)
-        bins = new_bins(maker.made, job.max_bins - missing if isinstance(job.max_bins, int) else job.max_bins)
+        bins = new_bins(maker.made, job.max_bins, missing=missing)
         scale = maker.scale()
         dictionary = DictionaryWriter(
             name, scale, bins, part, missing=missing and low is None, last=merging.last_before(scale)

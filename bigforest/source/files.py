@@ -298,8 +298,6 @@ def _scan_file(file: Path, kind: str, scratch: Path, rules: CsvRules) -> Scan:
     try:
         scan = _lazy_scan(file, kind, scratch, rules)
         return scan, dict(scan.collect_schema())
-    except pl.exceptions.DuplicateError as error:
-        raise DataError(f"{file}: duplicate column names ({reason(error)}); rename or drop them") from error
     except (*POLARS_FAULTS, OSError) as error:
         raise not_readable(file, kind, reason(error), "; check that it is one") from error
 
