@@ -37,27 +37,30 @@ from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.kernels.compiler import jit
 from bigforest.kernels.compiler.cache import folders
 
-_ROWS = 2000
+_ROWS = 1000
 _PASSES = GrowPlan(workers=2, limits=MemoryLimits(rows=300, keys=1000, cells=1 << 14, room=1 << 20), group=2, memory=0)
 _BESIDE = ["weight", "group"]
+# Options that are tried together hide nothing of each other, and are for the same trees.
 _BAGGED: list[dict[str, Any]] = [
-    *({"min_leaf": 3}, {"max_bins": 64}, {"bootstrap": False}, {"replace": False, "sample_fraction": 0.6}),
-    *({"calibration": 0.3}, {"group": "group"}, {"shrink": "off"}, {"keep_votes": True}, {"max_depth": 4}),
-    *({"weight": "weight"}, {"weight": "weight", "keep_votes": True}, {"ccp_alpha": 0.01}),
+    {"min_leaf": 3, "max_bins": 64, "max_depth": 4, "shrink": "off"},
+    {"bootstrap": False, "ccp_alpha": 0.01},
+    {"replace": False, "sample_fraction": 0.6, "keep_votes": True},
+    {"calibration": 0.3, "group": "group"},
+    {"weight": "weight", "keep_votes": True},
 ]
 _CLASSES: list[dict[str, Any]] = [
-    *({"impurity": "entropy"}, {"impurity": "error"}, {"sampling": "stratified"}, {"sampling": "balanced"}),
-    *({"sampling": "arc-x4"}, {"sampling": "adaboost"}, {"vote": "hard"}),
+    *({"impurity": "entropy", "sampling": "stratified"}, {"impurity": "error", "sampling": "balanced", "vote": "hard"}),
+    *({"sampling": "arc-x4"}, {"sampling": "adaboost"}),
 ]
 _NUMBERS: list[dict[str, Any]] = [{"impurity": "poisson"}, {"impurity": "poisson", "weight": "weight"}]
 _FAMILIES: dict[str, list[dict[str, Any]]] = {
-    "axis": [{"ranks": True}, {"constants": "count"}, {"mtry": "all"}],
+    "axis": [{"ranks": True, "constants": "count"}, {"mtry": "all"}],
     "sparse-oblique": [
-        *({"projection_kind": name} for name in ("sporf", "gaussian", "very-sparse")),
+        *({"projection_kind": name} for name in ("gaussian", "very-sparse")),
         *({"mean_difference": "all", "mean_difference_scope": scope} for scope in ("tree", "node")),
-        *({"mean_difference": "vs-largest"}, {"normalize": "zscore"}),
+        *({"mean_difference": "vs-largest"}, {"projection_kind": "sporf", "normalize": "zscore"}),
     ],
-    "rotation": [{"rotation": "pca"}, {"rotation": "pca-classes"}, {"axes": 3}, {"orthogonal": False}],
+    "rotation": [{"rotation": "pca", "axes": 3}, {"rotation": "pca-classes"}, {"orthogonal": False}],
     "subspace-cap": [{"subspace": 2}, {"subspace_per": "node"}],
     "subspace-perceptron": [{"subspace": 2}, {"subspace_per": "node"}],
 }
@@ -96,33 +99,30 @@ def check(kind: str, folder: Path, done: Callable[[str], None]) -> None:
     options = [] if mixed else _FAMILIES[own.get("family", "axis")]
     if bagged:
         options = [*_BAGGED, *(_NUMBERS if numbers else _CLASSES), *options]
-    for classes in (0,) if numbers else (2, 5):
-        frame = table(mixed, numbers, classes)
-        for name, columns in {
-            "all": frame,
-            "single": _only(frame, pl.Float32),
-            "bytes": _only(frame, pl.UInt8),
-        }.items():
-            for more in ({}, {"weight": "weight"}) if bagged else ({},):
-                about = f"{name} {more} "
-                grown = train(kind, columns, folder, **more)
-                done(about + "train")
-                if classes == 5:  # more classes than two have other kernels for growing alone
-                    grown.predict(columns)
-                elif "splitter" not in own:  # else the forest is used as one of the best splits
-                    use(grown, columns, folder, name == "all", lambda part, about=about: done(about + part))
-                with patch("bigforest.grow.forest.choose_grow_plan", lambda *_: _PASSES):
-                    train(kind, columns, folder, **more)
+    frame = table(mixed, numbers, 0 if numbers else 2)
+    for name, columns in {"all": frame, "single": _only(frame, pl.Float32), "bytes": _only(frame, pl.UInt8)}.items():
+        for more in ({}, {"weight": "weight"}) if bagged else ({},):
+            about = f"{name} {more} "
+            grown = train(kind, columns, folder, **more)
+            done(about + "train")
+            if "splitter" not in own:  # else the forest is used as one of the best splits
+                use(grown, columns, folder, name == "all", lambda part, about=about: done(about + part))
+            if name == "all":
+                by_passes(kind, columns, folder, **more)
                 done(about + "passes")
-        for more in options if classes != 5 else ():
-            try:
-                train(kind, frame, folder, **more).predict(frame)
-            except bigforest.ConfigError:  # an option that is not for these trees
-                continue
-            done(f"{more}")
-            with patch("bigforest.grow.forest.choose_grow_plan", lambda *_: _PASSES):
-                train(kind, frame, folder, **more)
-            done(f"{more} passes")
+    if not numbers:
+        more_classes = table(mixed, numbers, 5)
+        train(kind, more_classes, folder).predict(more_classes)
+        by_passes(kind, more_classes, folder)
+        done("5 classes")
+    for more in options:
+        try:
+            train(kind, frame, folder, **more).predict(frame)
+        except bigforest.ConfigError:  # an option that is not for these trees
+            continue
+        done(f"{more}")
+        by_passes(kind, frame, folder, **more)
+        done(f"{more} passes")
 
 
 def use(
@@ -161,6 +161,12 @@ def train(kind: str, frame: pl.DataFrame, folder: Path, **options: Any) -> bigfo
     return bigforest.train(data, "y", exclude=beside, out=out, overwrite=True, listener=silent, **given)
 
 
+def by_passes(kind: str, frame: pl.DataFrame, folder: Path, **options: Any) -> None:
+    """Train as if the table were larger than memory."""
+    with patch("bigforest.grow.forest.choose_grow_plan", lambda *_: _PASSES):
+        train(kind, frame, folder, **options)
+
+
 def answer(grown: bigforest.Forest, frame: pl.DataFrame, folder: Path, numbers: bool) -> None:
     """Answers of a forest at hand and of one from its files, in memory, lazily and into a file."""
     data, out = folder / "table.parquet", folder / "forest"
@@ -183,9 +189,11 @@ def answer(grown: bigforest.Forest, frame: pl.DataFrame, folder: Path, numbers: 
 
 def explain(grown: bigforest.Forest, frame: pl.DataFrame, numbers: bool, done: Callable[[str], None]) -> None:
     """Every part of an explanation, of training rows and of some new ones."""
-    for part, new_rows, loss in product(MAKERS, (False, True), (None,) if numbers else (None, "log_loss")):
-        with suppress(bigforest.ConfigError):  # a part that is not for this kind of forest, or not for new rows
-            grown.explain(frame.head(300) if new_rows else frame, parts=[part], new_rows=new_rows, loss=loss)
+    for part, maker in MAKERS.items():
+        losses = (None,) if numbers or maker.needs != "out of bag" else (None, "log_loss")
+        for new_rows, loss in product((False, True), losses):
+            with suppress(bigforest.ConfigError):  # a part that is not for this kind of forest, or not for new rows
+                grown.explain(frame.head(300) if new_rows else frame, parts=[part], new_rows=new_rows, loss=loss)
         done(part)
 
 
