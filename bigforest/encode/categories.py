@@ -23,6 +23,8 @@ _COPIES = 3
 
 # A column of text is taken for numbers if its levels are at least 10 numbers and at most 3 words.
 _MIN_NUMBERS, _MAX_WORDS = 10, 3
+# What may be beside numbers, and between their thousands.
+_SIGNS = r"[%$€£¥]|,(\d{3})\b"
 # Levels of a table up to which it is searched for such columns.
 _MAX_SEARCHED = 100_000
 
@@ -78,7 +80,8 @@ def find_levels(
 
 
 def numbers_in_text(store: Store) -> Iterator[str]:
-    """Messages about columns of text that look like numbers: some have words among them, some a decimal comma."""
+    """Messages about columns of text that look like numbers: some have words among them, some a decimal comma, others
+    signs such as % and $, or commas between thousands."""
     target = store.spec.target
     text = {target.name: pl.Series(target.classes, dtype=pl.String)} if target.dtype == "String" else {}
     if 0 < sum(feature.levels for feature in store.spec.features) <= _MAX_SEARCHED:
@@ -98,6 +101,13 @@ def numbers_in_text(store: Store) -> Iterator[str]:
         yield (
             f"these columns are text, because their numbers have a comma: {listed([*map(repr, comma)])}; "
             "replace it by a point, and the columns are numeric"
+        )
+    other = [name for name, levels in text.items() if name not in comma and _words_among_numbers(levels) is None]
+    signed = [name for name in other if _words_among_numbers(text[name].str.replace_all(_SIGNS, "${1}")) is not None]
+    if signed:
+        yield (
+            "these columns are text, because their numbers have signs such as % and $, or commas between thousands: "
+            f"{listed([*map(repr, signed)])}; remove these, and the columns are numeric"
         )
 
 

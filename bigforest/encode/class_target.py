@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError, listed
+from bigforest.common.errors import DataError, counted, listed
 from bigforest.schema.columns import Leaf, is_text_type, level_codes, physical, places_among, type_name
 from bigforest.schema.dataspec import MAX_CLASSES, Label, TargetSpec
 from bigforest.schema.labels import can_be_said
@@ -66,12 +66,24 @@ def find_task(source: Source, target: Leaf, wanted: Task | None) -> Task:
     return "regression" if dtype.is_integer() and _is_number(dtype) and _measures(source, target) else "classification"
 
 
-def distinct_values(source: Source, target: Leaf) -> pl.Series:
-    """The different values of a target, ascending; some of them where there are more than MAX_CLASSES."""
+def why_regression(source: Source, target: Leaf) -> str | None:
+    """What a target has that may be classes, though it is taken for numbers; None for plain numbers."""
+    if target.dtype.is_integer():
+        return f"more than {MAX_ODD_CLASSES} different whole numbers"
+    if not target.dtype.is_float():
+        return None
+    found = distinct_values(source, target, MAX_ODD_CLASSES).to_numpy()
+    if not 0 < len(found) <= MAX_ODD_CLASSES or not (np.isfinite(found) & (found == np.rint(found))).all():
+        return None
+    return f"floats that are {counted(len(found), 'different whole number')}"
+
+
+def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> pl.Series:
+    """The different values of a target, ascending; some of them where there are more than `most`."""
     found: pl.Series | None = None
     for frame in source.batches([target.column], _SLICE_ROWS):
         found = _merged(found, present_values(frame.select(target.expr).to_series().alias("")))
-        if len(found) > MAX_CLASSES:
+        if len(found) > most:
             break
     assert found is not None  # a source has rows
     return found

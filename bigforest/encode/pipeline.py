@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bigforest.common.errors import DataError, listed
 from bigforest.common.events import Listener, Notice, Stage, stage
 from bigforest.encode.categories import numbers_in_text
-from bigforest.encode.class_target import MAX_ODD_CLASSES, check_column, find_target, find_task
+from bigforest.encode.class_target import check_column, find_target, find_task, why_regression
 from bigforest.encode.features import EncodeJob, compile_presort, encode_group, feature_kinds, kept_column
 from bigforest.encode.memory import plan_encode
 from bigforest.encode.pieces import encode_in_pieces
@@ -68,14 +68,10 @@ def encode(
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
     columns, name, task, others, kinds = roles or column_roles(source, target, exclude, config)
-    if task == "regression" and config.task is None and columns[name].dtype.is_integer():
-        listener(
-            Notice(
-                f"{name!r} has more than {MAX_ODD_CLASSES} different whole numbers, so this is a regression; "
-                'for classification use --task classification, in Python task="classification"'
-            )
-        )
-    config = config.settled(task)
+    if task == "regression" and config.task is None and (why := why_regression(source, columns[name])):
+        choose = 'for classification use --task classification, in Python task="classification"'
+        listener(Notice(f"{name!r} has {why}, so this is a regression; {choose}"))
+    asked, config = config.task, config.settled(task)
     sizes = {one: value_bytes(columns[one].dtype) for one in kinds}
     alone = [one for one, kind in kinds.items() if kind == "category"]
     plan = plan_encode(source.rows, sizes, resources, alone, binned=isinstance(config.max_bins, int))
@@ -101,6 +97,14 @@ def encode(
             listener(Notice(f"{rows_have} no value in {name!r}{reason} and {left_out}"))
         if found.constant:
             listener(Notice(f"all rows have the same value in {name!r}, so every tree is a single leaf"))
+        classes = len(found.spec.classes)
+        if asked is None and 2 < classes <= found.kept < 2 * classes:
+            listener(
+                Notice(
+                    f"{name!r} has {classes:,} classes in {found.kept:,} rows, too few to learn a class from; if "
+                    "it has names or measurements, choose another target, or convert them to numbers"
+                )
+            )
         column_of = {one: columns[one].column for one in kinds}
         rows_file = _shared_rows(writer, scratch)
         plan = replace(plan, rows=found.kept)

@@ -22,7 +22,10 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
 
+# Per second.
 TICKS = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+# Seconds.
+_DAY = 86_400
 
 _WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(None|'.*'))?\)")
 _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
@@ -92,7 +95,7 @@ class Leaf(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What values are. Those of one family can be compared; they count `ticks` per second where they count seconds."""
+    """What values are. Those of one family can be compared; they count `ticks` per day where they count days."""
 
     family: str
     ticks: int
@@ -173,8 +176,9 @@ def kind_of(dtype: pl.DataType | str) -> Kind:
     match = _WITH_UNIT.fullmatch(name)
     if match:
         zone = " with a time zone" if match[3] not in (None, "None") else ""
-        return Kind(match[1] + zone, TICKS[match[2]])
-    return Kind(name if name in ("Date", "Time") else "number", 1)
+        return Kind(match[1] + zone, _DAY * TICKS[match[2]])
+    # A date is the datetime at its midnight, which is all that pandas has of dates.
+    return Kind({"Date": "Datetime", "Time": "Time"}.get(name, "number"), 1)
 
 
 def divisor_of(dtype: pl.DataType) -> int:

@@ -166,7 +166,7 @@ def _comparable(given: pl.DataType, known: pl.DataType) -> bool:
     if given.is_numeric() != known.is_numeric():
         return False
     families = {kind_of(dtype).family for dtype in (given, known)}
-    return len(families) == 1 or families <= {"Date", "Datetime"} or given == pl.Null or "text" in families
+    return len(families) == 1 or given == pl.Null or "text" in families
 
 
 def _named_type(target: TargetSpec) -> pl.DataType:

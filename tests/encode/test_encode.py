@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -192,14 +193,38 @@ def test_encode__says_which_columns_of_text_look_like_numbers(tmp_path: Path) ->
             "zip": [*numbers, "1", "2"],  # text on purpose
             "cabin": [*numbers[:9], "A", "A", "B"],  # too few numbers
             "flat": [*numbers[:8], "A", "B", "C", "D"],  # too many words
+            "share": [*(f"{number}%" for number in numbers), "7", None],
+            "income": [*(f"-${k},000,{k}00.5" for k in range(10)), "7", "NA"],
+            "tags": [*(f"{k},{k},{k}" for k in range(10)), "7", "NA"],
             "y": [*numbers, "nan", "0"],
         }
     )
     heard: list[Event] = []
     encoded(frame, tmp_path, target="y", listener=heard.append)
-    words, comma = [event.message for event in heard if isinstance(event, Notice)]
+    words, comma, signs = [event.message for event in heard if isinstance(event, Notice)]
     assert "'?', 'NA', 'nan' among numbers: 'y', 'age', 'fare'; if that means missing" in words
     assert "their numbers have a comma: 'price'; replace it by a point" in comma
+    assert "commas between thousands: 'share', 'income'; remove these" in signs
+
+
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        ([f"name {k}" for k in range(60)], "'y' has 60 classes in 60 rows, too few to learn a class from"),
+        ([f"name {k % 30}" for k in range(60)], None),
+        ([0.0, 1.0, float("nan")] * 20, "'y' has floats that are 2 different whole numbers, so this is a regression"),
+        ([1.0, 0.5, 2.0] * 20, None),
+        ([float(k) for k in range(60)], "'y' has floats that are 60 different whole numbers, so this is a regression"),
+        ([1.0, float("inf")] * 30, None),
+    ],
+)
+def test_encode__says_what_a_target_may_be(target: list[Any], told: str | None, tmp_path: Path) -> None:
+    heard: list[Event] = []
+    frame = pl.DataFrame({"x": range(60), "y": target})
+    with suppress(DataError):
+        encoded(frame, tmp_path, task=None, listener=heard.append)
+    messages = [event.message for event in heard if isinstance(event, Notice) and "left out" not in event.message]
+    assert [message[: len(told or "")] for message in messages] == [told] * bool(told)
 
 
 def test_encode__says_what_it_does(tmp_path: Path) -> None:

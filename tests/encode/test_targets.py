@@ -50,7 +50,7 @@ TASKS = {
     "years": (WHOLE % 90 + 1920, False),
     "delays": (WHOLE % 200 - 30, True),
     "0 and 1": (WHOLE % 2, False),
-    "text": ([f"n{number}" for number in WHOLE], False),
+    "text": ([f"n{number // 2}" for number in WHOLE], False),
 }
 
 

@@ -161,6 +161,34 @@ def test_numbers__in_the_unit_of_training(raw: list[int], family: Any, given_uni
     assert (np.diff(found[order]) >= 0).all()
 
 
+def test_predict__dates_as_datetimes_and_the_reverse() -> None:
+    """pandas has datetimes where a table has dates."""
+    days = pl.date_range(pl.date(1960, 1, 1), pl.date(2030, 1, 1), "200d", eager=True)
+    frame = pl.DataFrame({"day": days, "y": [["a", "b", "c"][n // 5 % 3] for n in range(len(days))]})
+    forest = bigforest.train(frame, "y", trees=5)
+    for unit in UNITS:
+        moments = frame.with_columns(pl.col("day").cast(pl.Datetime(unit)))
+        assert forest.predict(moments).equals(forest.predict(frame))
+        assert bigforest.train(moments, "y", trees=5).predict(frame).equals(forest.predict(frame))
+    assert forest.predict(frame.to_pandas())["prediction"].tolist() == forest.predict(frame)["prediction"].to_list()
+    with pytest.raises(DataError, match="'day' is Datetime"):
+        forest.predict(frame.with_columns(pl.col("day").cast(pl.Datetime("us", "UTC"))))
+
+
+@pytest.mark.parametrize("values", [["a", None, "b"], [1, 2, None], [1.5, 2.0, 3.0], [[1], [], None], [True] * 3])
+def test_predict__a_column_without_values_in_training_may_be_of_any_type(values: list[Any], tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1, 2, 3], "gap": pl.Series([None] * 3), "y": ["a", "b", "a"]})
+    forest = bigforest.train(frame, "y", trees=5)
+    other = frame.with_columns(pl.Series("gap", values))
+    expected = forest.predict_proba(frame)
+    assert forest.predict_proba(other).equals(expected)
+    other.write_parquet(tmp_path / "t.parquet")
+    bigforest.predict_file(forest, tmp_path / "t.parquet", tmp_path / "p.parquet", proba=True)
+    assert pl.read_parquet(tmp_path / "p.parquet").drop("prediction").equals(expected)
+    lazy = other.lazy().select(forest.expr()).collect().to_series()
+    assert lazy.to_list() == forest.predict(frame)["prediction"].to_list()
+
+
 def test_numbers__keep_what_python_says_of_dates() -> None:
     moment = datetime(2024, 2, 29, 13, 14, 15, 678901)
     since = moment - datetime(1970, 1, 1)
@@ -180,7 +208,7 @@ def test_numbers__keep_what_python_says_of_dates() -> None:
     [
         (pl.Date, pl.Int32),
         (pl.Int32, pl.Date),
-        (pl.Date, pl.Datetime("us")),
+        (pl.Date, pl.Datetime("us", "UTC")),
         (pl.Datetime("us"), pl.Datetime("us", "UTC")),
         (pl.Datetime("us", "UTC"), pl.Datetime("us")),
         (pl.Duration("us"), pl.Datetime("us")),

@@ -92,8 +92,9 @@ def _alike(name: str, columns: Collection[str]) -> list[str]:
 
 
 def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
-    """Whether values of this type can be compared with those of training; a column without any value always can."""
-    if dtype == pl.Null:
+    """Whether values of this type can be compared with those of training; a column without any value always can, and so
+    can any column with one that had no values in training, by which no node splits."""
+    if dtype == pl.Null or trained == "Null":
         return True
     if not (is_feature_type(dtype) or is_text_type(dtype)) or kind_of(dtype).family != kind_of(trained).family:
         return False

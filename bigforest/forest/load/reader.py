@@ -134,7 +134,7 @@ class Reader:
 
     def _numbers(self, series: pl.Series, place: int) -> NDArray[Any]:
         feature = self.spec.features[place]
-        if series.dtype == pl.Null:
+        if series.dtype == pl.Null or feature.dtype == "Null":
             return np.full(len(series), np.nan, np.float32)
         found = numbers(series, feature.dtype)
         # Where some are missing they come as float64, which only wide nodes would answer.
