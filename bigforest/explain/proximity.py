@@ -30,24 +30,16 @@ _LIST_NS = 100.0
 _MEET_NS = 5.0
 
 
-class LeafFiles(NamedTuple):
-    """The files of kernels/explain/neighbors.py LeafRows: [trees, rows], the rows those that are kept."""
-
-    leaf: MatrixFile
-    bag: MatrixFile
-    members: MatrixFile
+# The files of kernels/explain/neighbors.py LeafRows, [trees, rows], the rows those that are kept; and their types.
+_KINDS = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
 
 
 class ListedLeaves(NamedTuple):
     """The files, where the leaves of each tree begin, int64, and where the rows of each leaf begin, uint32."""
 
-    files: LeafFiles
+    files: list[MatrixFile]
     begin: NDArray[np.int64]
     start: NDArray[np.uint32]
-
-
-# Types of the files.
-_KINDS = {"leaf": "<u4", "bag": "<u2", "members": "<u4"}
 
 
 def plan_proximities(job: ExplainJob) -> PartPlan:
@@ -120,7 +112,7 @@ def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
 def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: PartPlan) -> ListedLeaves:
     """List the rows of all leaves in files."""
     stock, rows = job.stock, oob.table.labelled_rows().size
-    files = LeafFiles(*(MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _KINDS.items()))
+    files = [MatrixFile(job.work / name, stock.tree_count, rows, kind) for name, kind in _KINDS.items()]
     for file in files:
         file.make()
     starts: dict[int, NDArray[np.uint32]] = {}
@@ -133,7 +125,9 @@ def leaf_rows(job: ExplainJob, oob: OutOfBagRows, plan: PartPlan) -> ListedLeave
     return ListedLeaves(files, np.cumsum([0, *(own.size for own in in_order)]), np.concatenate(in_order))
 
 
-def list_leaves(stock: TreeStock, oob: OutOfBagRows, files: LeafFiles, entries: range) -> list[NDArray[np.uint32]]:
+def list_leaves(
+    stock: TreeStock, oob: OutOfBagRows, files: list[MatrixFile], entries: range
+) -> list[NDArray[np.uint32]]:
     """Task: write which rows are in which leaves of the trees of some entries; where the rows of each leaf begin."""
     kept = np.ascontiguousarray(oob.table.labelled_rows())
     assert oob.bags is not None
@@ -143,9 +137,9 @@ def list_leaves(stock: TreeStock, oob: OutOfBagRows, files: LeafFiles, entries: 
         bag = oob.bags.bag(tree.number)
         inside = np.flatnonzero(bag)
         order = inside[np.argsort(leaf[inside], kind="stable")]
-        files.leaf.put(tree.number, leaf)
-        files.bag.put(tree.number, bag)
-        files.members.put(tree.number, order)
+        written: list[NDArray[Any]] = [leaf, bag, order]
+        for file, own in zip(files, written, strict=True):
+            file.put(tree.number, own)
         starts.append(np.searchsorted(leaf[order], np.arange(nodes.size + 1)).astype(np.uint32))
     return starts
 
