@@ -20,7 +20,7 @@ from bigforest.grow.families.subspace.perceptron import (
     row_pieces,
     train_by_passes,
 )
-from bigforest.grow.families.subspace.trees import SubspaceTrees, empty_space, some_columns, tree_subspace, with_cells
+from bigforest.grow.families.subspace.trees import SubspaceTrees, some_columns, tree_subspace, with_cells
 from bigforest.grow.out_of_core.assemble import Subtree
 from bigforest.grow.out_of_core.context import Counts
 from bigforest.grow.out_of_core.decoded_table import tree_columns
@@ -150,7 +150,7 @@ class SubspaceTable(ProjectionTable):
     def search(
         self, tree_data: TreeSpace, key: np.uint64, total: Counts, constant: NDArray[np.bool_]
     ) -> SubspaceSearch:
-        space = empty_space(self.trees.columns, tree_data.feature)
+        space = some_columns(self.trees.columns, tree_data.feature)
         scratch = partial(self.trees.of, space, tree_data.drawn, total.size, 0)
         return SubspaceSearch(scratch, key, total, self.context.rules.min_leaf, constant)
 
@@ -160,7 +160,7 @@ class SubspaceTable(ProjectionTable):
     def grow_below(self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         rows = subtree.items.size
         space = with_cells(
-            empty_space(self.trees.columns, tree_data.feature), tree_columns(cells, self.place(tree_data)), rows
+            some_columns(self.trees.columns, tree_data.feature), tree_columns(cells, self.place(tree_data)), rows
         )
         subspace = self.trees.of(space, tree_data.drawn, subtree.target.number, rows)
         return grow(_no_codes(tree_data.feature.size), NO_ROWS, *subtree, subspace)

@@ -31,30 +31,17 @@ _LEAST_SPAN = 2.0**-400
 _ROUNDS = 4
 
 
-class Columns(NamedTuple):
-    """The features for the kernels: which are used, the steps in which they are counted, and their scale; see
-    kernels/subspace/columns.py.
-
-    bits  whether they are bits, because all values are 0 or 1.
-    """
-
-    bits: bool
-    low: NDArray[np.float64]
-    per_step: NDArray[np.float64]
-    unit: NDArray[np.float64]
-    scale: NDArray[np.float64]
-
-
 class SubspaceTrees(NamedTuple):
     """Data that all trees of a forest in subspaces share.
 
-    epochs  most passes of a perceptron; 0 without perceptrons
-    shared  the columns, if they are the same for all trees; else None.
+    epochs   most passes of a perceptron; 0 without perceptrons
+    columns  all features, of no rows
+    shared   the columns, if they are the same for all trees; else None.
     """
 
     config: TrainConfig
     epochs: int
-    columns: Columns
+    columns: SubspaceColumns
     shared: SubspaceColumns | None
 
     def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Subspace:
@@ -133,8 +120,8 @@ def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
     return shape.bits and not config.ranks and shape.rows * epochs * (shape.features + 1) ** 2 < 2**62
 
 
-def columns_of(store: Store, config: TrainConfig, epochs: int) -> Columns:
-    """The features of a store for the kernels; epochs: see SubspaceTrees."""
+def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumns:
+    """The features of a store for the kernels, of no rows; epochs: see SubspaceTrees."""
     features = len(store.spec.features)
     low, per_step, unit, scale = (np.zeros(features) for _ in range(4))
     for feature in range(features):
@@ -147,13 +134,14 @@ def columns_of(store: Store, config: TrainConfig, epochs: int) -> Columns:
         whole = span <= STEPS and are_whole(values)
         per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
         scale[feature] = math.ldexp(1.0, -2 * math.frexp(math.nextafter(span, 0.0))[1])
-    return Columns(seen_as_bits(store.shape, config, epochs), low, per_step, unit, scale)
+    every = np.arange(features, dtype=np.int32)
+    return _without_rows(seen_as_bits(store.shape, config, epochs), every, low, per_step, unit, scale)
 
 
-def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> SubspaceColumns:
-    """The columns of the features `chosen`, for all rows of the store."""
-    space = _with_room(empty_space(columns, chosen), store.rows)
-    if columns.bits:
+def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]) -> SubspaceColumns:
+    """The columns of the features `chosen`, for all rows of the store; columns: `columns_of`."""
+    space = _with_room(some_columns(columns, chosen), store.rows)
+    if space.bits.shape[1]:
         slots = np.array([feature.slot for feature in store.spec.features], np.int64)[chosen]
         _pack(store.codes.u8, slots, space)
     else:
@@ -161,12 +149,6 @@ def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> Sub
             feature = int(chosen[place])
             fill_subspace_values(store.feature_codes(feature), store.low(feature), place, 0, store.rows, space.value)
     return space
-
-
-def empty_space(columns: Columns, chosen: NDArray[np.int64]) -> SubspaceColumns:
-    """The columns of the features `chosen`, for no rows."""
-    own = (array[chosen] for array in (columns.low, columns.per_step, columns.unit, columns.scale))
-    return _without_rows(columns.bits, chosen.astype(np.int32), *own)
 
 
 def some_columns(space: SubspaceColumns, place: NDArray[np.int64]) -> SubspaceColumns:
