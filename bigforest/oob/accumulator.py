@@ -23,10 +23,10 @@ _TALLY_TYPES = {"votes": "<f8", "voters": "<u4", "prediction": "<u2", "spread": 
 class OobAccumulator(NamedTuple):
     """Votes so far; entry i is row i of the range. See kernels/predict/tally.py OobVotes.
 
-    votes       float64 [rows, classes], or [rows, 1] of numbers.
-    prediction  uint16 [rows]; none for regression: it is votes / voters.
+    votes       float64 [rows, classes], or [rows, 1] of numbers; or [rows, lambdas], of what rows are, by each lambda.
+    prediction  uint16 [rows]; none for regression: it is votes / voters; none by lambdas.
     spread      float64 [rows, 2], sums of the unshrunk predictions, minus the offset of the target, and of their
-                squares; none for classes.
+                squares; none for classes, and by lambdas.
     """
 
     votes: NDArray[np.float64]
@@ -64,20 +64,6 @@ class NumberLoss(NamedTuple):
         return poisson_deviances(truth, np.maximum(prediction, self.floor)) * self.unit * self.unit
 
 
-class LambdaAccumulator(NamedTuple):
-    """Votes so far for what rows are, by each lambda. See kernels/predict/tally.py LambdaVotes.
-
-    votes  float64 [rows, lambdas].
-    """
-
-    votes: NDArray[np.float64]
-    voters: NDArray[np.uint32]
-
-    def part(self, start: int, stop: int) -> LambdaAccumulator:
-        """Entries `start` to before `stop`."""
-        return LambdaAccumulator(self.votes[start:stop], self.voters[start:stop])
-
-
 class RangeTally(NamedTuple):
     """The votes on the rows from `start` to before `stop`, or the file they are in."""
 
@@ -91,6 +77,13 @@ def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
     class_rows = rows if spec.target.classes else 0
     votes, voters = np.zeros((rows, spec.target.answer_width)), np.zeros(rows, np.uint32)
     return OobAccumulator(votes, voters, np.zeros(class_rows, np.uint16), np.zeros((rows - class_rows, 2)))
+
+
+def no_votes_by(lambdas: int, rows: int) -> OobAccumulator:
+    """An accumulator of rows without votes by this many lambdas."""
+    return OobAccumulator(
+        np.zeros((rows, lambdas)), np.zeros(rows, np.uint32), np.zeros(0, np.uint16), np.zeros((0, 2))
+    )
 
 
 def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None:

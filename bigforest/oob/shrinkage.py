@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bigforest.execution.executor import map_on_threads
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.metrics.classes import log_losses
-from bigforest.oob.accumulator import LambdaAccumulator, NumberLoss, row_weights
+from bigforest.oob.accumulator import NumberLoss, OobAccumulator, row_weights
 from bigforest.store.store import Store
 
 # All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.
@@ -60,7 +60,7 @@ def no_losses(lambdas: int) -> LambdaLosses:
 def losses_of(
     store: Store,
     first: int,
-    votes: LambdaAccumulator,
+    votes: OobAccumulator,
     loss: NumberLoss,
     held: NDArray[np.bool_] | None,
     workers: int,
@@ -80,7 +80,7 @@ def losses_of(
 def _losses(
     store: Store,
     first: int,
-    votes: LambdaAccumulator,
+    votes: OobAccumulator,
     loss: NumberLoss,
     held: NDArray[np.bool_] | None,
 ) -> LambdaLosses:

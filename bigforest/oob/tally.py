@@ -35,11 +35,11 @@ from bigforest.kernels.predict.tally import (
     add_spread,
 )
 from bigforest.oob.accumulator import (
-    LambdaAccumulator,
     NumberLoss,
     OobAccumulator,
     RangeTally,
     no_votes,
+    no_votes_by,
     read_tally,
     row_weights,
     write_tally,
@@ -113,11 +113,11 @@ class _Cast(NamedTuple):
 class _LambdaPiece(NamedTuple):
     """Votes for what rows are by each lambda; truth: uint16 [rows], 0 for regression."""
 
-    votes: LambdaAccumulator
+    votes: OobAccumulator
     truth: NDArray[np.uint16]
 
     @classmethod
-    def of(cls, store: Store, votes: LambdaAccumulator, start: int, stop: int) -> _LambdaPiece:
+    def of(cls, store: Store, votes: OobAccumulator, start: int, stop: int) -> _LambdaPiece:
         """The piece of rows `start` to before `stop`, with these votes."""
         if store.spec.target.classes:
             return cls(votes, store.labels(start, stop))
@@ -130,7 +130,7 @@ class _LambdaPiece(NamedTuple):
 
         False where leaves and ballots do not match.
         """
-        votes = LambdaVotes(cast.mixed, self.truth[rows], *self.votes.part(rows.start, rows.stop))
+        votes = LambdaVotes(cast.mixed, self.truth[rows], *self.votes.part(rows.start, rows.stop)[:2])
         return add_by_lambda(_leaves(cast, found, trees), votes)
 
 
@@ -167,9 +167,7 @@ class _TallyPiece(NamedTuple):
 
 def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> LambdaLosses:
     """Task: the losses of rows `begin` to before `end` by each lambda; `advance` is told of finished trees."""
-    store, rows = work.store, end - begin
-    votes = LambdaAccumulator(np.zeros((rows, len(work.amounts))), np.zeros(rows, np.uint32))
-    cuts = _cut(work, begin, end)
+    store, votes, cuts = work.store, no_votes_by(len(work.amounts), end - begin), _cut(work, begin, end)
     pieces = [
         _LambdaPiece.of(store, votes.part(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
     ]
