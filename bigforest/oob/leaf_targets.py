@@ -99,7 +99,7 @@ def write_leaf_targets(sampler: Sampler, trees: Trees, directory: Path, entries:
     path = leaf_targets_path(directory, group.trees.start)
     header = Header(store.spec, config)
     codes = np.searchsorted(read_values(directory, header), store.numbers(0, store.rows)).astype(np.uint32)
-    nodes = group.packed.leaf_nodes(group.narrow)
+    nodes = group.packed.leaf_nodes()
     tables = (
         table
         for own, tree in enumerate(group.trees)

@@ -50,14 +50,10 @@ _NARROW_CODES = 1 << 24
 
 
 class CodeTrees(NamedTuple):
-    """Trees whose thresholds are codes, or values where some node is oblique.
-
-    narrow  whether codes are compared as float32
-    """
+    """Trees whose thresholds are codes, or values where some node is oblique; narrow if float32 holds all codes."""
 
     trees: range
     packed: FlatTrees
-    narrow: bool
 
 
 def load_group(sampler: Sampler, trees: Trees, entries: range, workers: int) -> CodeTrees:
@@ -76,7 +72,7 @@ def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> C
     narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
     if narrow:
         packed = packed.narrowed()
-    return CodeTrees(trees, packed, packed.narrow is not None)
+    return CodeTrees(trees, packed)
 
 
 def known_leaves(job: ForestJob, parts: Sequence[range] | None = None) -> tuple[list[LeafFile], list[range]]:
@@ -181,6 +177,7 @@ def route_span(store: Store, group: CodeTrees, span: range, use: Callable[[Any, 
 def _columns(store: Store, group: CodeTrees, first: int, last: int) -> RowBatch:
     """The rows from `first` to before `last` in the form of the trees of a group."""
     columns: list[NDArray[Any]] = []
+    kind = np.float64 if group.packed.narrow is None else np.float32
     block = first // BLOCK_ROWS
     blocks = range(block, block + 1)
     for place in group.packed.used.tolist():
@@ -191,7 +188,7 @@ def _columns(store: Store, group: CodeTrees, first: int, last: int) -> RowBatch:
         elif group.packed.directions is not None:
             columns.append(store.low(place)[cells])
         elif feature.missing:
-            columns.append(np.where(cells == 0, np.nan, cells).astype(np.float32 if group.narrow else np.float64))
+            columns.append(np.where(cells == 0, np.nan, cells).astype(kind))
         else:
             columns.append(cells)
     return RowBatch.of(columns)

@@ -47,9 +47,9 @@ class FlatTrees(NamedTuple):
         layouts = [layout.links.nbytes for layout in (self.wide, self.narrow) if layout is not None]
         return sum(layouts) + self.counts.nbytes
 
-    def leaf_nodes(self, narrow: bool = True) -> list[NDArray[np.uint32]]:
-        """The numbers of the leaves of each tree, within the tree; `narrow` as in `layout`."""
-        leaves = np.flatnonzero(np.isnan(self.layout(narrow).thresholds[::2]))
+    def leaf_nodes(self) -> list[NDArray[np.uint32]]:
+        """The numbers of the leaves of each tree, within the tree."""
+        leaves = np.flatnonzero(np.isnan(self.layout(True).thresholds[::2]))
         ends = [*self.roots.tolist(), self.nodes]
         return [
             (leaves[np.searchsorted(leaves, begin) : np.searchsorted(leaves, end)] - begin).astype(np.uint32)
