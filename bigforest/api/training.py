@@ -154,7 +154,8 @@ def train(
         "sparse-oblique": one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer
         forests). "subspace-cap": the best of several points between the two class means farthest apart, in a random
         subspace; no bootstrap (Ho 1995). "subspace-perceptron": a perceptron trained to separate the classes near one
-        of these means from those near the other, likewise (Ho 1995).
+        of these means from those near the other, likewise (Ho 1995). All but axis and tree put the mean in place of
+        missing values, and refuse categories.
     mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
         Number of features drawn per node: a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded down,
         "half" is rounded up. An integer is a count and a float a fraction: 1 is one feature, 1.0 is all. A count above

@@ -31,16 +31,18 @@ _LARGE = 2 << 20
 class Extras(NamedTuple):
     """What a table has beside classes to learn and features that are numbers, none of them missing.
 
-    odd         features that are categories or have missing values.
+    odd         features that are categories or have missing values, unless these are filled.
     category    codes of the largest category at most; 0 without one.
     regression  whether the target is a regression.
     weighted    whether rows have weights.
+    filled      whether missing values are filled, see grow/shared/filled_store.py.
     """
 
     odd: tuple[str, ...] = ()
     category: int = 0
     regression: bool = False
     weighted: bool = False
+    filled: bool = False
 
 
 PLAIN = Extras()

@@ -64,17 +64,19 @@ def shape_of(
         kind == "numeric" and found[feature].dtype == pl.Boolean and known.get(feature, UNKNOWN).whole is True
         for feature, kind in kinds.items()
     )
+    gaps = {feature for feature in kinds if known.get(feature, UNKNOWN).whole is False}
     extras = Extras(
         odd=tuple(
             feature
             for feature, kind in kinds.items()
-            if kind == "category" or known.get(feature, UNKNOWN).whole is False
+            if kind == "category" or (feature in gaps and not config.fills_missing)
         ),
         category=max(
             (codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0
         ),
         regression=task == "regression",
         weighted=config.weighs_rows,
+        filled=config.fills_missing and bool(gaps),
     )
     return Shape(table.rows, widths, sum(most), classes, sizes, bits, extras)
 

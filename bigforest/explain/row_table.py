@@ -139,7 +139,8 @@ def write_row_table(forest: GrownForest, source: Source, table: RowTable, listen
                 rows = reader.frame(batch, found, used)
                 rows = rows if forest.ranks is None else rows.ranked(forest.ranks, used)
                 values = np.zeros((1, batch.height, used.size + 1), np.float32 if table.narrow else np.float64)
-                rows.fill(values, by_rows=True)
+                if not rows.fill(values, by_rows=True) and spec.fills is not None:
+                    rows.fill_missing(values, spec.fills[used], by_rows=True)
                 missing += np.isnan(values[0, :, :-1]).sum(axis=0)
                 write_whole(files["values"], values)
                 if table.labelled:

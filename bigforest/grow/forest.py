@@ -296,6 +296,7 @@ def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
     copies = family_of(config).row_cache(store)
 
     def make() -> SharedInputs:
+        store = copies.store
         keep_freed()
         classes = len(store.spec.target.classes)
         criterion = criterion_of(config)

@@ -50,7 +50,8 @@ _NARROW_CODES = 1 << 24
 
 
 class CodeTrees(NamedTuple):
-    """Trees whose thresholds are codes, or values where some node is oblique; narrow if float32 holds all codes."""
+    """Trees whose thresholds are codes, or values where some node is oblique or missing values are filled; narrow if
+    float32 holds all codes."""
 
     trees: range
     packed: FlatTrees
@@ -65,12 +66,12 @@ def load_group(sampler: Sampler, trees: Trees, entries: range, workers: int) -> 
 
 def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> CodeTrees:
     """Packed trees, which must not be used any more, in the form for rows of the store."""
-    if packed.directions is None:
+    by_code = packed.directions is None and store.spec.fills is None
+    if by_code:
         assert packed.wide is not None
         replace_thresholds(packed.wide, packed.used, store, workers)
     packed = packed._replace(counts=packed.counts[:0].copy())
-    narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
-    if narrow:
+    if by_code and max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES:
         packed = packed.narrowed()
     return CodeTrees(trees, packed)
 
@@ -185,7 +186,7 @@ def _columns(store: Store, group: CodeTrees, first: int, last: int) -> RowBatch:
         cells = store.feature_codes(place, blocks)[first:last]
         if feature.kind == "category":
             columns.append(cells)
-        elif group.packed.directions is not None:
+        elif group.packed.directions is not None or store.spec.fills is not None:
             columns.append(store.low(place)[cells])
         elif feature.missing:
             columns.append(np.where(cells == 0, np.nan, cells).astype(kind))

@@ -148,7 +148,7 @@ def _predict_matrix(
         return Shape(count, (8,) * used.size, 0, spec.target.answer_width)
 
     def narrow() -> bool:
-        return reader.matrix(whole, np.arange(len(spec.features))).narrow
+        return spec.has_narrow_fills and reader.matrix(whole, np.arange(len(spec.features))).narrow
 
     passes = forest.passes(rule, shape, resources, matrix.nbytes, narrow)
 

@@ -136,7 +136,7 @@ class TrainConfig(TrainOptions):
             raise ConfigError(
                 f"the impurity {self.impurity} is for classification; use {' or '.join(OF_NUMBERS)} for regression"
             )
-        if self.impurity == "poisson" and base_family(self.family) not in ("axis", "tree"):
+        if self.impurity == "poisson" and self.projects:
             raise ConfigError(
                 f"the family {self.family} splits by the variance; use the family axis with the impurity poisson"
             )
@@ -190,6 +190,16 @@ class TrainConfig(TrainOptions):
     def leaf_rule(self) -> int:
         """min_leaf, or its default."""
         return self.min_leaf or TASKS[self.task or "classification"].min_leaf
+
+    @property
+    def projects(self) -> bool:
+        """Whether nodes split on projections."""
+        return base_family(self.family) not in ("axis", "tree")
+
+    @property
+    def fills_missing(self) -> bool:
+        """Whether missing values are filled (grow/shared/filled_store.py); ranks need tables without any."""
+        return self.projects and not self.ranks
 
     @property
     def tie_rule(self) -> Ties:

@@ -10,6 +10,9 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bigforest.common.checks import is_integer
 from bigforest.common.errors import FormatError
 from bigforest.schema.options import Task
@@ -31,6 +34,9 @@ _SUM_BITS = 61
 
 KINDS = ("numeric", "category")
 
+# Entries that are left out of JSON where they have this value.
+_USUAL = {"missing_words": (), "fill": None}
+
 Label = bool | int | float | str
 
 _Record = TypeVar("_Record")
@@ -45,6 +51,7 @@ class FeatureSpec:
     width is the bytes of a code (1, 2 or 4); slot is the feature's row in the store's matrix of that width.
     kind is "numeric", or "category": its levels are text, in levels.parquet (bigforest/store/levels.py).
     column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, as where it is None, `name`.
+    fill is the value of missing cells where trees split on projections (grow/shared/filled_store.py); else None.
     """
 
     name: str
@@ -55,6 +62,17 @@ class FeatureSpec:
     slot: int
     column: str | None = None
     missing: bool = False
+    fill: float | None = None
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether some rows have no value, and none is put in its place."""
+        return self.missing and self.fill is None
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether some rows have no value, and one is put in its place."""
+        return self.missing and self.fill is not None
 
     @property
     def home(self) -> str:
@@ -191,6 +209,17 @@ class DataSpec:
         """The names of the features, in their order."""
         return [feature.name for feature in self.features]
 
+    @cached_property
+    def fills(self) -> NDArray[np.float64] | None:
+        """The value of missing cells of each feature, [features]; None unless all have one."""
+        fills = [feature.fill for feature in self.features]
+        return None if None in fills else np.array(fills)
+
+    @cached_property
+    def has_narrow_fills(self) -> bool:
+        """Whether these, if there are any, are all float32."""
+        return self.fills is None or bool((self.fills.astype(np.float32) == self.fills).all())
+
     @property
     def wide_weights(self) -> bool:
         """Whether rows have weights of 64 bits, and so what nodes hold."""
@@ -209,7 +238,7 @@ class DataSpec:
                 cls,
                 {"missing_words": (), **raw},
                 missing_words=tuple(raw.get("missing_words", ())),
-                features=tuple(_record(FeatureSpec, entry) for entry in raw["features"]),
+                features=tuple(_record(FeatureSpec, {"fill": None, **entry}) for entry in raw["features"]),
                 target=_record(
                     TargetSpec,
                     raw["target"],
@@ -246,8 +275,9 @@ def max_number(rows: int, *, weighted: bool) -> int:
 def _entries(record: Any) -> dict[str, Any]:
     """The fields of one of the records above. dataclasses.asdict takes several times as long: it copies."""
     fields = {name: getattr(record, name) for name in record.__dataclass_fields__}
-    if fields.get("missing_words") == ():
-        del fields["missing_words"]  # which most tables do without, and all did before there were any
+    for name in _USUAL.keys() & fields.keys():
+        if fields[name] == _USUAL[name]:
+            del fields[name]
     return fields
 
 
@@ -281,6 +311,7 @@ def _sound_features(spec: DataSpec) -> bool:
     for feature in spec.features:
         typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.home))
         typed = typed and feature.kind in KINDS and isinstance(feature.missing, bool)
+        typed = typed and (feature.fill is None or (feature.kind == "numeric" and _is_finite(feature.fill)))
         if not typed or not is_integer(feature.codes, 1, MAX_CODES):
             return False
         if type(feature.width) is not int or type(feature.slot) is not int:
@@ -290,6 +321,10 @@ def _sound_features(spec: DataSpec) -> bool:
             return False
         slots[feature.width] += 1
     return 0 < len(names) <= MAX_FEATURES and len({*names, spec.target.name}) == len(names) + 1
+
+
+def _is_finite(number: object) -> bool:
+    return isinstance(number, float) and math.isfinite(number)
 
 
 def _sound_target(target: TargetSpec) -> bool:

@@ -55,7 +55,8 @@ class TrainOptions:
         panel=TREES,
         further=families,
         help="Family of trees: what a node splits on. tree is a single CART tree on all rows.",
-        more=" ".join(f'"{name}": {text}.' for name, text in SPLITS_ON.items()),
+        more=" ".join(f'"{name}": {text}.' for name, text in SPLITS_ON.items())
+        + " All but axis and tree put the mean in place of missing values, and refuse categories.",
     )
     mtry: FeatureRule | int | float | None = option(
         None,

@@ -45,8 +45,6 @@ from bigforest.storage.paths import as_path
 _Estimator = TypeVar("_Estimator", bound=type[BaseEstimator])
 # What the estimators call options that texts name.
 _WORDS = {"`mtry`": "`max_features`", "`sample_fraction`": "`max_samples`"}
-# Families that take rows with missing values.
-_TAKE_MISSING = ("axis", "tree")
 
 
 def keep_parameters(estimator: Any, given: Mapping[str, Any]) -> None:
@@ -143,7 +141,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
-        tags.input_tags.allow_nan = self.family in _TAKE_MISSING
+        tags.input_tags.allow_nan = True
         tags.input_tags.sparse = True
         return tags
 
@@ -418,26 +416,21 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _objects(self, cells: NDArray[np.object_], *, reset: bool = True) -> NDArray[np.object_]:
         """An array of objects as scikit-learn checks it."""
         checked: NDArray[np.object_] = validate_data(
-            self, cells, dtype=None, ensure_all_finite=self._finite, reset=reset
+            self, cells, dtype=None, ensure_all_finite="allow-nan", reset=reset
         )
         return checked
 
     def _array(self, X: Any, *, reset: bool = True) -> Any:
         """X as scikit-learn checks it; objects, as in lists with None, and floats of more than 64 bits are float64."""
-        X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite, reset=reset)
+        X = validate_data(self, X, accept_sparse="csr", ensure_all_finite="allow-nan", reset=reset)
         if X.dtype.kind == "O" or (X.dtype.kind == "f" and X.dtype.itemsize > 8):
-            X = check_array(X, dtype=np.float64, accept_sparse="csr", ensure_all_finite=self._finite)
+            X = check_array(X, dtype=np.float64, accept_sparse="csr", ensure_all_finite="allow-nan")
         return X
 
     def _places(self, forest: Forest) -> dict[str, int]:
         """The place of the column of X that each feature is from, in the order of the features."""
         column = {name: number for number, name in enumerate(self._names)}
         return {feature.name: column[feature.column or feature.name] for feature in forest.spec.features}
-
-    @property
-    def _finite(self) -> str | bool:
-        """The argument `ensure_all_finite` of scikit-learn's checks of arrays."""
-        return "allow-nan" if self.family in _TAKE_MISSING else True
 
     def _out_of_bag(self, rows: int, names_of: Callable[[Forest], list[str]]) -> list[NDArray[np.float64]]:
         """Columns of the out-of-bag report of each output for all rows of X, float64 [rows, columns]; NaN where no tree

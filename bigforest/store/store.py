@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -116,6 +116,10 @@ class Store:
         {
             *("check_unchanged", "checksums", "codes", "crc", "dictionaries", "fetch", "fetch_whole"),
             *("folder", "groups_of", "labels", "of_rows", "place", "shape", "unchanged", "weights_of"),
+            "as_encoded",
+            "ends",
+            "with_codes",
+            "with_fills",
             "with_values",
         }
     )
@@ -303,7 +307,7 @@ class Store:
     def shape(self) -> Shape:
         """What decides how much memory training on it takes."""
         features = self.spec.features
-        odd = tuple(feature.name for feature in features if feature.kind == "category" or feature.missing)
+        odd = tuple(feature.name for feature in features if feature.kind == "category" or feature.has_gaps)
         return Shape(
             rows=self.rows,
             widths=tuple(feature.width for feature in features),
@@ -315,6 +319,7 @@ class Store:
                 category=max((feature.codes for feature in features if feature.kind == "category"), default=0),
                 regression=self.spec.target.is_regression,
                 weighted=self.spec.weight is not None,
+                filled=any(feature.is_filled for feature in features),
             ),
         )
 
@@ -326,7 +331,10 @@ class Store:
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that are equal for stores of equal content, and differ for others."""
-        content = [json.loads(self.spec.to_json()), self.max_bins, self.crc]
+        spec = json.loads(self.spec.to_json())
+        for feature in spec["features"]:
+            feature.pop("fill", None)  # of `with_fills`
+        content = [spec, self.max_bins, self.crc]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
@@ -385,6 +393,12 @@ class Store:
         self.fetch_whole(HIGH)
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
 
+    def ends(self, feature: int) -> tuple[float, float]:
+        """Smallest and largest value of a feature, which has some; with max_bins, of `low`."""
+        low = self.low(feature)
+        ends = low[[0, -1]] if low.size == 1 or not self.spec.features[feature].missing else low[[0, 1, -1]]
+        return float(np.nanmin(ends)), float(np.nanmax(ends))
+
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
         """The values of some rows, for each code the smallest.
 
@@ -434,6 +448,30 @@ class Store:
         """
         values = read_only(values)
         return replace(self, _low=values, _high=values, _made_by=made_by)
+
+    def with_fills(self, fills: Sequence[float], made_by: Callable[[Store], Store]) -> Store:
+        """The same table with a value for missing cells of each feature: that of code 0, which need not be the lowest
+        then. made_by: see `with_values`."""
+        pairs = zip(self.spec.features, fills, strict=True)
+        spec = replace(self.spec, features=tuple(replace(feature, fill=fill) for feature, fill in pairs))
+        places = [place for place, feature in enumerate(spec.features) if feature.is_filled]
+        ends = {LOW: self._low, HIGH: self._high}
+        for name in [] if not places else [LOW] if self._high is self._low else [LOW, HIGH]:
+            assert self._files is not None
+            self.fetch_whole(name)
+            values = self._files.map(name, VALUE_TYPE, self._low.size, private=True)
+            values[self._offsets[places]] = np.array(fills)[places]
+            ends[name] = read_only(values)
+        high = ends[LOW] if self._high is self._low else ends[HIGH]
+        return replace(self, spec=spec, _low=ends[LOW], _high=high, _made_by=made_by)
+
+    def with_codes(self, codes: Codes, low: NDArray[np.float64], high: NDArray[np.float64]) -> Store:
+        """The same table with other codes and their values, of as many codes; only for this process."""
+        return replace(self, _codes=codes, _low=low, _high=high)
+
+    def as_encoded(self) -> Store:
+        """The store with the values on disk."""
+        return self if self._made_by is None else Store.open(self.path, verify=False)
 
     def of_rows(self, rows: NDArray[np.int64]) -> Store:
         """These rows, ascending, as a table of their own in memory, with the codes and values they have here.

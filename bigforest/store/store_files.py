@@ -30,13 +30,17 @@ class StoreFiles:
         self.folder = path if self.copy is None else self.copy.folder
         names = manifest.sizes() if self.copy is None else ()
         self._stamps = {path / name: _stamp(path / name) for name in names}
-        self._maps: dict[Path, GuardedMap] = {}
+        self._maps: dict[tuple[Path, bool], GuardedMap] = {}
 
-    def map(self, name: str, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
-        """A file as a plain read-only array, which Numba compiles for once; files that would be empty are absent."""
+    def map(self, name: str, dtype: np.dtype[Any], *shape: int, private: bool = False) -> NDArray[Any]:
+        """A file as a plain read-only array, which Numba compiles for once; files that would be empty are absent.
+
+        private  whether it may be written to, which copies a page in memory and leaves the file as it is.
+        """
         if 0 in shape:
             return read_only(np.empty(shape, dtype))
-        guarded = self._maps[self.folder / name] = self._guarded(name, dtype, shape)
+        guarded = self._guarded(name, dtype, shape, private=private)
+        self._maps[self.folder / name, private] = guarded
         return guarded.array
 
     def crc(self, name: str) -> int:
@@ -55,14 +59,16 @@ class StoreFiles:
                     f"{file} was {'cut short' if short else 'changed'} while it was read: keep others from writing "
                     "there, and encode the table again"
                 )
-        for file, mapped in self._maps.items():
+        for (file, _), mapped in self._maps.items():
             if mapped.was_lost():
                 raise FormatError(f"{file} cannot be read: the disk fails, or it was cut short and written again")
 
-    def _guarded(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None) -> GuardedMap:
+    def _guarded(
+        self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...] | None, *, private: bool = False
+    ) -> GuardedMap:
         path = self.folder / name
         try:
-            return GuardedMap(np.memmap(path, dtype, "r", shape=shape))
+            return GuardedMap(np.memmap(path, dtype, "c" if private else "r", shape=shape))
         except ValueError as error:  # it has been cut short since its size was checked
             raise FormatError(f"{path} was changed while it was read: keep others from writing there") from error
 

@@ -18,6 +18,7 @@ from bigforest.common.errors import (
     OutputExistsError,
     StorageError,
     counted,
+    listed,
 )
 from bigforest.common.events import Event, Listener, Notice, StageFinished, stage
 from bigforest.encode.pipeline import column_roles, encode
@@ -35,6 +36,7 @@ from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
 from bigforest.grow.forest import ForestJob, KeptTrees, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.filled_store import filled_store
 from bigforest.oob.leaf_targets import write_targets
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
@@ -293,7 +295,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
             fingerprint = store.fingerprint
             install(made, run.store, workdir / "replaced")
     try:
-        store = Store.open(run.store, verify=complete)
+        store = filled_store(Store.open(run.store, verify=complete), state.config, resources)
         if store.fingerprint != fingerprint:
             raise FormatError(f"{run.store} is not the store that the run made; it is damaged")
     except FormatError as error:
@@ -330,12 +332,15 @@ def make_store(
     """The store to train on, made at `path` unless `data` is one, and the configuration, part of which it may
     decide."""
     table = open_table(job, temporary, memory=resources.memory)
-    config = agreed(table, job) if isinstance(table, Store) else job.config
+    config = job.config
+    if isinstance(table, Store):
+        config = agreed(table, job)
+        table = filled_store(table, config, resources)
     # Once: it may read the target.
     roles = None if isinstance(table, Store) else column_roles(table, job.target, job.exclude, config)
     check_budget(table, job, config, resources, roles)
     if not isinstance(table, Store):
-        table = encode(
+        encoded = encode(
             table,
             job.target,
             path,
@@ -345,11 +350,24 @@ def make_store(
             listener=listener,
             roles=roles,
         )
-        config = config.settled(table.spec.target.task)
+        config = config.settled(encoded.spec.target.task)
+        table = filled_store(encoded, config, resources)
     check_boosting(table.rows, config, resources)
     check_machine(table, config, resources)
     criterion_of(config).check(table)
     return table, config
+
+
+def _tell_of_fills(store: Store, listener: Listener) -> None:
+    """Say what is put in place of missing values, if anything is."""
+    filled = [repr(feature.name) for feature in store.spec.features if feature.is_filled]
+    if filled:
+        listener(
+            Notice(
+                f"projections need every value, so the mean is put in place of missing values in {listed(filled, 5)}; "
+                "the families axis and tree split on missing values as such"
+            )
+        )
 
 
 def agreed(store: Store, job: TrainingJob) -> TrainConfig:
@@ -410,6 +428,7 @@ def _write_forest(
     run         keeps where the out-of-bag error stopped decreasing, if that decides; None: nothing is kept.
     """
     store, _, directory, resources, _ = job
+    _tell_of_fills(store, clock)
     keep = validation is None or resources.memory is None  # a budget is not shared with validation
     with store.unchanged():
         config, origin, shrinkage, trees = _grow_and_report(job, origin, run, keep=keep)

@@ -349,7 +349,8 @@ def shape(**extras: Any) -> Shape:
     [
         ({"odd": ("zip", "name")}, {"family": "rotation"}, "rotation projects numbers, .* 'zip', 'name': exclude"),
         ({"odd": ("zip",)}, {"family": "sparse-oblique"}, "or choose the family axis"),
-        ({"odd": ("zip",)}, {"family": "subspace-cap"}, "missing values in 'zip'"),
+        ({"odd": ("zip",)}, {"family": "subspace-cap"}, "there are categories in 'zip'"),
+        ({"odd": ("zip",)}, {"family": "rotation", "ranks": True}, "categories or missing values in 'zip'"),
         ({"odd": ("zip",)}, {"ranks": True}, "ranks need numbers .* 'zip'"),
         ({"weighted": True}, {"family": "subspace-perceptron"}, "has no weights of rows"),
     ],
@@ -360,8 +361,6 @@ def test_choose_way__families_that_take_no_such_table(extras: Any, options: Any,
 
 
 def test_train__a_family_that_takes_no_category(tmp_path: Path) -> None:
-    with pytest.raises(
-        BigForestError, match="projects numbers, and there are categories or missing values in 'carrier'"
-    ):
+    with pytest.raises(BigForestError, match="projects numbers, and there are categories in 'carrier'"):
         bigforest.train(table(), "kind", out=tmp_path / "f", family="sparse-oblique", exclude=["minutes"])
     assert list(tmp_path.iterdir()) == []

@@ -33,9 +33,9 @@ class FeatureMap(NamedTuple):
         return list(dict.fromkeys(self.leaves[int(position)].column for position in used))
 
     def narrow(self) -> bool:
-        """Whether all values are float32 by their types, as `Reader` reads them."""
+        """Whether all values are float32 by their types, as `Reader` reads them, and those for missing cells too."""
         features = self.spec.features
-        return all(
+        return self.spec.has_narrow_fills and all(
             features[position].codes <= MAX_NARROW_INTEGER
             if features[position].kind == "category"
             else type(leaf.dtype) in NARROW

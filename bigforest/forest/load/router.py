@@ -54,15 +54,20 @@ class RowRouter:
     def inputs(self, rows: RowBatch, start: int, stop: int) -> RouteInputs:
         """What kernels route the rows with, from `start` to before `stop`, which have the used features.
 
-        Raises DataError where a value is missing, and some splits are on projections.
+        Missing values are filled if the forest has values for them. If not, and some splits are on projections, raises
+        DataError.
         """
         packed, every, rows = self.packed, rows, rows.cut(start, stop)
-        narrow = packed.wide is None or rows.narrow
+        narrow = packed.wide is None or (self._spec.has_narrow_fills and rows.narrow)
         layout = packed.layout(narrow)
         by_level = packed.directions is None and self._are_few(rows, narrow)
         tiles = self._empty(rows, narrow, by_level)
-        missing = None if rows.fill(tiles, by_rows=packed.directions is not None) else True
-        if missing and packed.directions is not None:
+        by_rows = packed.directions is not None
+        missing = None if rows.fill(tiles, by_rows=by_rows) else True
+        if missing and self._spec.fills is not None:
+            rows.fill_missing(tiles, self._spec.fills[packed.used], by_rows=by_rows)
+            missing = None
+        if missing and by_rows:
             raise missing_error(every, [self._spec.features[int(place)].name for place in packed.used])
         together = len(tiles)
         if by_level and _SMALL_TREE * layout.links.nbytes < packed.roots.size * _OWN_CACHE_BYTES:

@@ -132,6 +132,11 @@ class RowBatch:
         least = [np.minimum.reduce(part, axis=None) for part in parts]
         return all(value == value for value in least)
 
+    def fill_missing(self, tiles: NDArray[Any], fills: NDArray[np.float64], *, by_rows: bool) -> None:
+        """Put a value for each feature in place of the NaN in tiles, which are as in `fill`."""
+        cells = tiles[:, :, : self.features] if by_rows else tiles.swapaxes(1, 2)
+        np.copyto(cells, fills.astype(tiles.dtype), where=np.isnan(cells))
+
     def columns(self) -> list[NDArray[Any]]:
         """The values of each feature, in order."""
         places = np.arange(self.features)

@@ -30,6 +30,7 @@ from bigforest.grow.out_of_core.probes import Direction, terms_of
 from bigforest.grow.out_of_core.table import TableView, block_ranges
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.filled_store import with_defaults
 from bigforest.grow.shared.memory import code_bytes
 from bigforest.grow.shared.tree_arrays import Ends, tree_arrays
 from bigforest.kernels.common.layout import OBLIQUE
@@ -93,7 +94,8 @@ class ProjectionTable(TableView):
         nodes, pool = (top.skeleton(), self.extras(top)) if path is None else read_subtree(path)
         assert isinstance(pool, DirectionExtras)
         dictionaries, scale = self.store.dictionaries, self.store.spec.target.scale
-        return tree_arrays(nodes, dictionaries, self.context.criterion, pool, known=pool.threshold, scale=scale)
+        trees = tree_arrays(nodes, dictionaries, self.context.criterion, pool, known=pool.threshold, scale=scale)
+        return with_defaults(trees, self.store.spec)
 
 
 class ProjectionFamily(Family):
@@ -102,10 +104,12 @@ class ProjectionFamily(Family):
     def check(self, shape: Shape, config: TrainConfig) -> None:
         extras = shape.extras
         if extras.odd:
+            what, remedy = "categories", "convert them to numbers"
+            if config.ranks:
+                what, remedy = "categories or missing values", "fill or convert them"
             raise ConfigError(
-                f"the family {self.name} projects numbers, and there are categories or missing values in "
-                f"{listed(list(map(repr, extras.odd)))}: exclude these columns, fill or convert them, or choose the "
-                "family axis"
+                f"the family {self.name} projects numbers, and there are {what} in "
+                f"{listed(list(map(repr, extras.odd)))}: exclude these columns, {remedy}, or choose the family axis"
             )
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
@@ -114,7 +118,7 @@ class ProjectionFamily(Family):
         scratch = shared.scratch(store, call.by_row, call.items, call.first)
         nodes, pool = grow(store.codes, call.by_row, call.items, call.target, call.roots, call.rules, scratch)
         criterion, scale = criterion_of(call.sampler.config), store.spec.target.scale
-        return tree_arrays(nodes, store.dictionaries, criterion, pool, scale=scale)
+        return with_defaults(tree_arrays(nodes, store.dictionaries, criterion, pool, scale=scale), store.spec)
 
     @abstractmethod
     def projection_table(

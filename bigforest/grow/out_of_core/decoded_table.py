@@ -27,6 +27,7 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
 from bigforest.grow.out_of_core.context import PROJECTIONS, MemoryLimits
 from bigforest.grow.out_of_core.probes import Spans
+from bigforest.grow.shared.encode_values import are_whole
 from bigforest.kernels.columns.decoded import is_float32
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
@@ -74,10 +75,10 @@ def decode_table(
     most  float64 of a dictionary that a task may hold.
     """
     features = range(len(store.spec.features))
-    width = np.array([_width_of(store.low(feature)) for feature in features])
+    ends = np.array([store.ends(feature) for feature in features])
+    width = np.array([_width_of(store.low(feature), *ends[feature]) for feature in features])
     slot = np.sum([(width == each) * np.cumsum(width == each) for each in _TYPES], axis=0) - 1
     place = np.stack([width, slot], axis=1).astype(np.uint32)
-    ends = np.array([store.low(feature)[[0, -1]] for feature in features])
     runs = executor.reduce(decode_blocks, ranges, or_, (store, place, folder, most))
     ordered = dict(sorted(runs.items(), key=lambda run: run[0].start))
     return DecodedTable(ordered, place, Spans(ends[:, 0].copy(), ends[:, 1].copy()))
@@ -166,8 +167,8 @@ def tree_columns(matrices: Sequence[NDArray[Any]], place: NDArray[np.uint32]) ->
     return [next(rows[width]) for width in place[:, 0].tolist()]
 
 
-def _width_of(low: NDArray[np.float64]) -> int:
-    """The narrowest type, in bytes, for all values, ascending."""
-    if low.size <= _BYTE and 0.0 <= low[0] <= low[-1] < _BYTE and not np.signbit(low[0]) and (low == low.round()).all():
+def _width_of(values: NDArray[np.float64], least: float, most: float) -> int:
+    """The narrowest type, in bytes, for all values, of which these are the ends."""
+    if values.size <= _BYTE and 0.0 <= least <= most < _BYTE and not np.signbit(values).any() and are_whole(values):
         return 1
-    return 4 if is_float32(low) else 8
+    return 4 if is_float32(values) else 8

@@ -44,10 +44,10 @@ def places(width: int, columns: int) -> NDArray[np.uint32]:
     return np.array([(width, column) for column in range(columns)], np.uint32)
 
 
-def are_whole(values: NDArray[np.float64]) -> bool:
-    """Whether all are whole numbers; looked at a chunk at a time, as dictionaries are mapped."""
+def are_whole(values: NDArray[np.float64], most: float = np.inf) -> bool:
+    """Whether all are whole numbers of at most this size; looked at a chunk at a time, as dictionaries are mapped."""
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
-    return all((np.floor(some) == some).all() for some in chunks)
+    return all(((np.floor(some) == some) & (np.abs(some) <= most)).all() for some in chunks)
 
 
 def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: DirectionExtras) -> DirectionExtras:

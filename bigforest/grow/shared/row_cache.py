@@ -13,6 +13,7 @@ import numpy as np
 
 from bigforest.common.errors import damaged_store
 from bigforest.common.process_cache import ProcessCache
+from bigforest.grow.shared.filled_store import ordered_store
 from bigforest.kernels.columns.decoded import (
     DecodedColumns,
     empty_decoded_columns,
@@ -28,21 +29,22 @@ _COPY_ROWS = 8_192
 
 
 class RowCache(NamedTuple):
-    """The copies of a table."""
+    """The copies of a table, and the store that they are of."""
 
     by_row: RowMajorCodes
     wide: DecodedColumns
+    store: Store
 
 
 class _Caching:
     def __init__(self, store: Store, wide: bool) -> None:
-        self._store = store
+        self._store = store = ordered_store(store) if wide else store
         self._values = store.dictionaries[:2] if wide else None
         features = len(store.spec.features)
         room = (
             no_decoded_columns(features) if self._values is None else empty_decoded_columns(store.codes, *self._values)
         )
-        self._copies = RowCache(empty_rows(store.codes), room)
+        self._copies = RowCache(empty_rows(store.codes), room, store)
         self._starts = iter(range(0, store.rows, _COPY_ROWS))
         self._busy = 0
         self._failed: BaseException | None = None
@@ -93,7 +95,10 @@ _made: ProcessCache[_Caching] = ProcessCache(2)
 
 
 def row_cache_of(store: Store, *, wide: bool) -> RowCache:
-    """The codes of the store by rows and, with `wide`, its values. They stay in memory until `forget_row_cache`."""
+    """The codes of the store by rows and, with `wide`, its values, after putting codes in the order of these.
+
+    They stay in memory until `forget_row_cache`.
+    """
     return _made.get((store, wide), lambda: _Caching(store, wide)).filled()
 
 

@@ -60,7 +60,7 @@ def principal_axes_of(
     rotated, scale  positions of the features that they are made of, and the scale of each of these.
     """
     store, features = sampler.store, rotated.tolist()
-    ends = [store.low(feature)[[0, -1]] for feature in features]
+    ends = [store.ends(feature) for feature in features]
     grid = Grid(*np.array(ends).T)
     sums = np.zeros(moments_shape(sampler.config, scale.size), np.int64)
     for block in range(block_count(store.rows)):

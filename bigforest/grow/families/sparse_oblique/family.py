@@ -12,7 +12,7 @@ from bigforest.grow.families.sparse_oblique.passes import SparseObliqueTable
 from bigforest.grow.families.sparse_oblique.trees import SparseObliqueTrees, sparse_trees
 from bigforest.grow.out_of_core.context import GrowContext
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
-from bigforest.grow.shared.memory import PassMemory, TreeMemory, target_bytes
+from bigforest.grow.shared.memory import PassMemory, TreeMemory, code_bytes, target_bytes
 from bigforest.grow.shared.row_cache import RowCache, row_cache_of
 from bigforest.kernels.columns.decoded import WIDE_CODE, no_decoded_columns
 from bigforest.kernels.oblique.search import Oblique
@@ -62,6 +62,8 @@ class SparseObliqueFamily(ProjectionFamily):
         tree = self.grown_terms(shape, config, splits)
         tree += rows * _PROJECTED + 8 * config.drawn_projections(shape.features)
         shared = shape.rows * (shape.row_bytes + MEASURED) + 8 * shape.rows * shape.widths.count(WIDE_CODE)
+        if shape.extras.filled:
+            shared += code_bytes(shape) + 8 * shape.codes
         if config.mean_difference != "none":
             pairs = _max_pairs(shape, config)
             shared += 8 * shape.codes

@@ -143,7 +143,11 @@ class SparseObliqueTable(ProjectionTable):
 
     def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
         store = self.store
-        return values if store.max_bins == "exact" else store.high(column)[store.low(column).searchsorted(values)]
+        if store.max_bins == "exact":
+            return values
+        order = np.argsort(store.low(column), kind="stable")  # the value of missing cells comes first
+        largest: NDArray[np.float64] = store.high(column)[order][store.low(column)[order].searchsorted(values)]
+        return largest
 
     def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
         items, columns = subtree.items, tree_columns(cells, self.decoded.place)

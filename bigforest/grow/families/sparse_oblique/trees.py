@@ -111,14 +111,13 @@ def sparse_trees(
     offsets, low, _ = store.dictionaries
     values = values_of(offsets, low, wide)
     pairing = _PAIRINGS[config.mean_difference]
-    columns = [store.low(feature) for feature in range(features)]
-    steps = [
-        step_of(float(low[0]), float(low[-1]), whole) for low, whole in zip(columns, values.whole.tolist(), strict=True)
-    ]
+    ends = [store.ends(feature) for feature in range(features)]
+    steps = [step_of(*own, whole) for own, whole in zip(ends, values.whole.tolist(), strict=True)]
     span, unit = np.array(steps).T.copy()
     sparse = _sparse(config, features, feature_scale(store, config.normalize, most))
     draws = SparseDraws(sparse, pairing, config.mean_difference_scope == "node", unit, span)
-    step = np.zeros(0, np.uint32) if most is not None else draws.steps_of(columns, [float(low[0]) for low in columns])
+    columns = [] if most is not None else [store.low(feature) for feature in range(features)]
+    step = draws.steps_of(columns, [least for least, _ in ends]) if columns else np.zeros(0, np.uint32)
     return SparseObliqueTrees(draws, values, step)
 
 
@@ -165,7 +164,7 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
 def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64], wide: DecodedColumns) -> CodeValues:
     """The values of all codes and rows, for the kernels."""
     columns = [low[start:end] for start, end in pairwise(offsets)]
-    whole = [max(-values[0], values[-1]) <= MOST_WHOLE and are_whole(values) for values in columns]
+    whole = [are_whole(values, MOST_WHOLE) for values in columns]
     return CodeValues(offsets, low, np.array(whole), wide)
 
 
@@ -180,7 +179,7 @@ def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDAr
         spread = np.array([_deviation(store, feature, most) for feature in range(features)])
     elif normalize == "minmax":
         with np.errstate(over="ignore", invalid="ignore"):
-            spread = np.array([store.low(feature)[-1] - store.low(feature)[0] for feature in range(features)])
+            spread = np.array([np.subtract(*store.ends(feature)[::-1]) for feature in range(features)])
     scale = np.zeros(features)
     fit = np.isfinite(spread) & (spread > 1.0 / _LARGEST_SCALE)
     scale[fit] = 1.0 / spread[fit]
@@ -190,7 +189,7 @@ def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDAr
 def _deviation(store: Store, feature: int, most: int | None) -> float:
     """Standard deviation of a column. Sums are rounded once, so they do not depend on the order of the rows."""
     low = store.low(feature)
-    if not np.isfinite([low[0], low[-1]]).all():  # values ascend
+    if not np.isfinite(store.ends(feature)).all():
         return math.nan
 
     def total(of: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]) -> float:

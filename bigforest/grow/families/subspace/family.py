@@ -97,7 +97,7 @@ class SubspaceFamily(ProjectionFamily):
 
     def row_cache(self, store: Store) -> RowCache:
         """See Family: nothing, trees have copies of their own."""
-        return RowCache(NO_ROWS, no_decoded_columns(0))
+        return RowCache(NO_ROWS, no_decoded_columns(0), store)
 
     def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SubspaceTrees:
         features, epochs = len(store.spec.features), self.epochs(config)

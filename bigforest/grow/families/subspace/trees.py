@@ -125,13 +125,12 @@ def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumn
     features = len(store.spec.features)
     low, per_step, unit, scale = (np.zeros(features) for _ in range(4))
     for feature in range(features):
-        values = store.low(feature)
-        with np.errstate(over="ignore", invalid="ignore"):
-            span = float(values[-1] - values[0])
-        if not (max(-values[0], values[-1]) <= _LARGEST_VALUE and span >= _LEAST_SPAN):
+        least, most = store.ends(feature)
+        span = most - least
+        if not (max(-least, most) <= _LARGEST_VALUE and span >= _LEAST_SPAN):
             continue
-        low[feature] = values[0]
-        whole = span <= STEPS and are_whole(values)
+        low[feature] = least
+        whole = span <= STEPS and are_whole(store.low(feature))
         per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
         scale[feature] = math.ldexp(1.0, -2 * math.frexp(math.nextafter(span, 0.0))[1])
     every = np.arange(features, dtype=np.int32)
