@@ -123,7 +123,9 @@ def ordered_store(store: Store) -> Store:
 
 def with_defaults(trees: TreeArrays, spec: DataSpec) -> TreeArrays:
     """The trees, whose nodes on a single feature that rows lack say to which side these go with its value."""
-    fills = np.array([feature.fill if feature.is_filled else np.nan for feature in spec.features], np.float64)
-    fill = fills[np.maximum(trees.feature, 0)]
-    filled = (trees.feature >= 0) & ~np.isnan(fill)
-    return trees._replace(default_left=np.where(filled, fill <= trees.threshold, trees.default_left))
+    filled = np.array([feature.is_filled for feature in spec.features])
+    if not filled.any() or spec.fills is None:
+        return trees
+    feature = np.maximum(trees.feature, 0)
+    goes_left = spec.fills[feature] <= trees.threshold
+    return trees._replace(default_left=np.where((trees.feature >= 0) & filled[feature], goes_left, trees.default_left))
