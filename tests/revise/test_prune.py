@@ -93,7 +93,7 @@ def test_prune_forest__refuses(tmp_path: Path) -> None:
         bf.prune_forest(forest, labelled(9, 1).with_columns(y=pl.lit(7)), tmp_path / "p")
     with pytest.raises(DataError, match="no row of the tuning set has a 'y'"):
         bf.prune_forest(forest, labelled(9, 1).with_columns(y=pl.lit(None, pl.Int64)), tmp_path / "p")
-    oblique = bf.train(labelled(60, 0), "y", family="sparse-oblique", trees=2)
+    oblique = bf.train(labelled(60, 0), "y", family="sparse-oblique", ranks=True, trees=2)
     with pytest.raises(DataError, match="missing values in the features 'x0'"):
         bf.prune_forest(oblique, labelled(9, 1).with_columns(x0=pl.lit(float("nan"))), tmp_path / "p")
     with pytest.raises(ConfigError, match="on_ties must be one of keep, prune"):

@@ -117,7 +117,7 @@ def test_validate_forest__refuses(tmp_path: Path) -> None:
         bf.validate_forest(forest, labelled(9, 1).with_columns(y=pl.lit(7)))
     with pytest.raises(DataError, match="no row of the validation set has a 'y'"):
         bf.validate_forest(forest, labelled(9, 1).with_columns(y=pl.lit(None, pl.Int64)))
-    oblique = bf.train(labelled(60, 0), "y", trees=2, family="sparse-oblique")
+    oblique = bf.train(labelled(60, 0), "y", trees=2, family="sparse-oblique", ranks=True)
     with pytest.raises(DataError, match="missing values in the features 'x0'"):
         bf.validate_forest(oblique, labelled(9, 1).with_columns(x0=pl.lit(float("nan"))))
     with pytest.raises(ConfigError, match="without a validation set"):
