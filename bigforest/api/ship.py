@@ -36,9 +36,11 @@ from bigforest.api.warm_rest import warm_rest
 from bigforest.api.warm_up import warm_here
 from bigforest.kernels.compiler.cache import used
 
-warm_here(sys.argv[1], passes=True)
-warm_rest(sys.argv[1])
-Path(sys.argv[2]).write_text("".join(f"{file}\\n" for file in used))
+listed, *kinds = sys.argv[1:]
+for kind in kinds:
+    warm_here(kind, passes=True)
+    warm_rest(kind)
+Path(listed).write_text("".join(f"{file}\\n" for file in used))
 """
 
 
@@ -63,8 +65,10 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
             raise ConfigError(
                 f"{wheel} has kernels of another bigforest than this one; install the version it was built from"
             )
-        jobs = [(level, kind) for level in levels for kind in kinds]
-        with ThreadPoolExecutor(min(len(jobs), Resources().workers)) as pool:
+        at_once = Resources().workers
+        # A process compiles several kinds: what parts of kernels they have in common is compiled once in it.
+        jobs = [(level, kinds[place::at_once]) for level in levels for place in range(min(at_once, len(kinds)))]
+        with ThreadPoolExecutor(at_once) as pool:
             found = list(pool.map(lambda job: _compile(job[0], job[1], cache or folder / "cache", folder), jobs))
         shipped = unpacked / _INSIDE
         shutil.rmtree(shipped, ignore_errors=True)
@@ -74,18 +78,18 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], cache: Path |
         return _pack(unpacked, wheel.parent)
 
 
-def _compile(level: str, kind: str, cache: Path, folder: Path) -> set[Path]:
+def _compile(level: str, kinds: Sequence[str], cache: Path, folder: Path) -> set[Path]:
     """Compile for a level, in a process that takes the processor for one of that level; returns the files."""
     settings = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1"}
-    listed = folder / f"{level}-{kind}.files"
+    listed = folder / f"{level}-{kinds[0]}.files"
     done = subprocess.run(
-        [sys.executable, "-c", _IN_A_PROCESS, kind, listed],
+        [sys.executable, "-c", _IN_A_PROCESS, listed, *kinds],
         env={**os.environ, **settings, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": search_path()},
         capture_output=True,
         text=True,
     )
     if done.returncode:
-        raise ConfigError(f"compiling {kind} for {level} failed: {done.stderr.strip().splitlines()[-1:]}")
+        raise ConfigError(f"compiling {', '.join(kinds)} for {level} failed: {done.stderr.strip().splitlines()[-1:]}")
     return set(map(Path, listed.read_text().splitlines()))
 
 

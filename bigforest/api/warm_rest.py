@@ -73,11 +73,13 @@ def warm_rest(kind: str) -> None:
         options = [*_BAGGED, *(_NUMBERS if numbers else _CLASSES), *options]
     with TemporaryFolder(None) as folder:
         for weight in ({}, {"weight": "weight"}) if bagged else ({},):
-            for name, gaps in product(_TRAVEL if bagged else ("bits", *_TRAVEL), _GAPS if mixed else _GAPS[2:]):
+            tables = list(product(_TRAVEL if bagged else ("bits", *_TRAVEL), _GAPS if mixed else _GAPS[2:]))
+            for name, gaps in tables:
                 typed = _typed(table, name, gaps)
                 forest = _trained(kind, typed, folder / name, **weight)
-                _route(forest, typed, folder)
-                _revise(forest, typed, folder)
+                if not weight or (name, gaps) == tables[-1]:  # once they are grown, rows travel with weights as without
+                    _route(forest, typed, folder)
+                    _revise(forest, typed, folder)
             _explain(forest, typed)
     _vary(kind, table, options)
     compile_pieces()
