@@ -53,10 +53,12 @@ COLUMNS = {
 _QUIET_SYNC = 60.0
 QUIET = {
     "distributed.worker.profile.enabled": False,
-    "distributed.admin.tick.interval": "1s",
-    "distributed.admin.tick.cycle": "10s",
-    "distributed.admin.system-monitor.interval": "5s",
+    "distributed.admin.tick.interval": "2s",
+    "distributed.admin.tick.cycle": "60s",
+    "distributed.admin.system-monitor.interval": "30s",
+    "distributed.admin.system-monitor.disk": False,
     "distributed.client.scheduler-info-interval": "60s",
+    "distributed.client.heartbeat": "24h",
 }
 _IDLE_SECONDS = 10.0
 

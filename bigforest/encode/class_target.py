@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -47,23 +48,38 @@ class FoundClasses:
         return len(self.labels) == 1
 
 
-def find_task(source: Source, target: Leaf, wanted: Task | None) -> Task:
-    """What is learned of a target: `wanted`, or a regression of floats, decimals and whole numbers that measure.
+class DistinctValues(NamedTuple):
+    """The different values of a target, ascending, and how many rows have one; those of some rows where there are more
+    different values than was asked for."""
+
+    values: pl.Series
+    kept: int
+
+
+def find_task(source: Source, target: Leaf, wanted: Task | None) -> tuple[Task, DistinctValues | None]:
+    """What is learned of a target: `wanted`, or a regression of floats, decimals and whole numbers that measure; and
+    the values of classes if they were read for that.
 
     Whole numbers are read for that. They measure where more than MAX_ODD_CLASSES are different, unless they are all the
     numbers from 0 or 1 on, as numbers of classes are. Raises DataError for dates and times that measure.
     """
     dtype = target.dtype
     if wanted is not None:
-        return wanted
+        return wanted, None
     if dtype.is_float() or dtype == pl.Decimal:
-        return "regression"
-    if dtype.is_temporal() and _measures(source, target):
+        return "regression", None
+    whole = dtype.is_integer() and _is_number(dtype)
+    if not (whole or dtype.is_temporal()):
+        return "classification", None
+    found = distinct_values(source, target)
+    if not _measure(found.values):
+        return "classification", found
+    if not whole:
         raise DataError(
             f"target {target.column!r} has type {dtype} and more than {MAX_ODD_CLASSES} different values, which are "
             "too many for classes: convert it to a number, such as days since a date, or choose the task classification"
         )
-    return "regression" if dtype.is_integer() and _is_number(dtype) and _measures(source, target) else "classification"
+    return "regression", None
 
 
 def why_regression(source: Source, target: Leaf) -> str | None:
@@ -72,25 +88,27 @@ def why_regression(source: Source, target: Leaf) -> str | None:
         return f"more than {MAX_ODD_CLASSES} different whole numbers"
     if not target.dtype.is_float():
         return None
-    found = distinct_values(source, target, MAX_ODD_CLASSES).to_numpy()
+    found = distinct_values(source, target, MAX_ODD_CLASSES).values.to_numpy()
     if not 0 < len(found) <= MAX_ODD_CLASSES or not (np.isfinite(found) & (found == np.rint(found))).all():
         return None
     return f"floats that are {counted(len(found), 'different whole number')}"
 
 
-def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> pl.Series:
-    """The different values of a target, ascending; some of them where there are more than `most`."""
+def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> DistinctValues:
+    """The different values of a target; some of them where there are more than `most`."""
     found: pl.Series | None = None
+    kept = 0
     for frame in source.batches([target.column], _SLICE_ROWS):
-        found = _merged(found, present_values(frame.select(target.expr).to_series().alias("")))
+        values = present_values(frame.select(target.expr).to_series().alias(""))
+        kept += len(values)
+        found = _merged(found, values)
         if len(found) > most:
             break
     assert found is not None  # a source has rows
-    return found
+    return DistinctValues(found, kept)
 
 
-def _measures(source: Source, target: Leaf) -> bool:
-    found = distinct_values(source, target)
+def _measure(found: pl.Series) -> bool:
     if len(found) > MAX_CLASSES:
         return True
     if len(found) <= MAX_ODD_CLASSES:
@@ -148,17 +166,18 @@ def check_classes(name: str, dtype: pl.DataType) -> None:
         )
 
 
-def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> FoundClasses:
-    """The classes of a target, which comes slice by slice. Raises DataError.
+def find_classes(
+    name: str, dtype: pl.DataType, slices: Iterable[pl.Series], known: DistinctValues | None = None
+) -> FoundClasses:
+    """The classes of a target, which comes slice by slice unless its values are known. Raises DataError.
 
     Booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, where requested, floats of
     few values are classes.
     Holds a slice and the distinct values, which are refused when they become too many.
     """
     check_classes(name, dtype)
-    kept = 0
-    found: pl.Series | None = None
-    for series in slices:
+    kept, found = (0, None) if known is None else (known.kept, known.values)
+    for series in slices if known is None else ():
         values = present_values(series)
         kept += len(values)
         found = _merged(found, values)

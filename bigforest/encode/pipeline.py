@@ -11,7 +11,7 @@ from typing import NamedTuple
 from bigforest.common.errors import DataError, listed
 from bigforest.common.events import Listener, Notice, Stage, stage
 from bigforest.encode.categories import numbers_in_text
-from bigforest.encode.class_target import check_column, find_target, find_task, why_regression
+from bigforest.encode.class_target import DistinctValues, check_column, find_target, find_task, why_regression
 from bigforest.encode.features import EncodeJob, compile_presort, encode_group, feature_kinds, kept_column
 from bigforest.encode.memory import plan_encode
 from bigforest.encode.pieces import encode_in_pieces
@@ -67,7 +67,7 @@ def encode(
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    columns, name, task, others, kinds = roles or column_roles(source, target, exclude, config)
+    columns, name, task, others, kinds, values = roles or column_roles(source, target, exclude, config)
     if task == "regression" and config.task is None and (why := why_regression(source, columns[name])):
         choose = 'for classification use --task classification, in Python task="classification"'
         listener(Notice(f"{name!r} has {why}, so this is a regression; {choose}"))
@@ -88,7 +88,7 @@ def encode(
         source = _flattened(source, columns, [*kinds, name, *others], scratch)
         with announced(ENCODING, listener):
             compile_presort()
-        found, counts = encode_target(source, name, config, plan, writer, listener)
+        found, counts = encode_target(source, name, config, plan, writer, listener, values)
         dropped = source.rows - found.kept
         if dropped:
             reason = "" if config.weight is None else f", or 0 in {config.weight!r},"
@@ -133,25 +133,26 @@ def encode(
 
 class ColumnRoles(NamedTuple):
     """What the columns of a table are for: all of them, and the name of the target, its task, groups and weights, and
-    the kind of each feature."""
+    the kind of each feature; and the values of the target, if they were read and are classes."""
 
     columns: dict[str, Leaf]
     target: str
     task: Task
     others: list[str]
     kinds: dict[str, str]
+    values: DistinctValues | None
 
 
 def column_roles(source: Source, target: str | None, exclude: Collection[str], config: TrainConfig) -> ColumnRoles:
     """What the columns are for, arguments as in `encode`. Raises DataError and ConfigError where one cannot be that."""
     columns = leaves(source.schema)
     name = find_target(columns, target)
-    task = find_task(source, columns[name], config.task)
+    task, values = find_task(source, columns[name], config.task)
     config.settled(task)
     others = _groups_and_weights(config, columns, name)
     kinds = feature_kinds(columns, name, [*exclude, *others], config.categories)
     check_features(config, kinds)
-    return ColumnRoles(columns, name, task, others, kinds)
+    return ColumnRoles(columns, name, task, others, kinds, values)
 
 
 def _groups_and_weights(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -> list[str]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError, counted
 from bigforest.common.events import Listener, Notice
-from bigforest.encode.class_target import FoundClasses, class_codes, find_classes
+from bigforest.encode.class_target import DistinctValues, FoundClasses, class_codes, find_classes
 from bigforest.encode.features import EncodeJob, kept_column
 from bigforest.encode.memory import EncodePlan
 from bigforest.encode.regression_target import FoundNumbers, find_numbers, number_codes, present_numbers
@@ -29,9 +29,16 @@ from bigforest.store.writer import StoreWriter
 
 
 def encode_target(
-    source: Source, name: str, config: TrainConfig, plan: EncodePlan, writer: StoreWriter, listener: Listener
+    source: Source,
+    name: str,
+    config: TrainConfig,
+    plan: EncodePlan,
+    writer: StoreWriter,
+    listener: Listener,
+    values: DistinctValues | None,
 ) -> tuple[FoundClasses | FoundNumbers, NDArray[np.int64]]:
-    """Read the target twice: for what it is, and to write it. Raises DataError where it cannot be learned.
+    """Read the target twice: for what it is, unless its values are known, and to write it. Raises DataError where it
+    cannot be learned.
 
     Returns what it is, and how many rows there are of each class, int64 [classes]; none of a regression. Gives Notice
     of numbers of which digits are lost that matter.
@@ -58,7 +65,7 @@ def encode_target(
     if config.task == "regression":
         target = find_numbers(name, dtype, found, source.rows, weighted=config.weight is not None)
     else:
-        target = find_classes(name, dtype, found)
+        target = find_classes(name, dtype, found, values if config.weight is None else None)
     counts = np.zeros(len(target.spec.classes), np.int64)
     exact = True
     codes: NDArray[Any]

@@ -48,7 +48,7 @@ def shape_of(
     """
     if isinstance(table, Store):
         return table.shape
-    found, name, task, _, kinds = roles or column_roles(table, target, exclude, config)
+    found, name, task, _, kinds, _ = roles or column_roles(table, target, exclude, config)
     known = _statistics(data) if table.files else _counted(table, found)
     most = []
     for feature, kind in kinds.items():
@@ -108,10 +108,11 @@ def _statistics(data: Any) -> dict[str, Known]:
     for file in files:
         with reading_parquet(file):
             schema = pq.read_metadata(readable(file)).schema
+            stored = [_stored_integers(schema.column(position)) for position in range(len(schema))]
             for group in row_groups(file):
                 for position, chunk in enumerate(group):
                     own = found.setdefault(chunk.name, [])
-                    own.append((chunk.nulls, _integers(schema.column(position), chunk)))
+                    own.append((chunk.nulls, _integers(stored[position], chunk)))
     return {name: _known(*zip(*chunks, strict=True)) for name, chunks in found.items()}
 
 
@@ -122,16 +123,29 @@ def _known(nulls: Sequence[int | None], spans: Sequence[tuple[int, int] | None])
     return Known(None if None in spans else max(bounds) - min(bounds) + 1, whole)
 
 
-def _integers(column: Any, chunk: ColumnChunk) -> tuple[int, int] | None:
-    """The least and the greatest integer of a chunk; None if unknown, or where the column has no integers."""
+class StoredIntegers(NamedTuple):
+    """How the integers of a column are stored: bytes of each, and whether they have a sign."""
+
+    size: int
+    signed: bool
+
+
+def _stored_integers(column: Any) -> StoredIntegers | None:
+    """None where the column has no integers."""
     kind = json.loads(column.logical_type.to_json())
     size = {"INT32": 4, "INT64": 8}.get(column.physical_type)
-    if chunk.low is None or chunk.high is None or kind["Type"] not in ("None", "Int"):
+    if size is None or kind["Type"] not in ("None", "Int"):
         return None
-    if len(chunk.low) != size or len(chunk.high) != size:
+    return StoredIntegers(size, kind.get("isSigned", True))
+
+
+def _integers(stored: StoredIntegers | None, chunk: ColumnChunk) -> tuple[int, int] | None:
+    """The least and the greatest integer of a chunk; None if unknown, or where the column has no integers."""
+    if stored is None or chunk.low is None or chunk.high is None:
         return None
-    signed = kind.get("isSigned", True)
-    low, high = (int.from_bytes(value, "little", signed=signed) for value in (chunk.low, chunk.high))
+    if len(chunk.low) != stored.size or len(chunk.high) != stored.size:
+        return None
+    low, high = (int.from_bytes(value, "little", signed=stored.signed) for value in (chunk.low, chunk.high))
     return (low, high) if low <= high else None
 
 
@@ -159,4 +173,4 @@ def _most_classes(source: Source, target: Leaf, known: Known) -> int:
     bound = _most_values(source.rows, dtype, known._replace(whole=True)) if whole else source.rows
     if bound <= _CLASS_RANGE and bound < source.rows:
         return max(bound, 2)
-    return min(max(len(distinct_values(source, target)), 2), MAX_CLASSES)
+    return min(max(len(distinct_values(source, target).values), 2), MAX_CLASSES)

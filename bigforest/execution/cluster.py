@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 # Tasks that others have taken over from a worker before it gets work last: the first one of a new worker takes long.
 _RACES = 2
 # Seconds for which the workers are taken to be the same: asking takes milliseconds of client and scheduler.
-_FRESH = 5.0
+_FRESH = 15.0
 # Seconds for workers to appear.
 _PATIENCE = 60.0
 

@@ -81,7 +81,7 @@ class ClusterExecutor(Executor):
         merge = partial(merge_lists, of_parts.merge)
         for _ in range(_PART_TRIES):
             left = [number for number in range(len(of_parts.own)) if number not in finished]
-            with TaskRun(self._cluster, job, 1) as run:
+            with TaskRun(self._cluster, job, 1, min(self.processes, len(job.arguments))) as run:
                 held = [found for _, found in self._hold(run, job, merge)]
                 if of_parts.finish is worker.merged_part and all(own.part for own in held):
                     finished[0] = reduce(of_parts.merge, (pickle.loads(own.part) for own in held))
@@ -143,7 +143,7 @@ class ClusterExecutor(Executor):
         if not job.arguments:
             return
         starts = list(accumulate(sizes, initial=0))
-        with TaskRun(self._cluster, job, self._slots) as run:
+        with TaskRun(self._cluster, job, self._slots, len(sizes)) as run:
             calls = ((run.call(job.arguments[first:stop]), None) for first, stop in pairwise(starts))
             seats = [min(size, self._slots) for size in sizes]
             for number, results in run.completed(calls, AHEAD * self.size, seats, patience=patience):

@@ -56,7 +56,8 @@ class TaskRun:
     handed_on  whether a task was handed to another worker while the first one was at it.
     """
 
-    def __init__(self, cluster: Cluster, job: TaskBatch[Any], slots: int) -> None:
+    def __init__(self, cluster: Cluster, job: TaskBatch[Any], slots: int, tasks: int) -> None:
+        """tasks: how many there will be that make calls."""
         self._cluster = cluster
         self._client = cluster.client
         self._function = job.function
@@ -67,7 +68,7 @@ class TaskRun:
         self._near: dict[str, str] = {}
         packed = pickle.dumps(job.shared)
         self._shared = packed
-        if len(packed) * len(job.arguments) > _CARRIED:
+        if len(packed) * tasks > _CARRIED:
             [self._shared] = self.submit([Call(worker.unpack, (packed,), self._name)], [None])
 
     def __enter__(self) -> TaskRun:

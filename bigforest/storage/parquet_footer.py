@@ -147,12 +147,15 @@ class _Reader:
         return self._content[self._at - size : self._at]
 
     def _number(self) -> int:
+        content, at = self._content, self._at  # most of the time is spent here
         value = shift = 0
-        while (byte := self._byte()) & 128:
+        while (byte := content[at]) & 128:
             value |= (byte & 127) << shift
             shift += 7
+            at += 1
             if shift > 63:
                 raise IndexError("too large")
+        self._at = at + 1
         return value | byte << shift
 
     def _integer(self) -> int:

@@ -70,16 +70,23 @@ def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Pa
 def test_train__what_is_learned_is_found_out_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The budget and the store are of the same table, whose target may have to be read for it."""
     read: list[Leaf] = []
-    distinct = class_target.distinct_values
+    passes: list[Any] = []
+    distinct, batches = class_target.distinct_values, Source.batches
 
     def noting(source: Source, target: Leaf) -> Any:
         read.append(target)
         return distinct(source, target)
 
+    def sliced(source: Source, names: Any, *args: Any) -> Any:
+        passes.append(names)
+        return batches(source, names, *args)
+
     monkeypatch.setattr(class_target, "distinct_values", noting)
+    monkeypatch.setattr(Source, "batches", sliced)
     frame().with_columns(y=pl.int_range(pl.len()) % 3).write_parquet(tmp_path / "t.parquet")
     bigforest.train(tmp_path / "t.parquet", target="y", trees=1, memory="1GB", out=tmp_path / "f", max_depth=2)
     assert [target.column for target in read] == ["y"]
+    assert passes.count(["y"]) == 2  # for what it is, and to write it
 
 
 @pytest.mark.parametrize("codes", [0, 30_000, 200_000])
