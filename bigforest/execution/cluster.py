@@ -158,7 +158,7 @@ class Cluster:
             yield
         except BigForestError:
             raise
-        except (OSError, CancelledError, FutureCancelledError, TimeoutError, RuntimeError, ValueError) as error:
+        except (OSError, CancelledError, FutureCancelledError, RuntimeError, ValueError, AttributeError) as error:
             if self.client.status == "running" and not isinstance(error, OSError):
                 raise
             raise ClusterError(

@@ -17,7 +17,16 @@ from bigforest.forest.format.files import Header, has_levels, read_features, rea
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.leaf_targets import targets_files
 from bigforest.forest.format.origin import Origin
-from bigforest.forest.format.parts import Span, batches, check_count, check_order, first_tree, read_span
+from bigforest.forest.format.parts import (
+    Span,
+    batches,
+    check_count,
+    check_order,
+    check_part,
+    first_tree,
+    part_paths,
+    read_span,
+)
 from bigforest.forest.format.schema import (
     CALIBRATED,
     PRUNED,
@@ -62,13 +71,14 @@ class Contents:
         self,
         directory: Path,
         header: Header,
-        parts: Sequence[Span],
+        parts: Sequence[Span] | None,
         shrinkage: Shrinkage,
         holding: object = None,
         *,
         shrunk: bool = False,
     ) -> None:
-        """header: with levels; shrunk: whether `shrinkage` is another than that of the files."""
+        """header: with levels; parts: None if they are checked when they are first read; shrunk: whether `shrinkage` is
+        another than that of the files."""
         self.directory = directory
         self.spec: DataSpec = header.spec
         self.config: TrainConfig = header.config
@@ -76,9 +86,15 @@ class Contents:
         self._shrunk = shrunk
         self.header = header
         self.identity = header.identity
-        self.part_files = [part.path for part in parts]
-        self._parts = list(parts)
+        self.part_files = part_paths(directory) if parts is None else [part.path for part in parts]
+        if parts is not None:
+            self._parts = list(parts)
         self._holding = holding
+
+    @cached_property
+    def _parts(self) -> list[Span]:
+        """What the parts say they hold. Raises FormatError."""
+        return [check_part(path, self.header) for path in self.part_files]
 
     @property
     def is_temporary(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,15 @@ from bigforest.common.errors import ConfigError, FormatError, counted, damaged_f
 from bigforest.common.process_cache import ProcessCache
 from bigforest.export.exportable import ExportableForest
 from bigforest.forest.format import ranks as training_ranks
-from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header, read_shrinkage, write_run
+from bigforest.forest.format.files import (
+    check_bytes,
+    check_file,
+    file_kind,
+    read_forest_levels,
+    read_header,
+    read_shrinkage,
+    write_run,
+)
 from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.format.schema import BOOSTING, FEATURES, RANKS, RUN, SHRUNK
 from bigforest.forest.format.shrinkage import Shrinkage
@@ -77,9 +86,12 @@ def opened_forest(forest: Forest | str | Path) -> Forest:
     return forest if isinstance(forest, Forest) else read_forest(forest)
 
 
-def grown_forest(directory: Path, shrinkage: Shrinkage) -> Forest:
-    """The forest of the trees in `directory`, all of which are there, while its other files may not be."""
-    return Forest(directory, *check_parts(part_paths(directory)), shrinkage)
+def grown_forest(directory: Path, shrinkage: Shrinkage, holding: object = None) -> Forest:
+    """The forest whose trees have just been written to `directory`, while its other files may not be there. Its parts
+    are checked when they are first read."""
+    header, _ = read_header(part_paths(directory)[0], "trees")
+    levels = read_forest_levels(directory, header)
+    return Forest(directory, replace(header, levels=levels), None, shrinkage, holding)
 
 
 class Forest(ExportableForest):

@@ -25,7 +25,7 @@ from bigforest.encode.pipeline import column_roles, encode
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import Header, write_features, write_levels, write_run
+from bigforest.forest.format.files import Header, read_shrinkage, write_features, write_levels, write_run
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.ranks import ranked_store
 from bigforest.forest.format.rewrite import recut
@@ -40,7 +40,7 @@ from bigforest.grow.shared.filled_store import filled_store
 from bigforest.oob.leaf_targets import write_targets
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
-from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.predict.forest import Forest, grown_forest, is_forest, read_forest
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.schema.columns import kind_of
 from bigforest.schema.config import TrainConfig, check_features
@@ -132,7 +132,7 @@ def check_roles(job: TrainingJob, resources: Resources) -> None:
 
 def _opened(directory: Path, trees: FlatTrees | None, holding: object = None) -> Forest:
     """The finished forest, which need not read its trees where they are in memory."""
-    forest = read_forest(directory, holding=holding)
+    forest = grown_forest(directory, read_shrinkage(directory), holding)
     if trees is not None:
         forest.take(trees)
     return forest
