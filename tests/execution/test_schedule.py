@@ -7,9 +7,12 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from bigforest.common.errors import ClusterError
+from bigforest.execution.cluster import Cluster
 from bigforest.execution.executor import Threads, map_on_threads, run_on_threads
 
 
@@ -220,3 +223,13 @@ def test_map_on_threads__no_task_starts_after_one_has_failed(failing: int) -> No
     with pytest.raises(ZeroDivisionError, match=str(failing)):
         map_on_threads(task, tasks, 2)
     assert sorted(started) == [0, 1]
+
+
+def test_errors__a_client_that_has_closed_itself_has_lost_its_scheduler() -> None:
+    """It has none then, whatever is asked of it."""
+    client = SimpleNamespace(id="client", status="closed", scheduler=None)
+    with pytest.raises(ClusterError, match=r"connection .* was lost while asking"), Cluster(client).errors("asking"):
+        client.scheduler.broadcast()
+    client.status = "running"
+    with pytest.raises(AttributeError), Cluster(client).errors("asking"):
+        client.scheduler.broadcast()

@@ -14,6 +14,7 @@ import pyarrow.dataset
 import pytest
 
 import bigforest
+from bigforest.common.errors import FormatError
 from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution.resources import Resources
@@ -280,7 +281,7 @@ def test_train__store_tells_max_bins(tmp_path: Path) -> None:
 def test_train__damaged_store(tmp_path: Path) -> None:
     store = kept_store(tmp_path)
     (store / "target.bin").write_bytes(b"")
-    with pytest.raises(bigforest.FormatError, match=r"target\.bin"):
+    with pytest.raises(FormatError, match=r"target\.bin"):
         bigforest.train(store)
 
 
@@ -424,3 +425,14 @@ def test_grow_plan__has_room_for_the_terms_of_trees_that_are_kept(monkeypatch: p
     plan = choose_grow_plan(shape, config, Resources(threads=1, memory=100 * least))
     assert plan.keeps
     assert plan.memory - least >= kept[0].nbytes
+
+
+def test_train__parts_are_checked_when_they_are_first_read(tmp_path: Path) -> None:
+    forest = bigforest.train(frame(), "kind", out=tmp_path / "f", **OPTIONS)
+    part = forest.part_files[-1]
+    part.write_bytes(part.read_bytes()[:-9])
+    assert forest.trees == 4
+    with pytest.raises(FormatError, match=part.name):
+        _ = forest.node_count
+    with pytest.raises(FormatError, match=part.name):
+        bigforest.read_forest(tmp_path / "f")
