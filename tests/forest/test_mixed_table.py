@@ -143,7 +143,7 @@ def test_predict__any_rows(data: st.DataObject) -> None:
     unseen = data.draw(st.sampled_from(["larger", "missing"]))
     votes = expected(trees, frame.cast({"x0": pl.Float64, "x3": pl.Float64}), unseen=unseen)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(router, "_NODES_PER_ROW", data.draw(st.sampled_from([0, 1 << 40])))
+        patch.setattr(router, "_NODES_PER_ROW_OF_LEVELS", data.draw(st.sampled_from([0, 1 << 40])))
         forest = write_mixed(Path(folder), trees, mixed_spec(regression))
         found = forest.predict(frame, unseen=unseen)["prediction"].to_list()
         if regression:

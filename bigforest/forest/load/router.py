@@ -18,18 +18,14 @@ if TYPE_CHECKING:
 
 # Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the core's own.
 CHUNK_BYTES = 8 << 20
-# The same, where they go level by level and trees are small beside them: this many stay in the core's
-# own cache together with a tree. Measured on MNIST: a third less time than with all tiles of a chunk.
-_OWN_CACHE_BYTES = 512 << 10
-_SMALL_TREE = 4
 # Most bytes of a tile, and most rows, as scratch takes 28 bytes for each. Every tile has to fetch the nodes of all
 # trees.
 _TILE_BYTES = 4 << 20
 _TILE_ROWS = 1 << 15
-# Fewer rows than one for this many nodes of a tree go level by level, and more where a row has more bytes than these,
-# as its values are far from the core.
-_NODES_PER_ROW = 10
-_NARROW_ROW_BYTES = 256
+# Fewer rows than one for this many nodes of a tree go level by level; more where nodes are on categories, too, which
+# cost lists of rows more.
+_NODES_PER_ROW = 100
+_NODES_PER_ROW_OF_LEVELS = 10
 
 
 @cache
@@ -60,7 +56,7 @@ class RowRouter:
         packed, every, rows = self.packed, rows, rows.cut(start, stop)
         narrow = packed.wide is None or (self._spec.has_narrow_fills and rows.narrow)
         layout = packed.layout(narrow)
-        by_level = packed.directions is None and self._are_few(rows, narrow)
+        by_level = packed.directions is None and self._are_few(rows.rows)
         tiles = self._empty(rows, narrow, by_level)
         by_rows = packed.directions is not None
         missing = None if rows.fill(tiles, by_rows=by_rows) else True
@@ -69,18 +65,14 @@ class RowRouter:
             missing = None
         if missing and by_rows:
             raise missing_error(every, [self._spec.features[int(place)].name for place in packed.used])
-        together = len(tiles)
-        if by_level and _SMALL_TREE * layout.links.nbytes < packed.roots.size * _OWN_CACHE_BYTES:
-            together = max(1, _OWN_CACHE_BYTES // tiles[0].nbytes)
         return prediction_kernels()[1].RouteInputs(
-            tiles, rows.rows, together, by_level, layout, packed.directions, packed.sets, missing
+            tiles, rows.rows, by_level, layout, packed.directions, packed.sets, missing
         )
 
-    def _are_few(self, rows: RowBatch, narrow: bool) -> bool:
+    def _are_few(self, rows: int) -> bool:
         """Whether these are so few rows that they are sent down trees faster level by level than node by node."""
-        nodes = self.packed.nodes / self.packed.roots.size
-        row_bytes = rows.features * rows.tile_type(narrow).itemsize
-        return rows.rows * _NODES_PER_ROW * _NARROW_ROW_BYTES < nodes * max(_NARROW_ROW_BYTES, row_bytes)
+        least = _NODES_PER_ROW if self.packed.sets is None else _NODES_PER_ROW_OF_LEVELS
+        return rows * least < self.packed.nodes / self.packed.roots.size
 
     def _empty(self, rows: RowBatch, narrow: bool, by_level: bool) -> NDArray[Any]:
         """Tiles for this many rows."""

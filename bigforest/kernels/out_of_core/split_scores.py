@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.common.deviance import poisson_corner, poisson_score
 from bigforest.kernels.common.node_scan import ONE, TWO, ZERO
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.llvm.poisson_scores import poisson_corner, poisson_score
 from bigforest.kernels.scan.impurity import GINI, VARIANCE, side_score
 
 
@@ -64,7 +64,7 @@ def _corners(before, counts, total):
 
 @inlined
 def _variance_bound(before, counts, total):
-    """For regression: see regression_scores.bound_sums."""
+    """For regression: see scan/regression.py bound_buckets_sums."""
     first, last, most, least = _corners(before, counts, total)
     bound = max(_variance(most, first, total), _variance(least, first, total))
     return max(bound, _variance(most, last, total), _variance(least, last, total))
@@ -180,7 +180,7 @@ def poisson_split_scores(left, total, origin, min_leaf, scores):
 
 @kernel
 def poisson_bucket_bounds(before, counts, total, origin, bounds):
-    """`bucket_bounds` by the Poisson deviance: see poisson_scores.poisson_bounds."""
+    """`bucket_bounds` by the Poisson deviance: see scan/regression.py bound_buckets_sums."""
     for b in range(np.uint64(before.shape[0])):
         first, last, most, least = _corners(before[b], counts[b], total)
         bounds[b] = -np.inf

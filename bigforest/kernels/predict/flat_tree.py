@@ -111,7 +111,6 @@ class RouteInputs(NamedTuple):
                 [tiles, used features, rows of a tile] where directions are None, else
                 [tiles, rows of a tile, used features + 1]
     rows        their number
-    together    tiles that go through a tree before the next tree
     by_level    whether they are few beside the nodes, so that going level by level is faster; tiles have TILE rows then
     directions  None where no node is oblique; sets: None where none is on a category
     missing     None where no value is NaN, else True
@@ -121,7 +120,6 @@ class RouteInputs(NamedTuple):
 
     tiles: NDArray[Any]
     rows: int
-    together: int
     by_level: bool
     layout: NodeLayout
     directions: Directions | None

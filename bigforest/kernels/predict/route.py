@@ -96,15 +96,15 @@ def route(way, roots, goes, arrive, state, scratch):
     rows = scratch.numbers[0]
     size = np.uint64(rows_of_tile(way.tiles, way.directions))
     tiles = (np.uint64(way.rows) + size - _ONE) // size
-    for begin in range(_ZERO, tiles, np.uint64(way.together)):
-        for t in range(np.uint64(roots.size)):
-            tree = np.uint64(t)
-            for number in range(begin, min(begin + np.uint64(way.together), tiles)):
-                first = number * size
-                listed = _ZERO
-                for j in range(min(size, np.uint64(way.rows) - first)):
-                    row = np.uint64(j)
-                    rows[listed] = np.uint32(row)
-                    listed += np.uint64(goes(state, tree, first + row))
-                if listed > _ZERO:
-                    descend(way.tiles[number], way, roots[tree], listed, scratch, first, tree, arrive, state)
+    for t in range(np.uint64(roots.size)):
+        tree = np.uint64(t)
+        for n in range(tiles):
+            number = np.uint64(n)
+            first = number * size
+            listed = _ZERO
+            for j in range(min(size, np.uint64(way.rows) - first)):
+                row = np.uint64(j)
+                rows[listed] = np.uint32(row)
+                listed += np.uint64(goes(state, tree, first + row))
+            if listed > _ZERO:
+                descend(way.tiles[number], way, roots[tree], listed, scratch, first, tree, arrive, state)

@@ -78,24 +78,24 @@ def route_levels(way, roots, arrive, state, scratch):
     active, place = scratch.numbers[0], scratch.numbers[1]
     lanes, trees = lanes_of(way.rows), np.uint64(roots.size)
     tiles = (np.uint64(way.rows) + np.uint64(TILE) - _ONE) // np.uint64(TILE)
-    for begin in range(_ZERO, tiles, np.uint64(way.together)):
-        for t in range(_ZERO, trees, lanes.trees):
-            tree = np.uint64(t)
-            for number in range(begin, min(begin + np.uint64(way.together), tiles)):
-                first = number * np.uint64(TILE)
-                rows = min(np.uint64(TILE), np.uint64(way.rows) - first)
-                listed = _ZERO
-                for k in range(min(lanes.trees, trees - tree)):
-                    lane = np.uint64(k)
-                    for j in range(rows):
-                        item = (lane << lanes.shift) | np.uint64(j)
-                        active[listed] = np.uint32(item)
-                        place[item] = np.uint32(roots[tree + lane])
-                        listed += _ONE
-                descend_levels(way.tiles[number].reshape(-1), way, lanes, listed, scratch)
-                for k in range(min(lanes.trees, trees - tree)):
-                    lane = np.uint64(k)
-                    for j in range(rows):
-                        row = np.uint64(j)
-                        node = np.uint64(place[(lane << lanes.shift) | row])
-                        arrive(state, way.layout, tree + lane, first + row, node)
+    for t in range(_ZERO, trees, lanes.trees):
+        tree = np.uint64(t)
+        for n in range(tiles):
+            number = np.uint64(n)
+            first = number * np.uint64(TILE)
+            rows = min(np.uint64(TILE), np.uint64(way.rows) - first)
+            listed = _ZERO
+            for k in range(min(lanes.trees, trees - tree)):
+                lane = np.uint64(k)
+                for j in range(rows):
+                    item = (lane << lanes.shift) | np.uint64(j)
+                    active[listed] = np.uint32(item)
+                    place[item] = np.uint32(roots[tree + lane])
+                    listed += _ONE
+            descend_levels(way.tiles[number].reshape(-1), way, lanes, listed, scratch)
+            for k in range(min(lanes.trees, trees - tree)):
+                lane = np.uint64(k)
+                for j in range(rows):
+                    row = np.uint64(j)
+                    node = np.uint64(place[(lane << lanes.shift) | row])
+                    arrive(state, way.layout, tree + lane, first + row, node)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.kernels.common.deviance import logarithm
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.llvm.poisson_scores import logarithm
 from bigforest.kernels.llvm.prefetch import prefetch
 from bigforest.kernels.predict.accumulate import Votes, add_ballot
 from bigforest.kernels.predict.shrink import USUAL
@@ -171,13 +171,31 @@ def _count_number_vote(state, tree, row, ballot):
 
 
 @inlined
-def _ask(found, cast, first, nodes, i, end):
-    """Prefetch the mixed leaf of a row after row `i`, and its votes."""
-    prefetch(found.ballot, first + np.uint64(found.leaves[min(i + _AHEAD + _AHEAD, end - _ONE)]))
-    later = min(i + _AHEAD, end - _ONE)
-    row, leaf = np.uint64(found.rows[later]), np.uint64(found.leaves[later])
+def _add_spread(state, tree, row, place):
+    value, spread = state
+    spread[row, 0] += value[place]
+    spread[row, 1] += value[place] * value[place]
+
+
+@inlined
+def _add_lambdas(state, tree, row, place):
+    lambdas, tried = state
+    own = np.uint64(lambdas.truth[row]) * tried
+    for k in range(tried):
+        lambdas.votes[row, np.uint64(k)] += lambdas.mixed[place, own + np.uint64(k)]
+    lambdas.voters[row] += np.uint32(1)
+
+
+@inlined
+def _ask_nothing(state, row, place):
+    """Prefetch nothing: it was read before."""
+
+
+@inlined
+def _ask_votes(state, row, ballot):
+    """Prefetch a mixed leaf, and the votes on a row."""
+    cast = state.bag.cast
     width = np.uint64(cast.votes.shape[1])
-    ballot = np.uint64(found.ballot[first + leaf]) if leaf < nodes else np.uint64(0)
     if ballot >= width:
         begin = (ballot - width) * width
         for k in range(np.uint64(0), width, _LINE):
@@ -187,27 +205,50 @@ def _ask(found, cast, first, nodes, i, end):
 
 
 @inlined
-def _add_up(found, count, state):
-    """Call `count` with each row and its ballot, tree by tree; False if an index is out of range."""
-    cast = state.bag.cast
-    most = np.uint64(cast.votes.shape[1]) + np.uint64(cast.mixed.shape[0])
-    rows = np.uint64(cast.votes.shape[0])
+def _ask_lambdas(state, row, place):
+    """Prefetch what a leaf casts for what a row is."""
+    lambdas, tried = state
+    own = place * np.uint64(lambdas.mixed.shape[1]) + np.uint64(lambdas.truth[row]) * tried
+    prefetch(lambdas.mixed, own)
+    prefetch(lambdas.mixed, own + tried - _ONE)
+
+
+@inlined
+def _add_up(found, rows, least, ballots, ask, count, state):
+    """Call count(state, tree, row, place) for each row, tree by tree; place: its ballot less `least`. False if an index
+    is out of range.
+
+    rows   uint64, their number; ballots: uint64, how many there are from `least` on
+    ask    ask(state, row, place) is called with a row that comes later
+    """
     begin = np.uint64(0)
     for t in range(np.uint64(found.end.size)):
         tree = np.uint64(t)
         first, end = np.uint64(found.first[tree]), np.uint64(found.end[tree])
         nodes = np.uint64(found.first[tree + _ONE]) - first
         for i in range(begin, end):
-            _ask(found, cast, first, nodes, np.uint64(i), end)
+            prefetch(found.ballot, first + np.uint64(found.leaves[min(np.uint64(i) + _AHEAD + _AHEAD, end - _ONE)]))
+            later = min(np.uint64(i) + _AHEAD, end - _ONE)
+            row, leaf = np.uint64(found.rows[later]), np.uint64(found.leaves[later])
+            if row < rows and leaf < nodes:
+                ask(state, row, np.uint64(found.ballot[first + leaf]) - least)
             row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
             if row >= rows or leaf >= nodes:
                 return False
-            ballot = np.uint64(found.ballot[first + leaf])
-            if ballot >= most:
+            place = np.uint64(found.ballot[first + leaf]) - least  # wraps round below it
+            if place >= ballots:
                 return False
-            count(state, tree, row, ballot)
+            count(state, tree, row, place)
         begin = end
     return True
+
+
+@inlined
+def _add_votes(found, count, state):
+    """`_add_up` for the ballots of Votes."""
+    votes, mixed = state.bag.cast.votes, state.bag.cast.mixed
+    ballots = np.uint64(votes.shape[1]) + np.uint64(mixed.shape[0])
+    return _add_up(found, np.uint64(votes.shape[0]), np.uint64(0), ballots, _ask_votes, count, state)
 
 
 @kernel
@@ -217,13 +258,13 @@ def add_classes(found, classes):
     Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost: some ns for each row of each tree. Oracle:
     tests/naive/oob.py.
     """
-    return _add_up(found, _count_class_vote, classes)
+    return _add_votes(found, _count_class_vote, classes)
 
 
 @kernel
 def add_numbers(found, numbers):
     """`add_classes` for NumberVotes. Oracle of the deviance: scikit-learn (tests/training/test_poisson.py)."""
-    return _add_up(found, _count_number_vote, numbers)
+    return _add_votes(found, _count_number_vote, numbers)
 
 
 @kernel
@@ -235,56 +276,16 @@ def add_spread(found, value, spread):
 
     Cost: some ns for each row of each tree. Oracle: tests/naive/oob.py.
     """
-    rows, most = np.uint64(spread.shape[0]), np.uint64(value.size)
-    begin = np.uint64(0)
-    for t in range(np.uint64(found.end.size)):
-        tree = np.uint64(t)
-        first = np.uint64(found.first[tree])
-        nodes = np.uint64(found.first[tree + _ONE]) - first
-        for i in range(begin, np.uint64(found.end[tree])):
-            row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
-            if row >= rows or leaf >= nodes:
-                return False
-            place = np.uint64(found.ballot[first + leaf]) - _ONE
-            if place >= most:
-                return False
-            spread[row, 0] += value[place]
-            spread[row, 1] += value[place] * value[place]
-        begin = np.uint64(found.end[tree])
-    return True
+    rows, values = np.uint64(spread.shape[0]), np.uint64(value.size)
+    return _add_up(found, rows, _ONE, values, _ask_nothing, _add_spread, (value, spread))
 
 
 @inlined
 def _add_by_lambda(found, lambdas, tried):
     """`add_by_lambda`; tried: the number of lambdas."""
-    mixed, truth, votes, voters = lambdas.mixed, lambdas.truth, lambdas.votes, lambdas.voters
-    rows, most, width = np.uint64(votes.shape[0]), np.uint64(mixed.shape[0]), np.uint64(mixed.shape[1])
-    classes = width // tried
-    begin = np.uint64(0)
-    for t in range(np.uint64(found.end.size)):
-        tree = np.uint64(t)
-        first, end = np.uint64(found.first[tree]), np.uint64(found.end[tree])
-        nodes = np.uint64(found.first[tree + _ONE]) - first
-        for i in range(begin, end):
-            prefetch(found.ballot, first + np.uint64(found.leaves[min(np.uint64(i) + _AHEAD + _AHEAD, end - _ONE)]))
-            later = min(np.uint64(i) + _AHEAD, end - _ONE)
-            row, leaf = np.uint64(found.rows[later]), np.uint64(found.leaves[later])
-            if row < rows and leaf < nodes:
-                own = (np.uint64(found.ballot[first + leaf]) - classes) * width + np.uint64(truth[row]) * tried
-                prefetch(mixed, own)
-                prefetch(mixed, own + tried - _ONE)
-            row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
-            if row >= rows or leaf >= nodes:
-                return False
-            place = np.uint64(found.ballot[first + leaf]) - classes
-            own = np.uint64(truth[row]) * tried
-            if place >= most:
-                return False
-            for k in range(tried):
-                votes[row, np.uint64(k)] += mixed[place, own + np.uint64(k)]
-            voters[row] += np.uint32(1)
-        begin = end
-    return True
+    rows, leaves = np.uint64(lambdas.votes.shape[0]), np.uint64(lambdas.mixed.shape[0])
+    classes = np.uint64(lambdas.mixed.shape[1]) // tried
+    return _add_up(found, rows, classes, leaves, _ask_lambdas, _add_lambdas, (lambdas, tried))
 
 
 @kernel

@@ -5,7 +5,7 @@ its weight (Breiman et al. 1984, section 8.4). Numbers are whole, so the sums do
 counted from the node's mean, rounded down (node.sq is the sum of all), which keeps scores in float64 right to 1e-15;
 scores closer than that are compared exactly.
 
-`origin` is None for the variance. For the deviance (kernels/llvm/poisson_scores.py) it is that of target.py; kernels
+`origin` is None for the variance. For the deviance (kernels/common/deviance.py) it is that of target.py; kernels
 are compiled separately.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.common.deviance import poisson_corner, poisson_score
 from bigforest.kernels.common.node_scan import (
     BITS32,
     CODE,
@@ -33,17 +34,16 @@ from bigforest.kernels.common.node_scan import (
 from bigforest.kernels.compiler.jit import helper, inlined
 from bigforest.kernels.llvm.exact import compare_variance
 from bigforest.kernels.llvm.pairwise import sums_up_to
-from bigforest.kernels.llvm.poisson_scores import poisson_bounds, poisson_score, poisson_scores
-from bigforest.kernels.llvm.regression_scores import bound_sums, next_reaching, score_sums
 from bigforest.kernels.scan.open_buckets import open_buckets
 from bigforest.kernels.scan.target import BUCKETS_SUMS
 
+_ONE_I64 = np.int64(1)
 # Up to this many rows, at most PAIRS, are ranked. Measured: 112 is no faster.
 _RANKED = 80
 # Arguments of buckets_for: the fewest and the most buckets, and rows for each.
 BUCKETS_FOR_SUMS = (64, BUCKETS_SUMS, 8)
-# Up to this many splits are faster one by one than in vectors.
-_FEW = np.uint64(6)
+# The bits of the score -1.
+_NO_SCORE = np.float64(-1.0).view(np.int64)
 
 
 @inlined
@@ -53,28 +53,31 @@ def is_allowed(w_l, node, min_leaf):
 
 
 @inlined
-def reaches_sums(sum_l, w_l, node, bar, origin):
-    """Whether the score of a split, which may be, is at least `bar`; neither side is empty.
-
-    For the variance without dividing. Differences of floats have one rounding here: weights are below 2**31, and a sum
-    that float64 rounds is far above node.sq, which is below the weight.
-    """
-    if origin is not None:
-        return poisson_score(sum_l, w_l, node.weight, node.sq, origin[ONE]) >= max(bar, 0.0)
-    left = np.float64(w_l)
-    right = np.float64(node.weight) - left
-    one = np.float64(sum_l)
-    two = np.float64(node.sq) - one
-    return one * one * right + two * two * left >= bar * (left * right)
+def zero_of(origin):
+    """Where sums of the current node are counted from, less what stands for zero; None for the variance."""
+    return None if origin is None else origin[ONE]
 
 
 @inlined
-def limit_of(sum_l, w_l, node, origin):
-    """The score of a split, times NEAR; neither side is empty."""
-    if origin is not None:
-        return poisson_score(sum_l, w_l, node.weight, node.sq, origin[ONE]) * NEAR
-    one, two = np.float64(sum_l), np.float64(node.sq - sum_l)
-    return (one * one / np.float64(w_l) + two * two / np.float64(node.weight - w_l)) * NEAR
+def score_sums(sum_l, w_l, node, zero):
+    """The score of a split, neither side of which is empty; by the deviance -1 where the sum of a side is not above 0.
+
+    Differences of floats have one rounding here: weights are below 2**31, and a sum that float64 rounds is far above
+    node.sq, which is below the weight.
+    """
+    if zero is not None:
+        return poisson_score(sum_l, w_l, node.weight, node.sq, zero)
+    left, one = np.float64(w_l), np.float64(sum_l)
+    right, two = np.float64(node.weight) - left, np.float64(node.sq) - one
+    return (one * one * right + two * two * left) / (left * right)
+
+
+@inlined
+def score_corner(sum_l, w_l, node, zero):
+    """score_sums where the split is not one of rows: by the deviance negative sums count as 0."""
+    if zero is not None:
+        return poisson_corner(sum_l, w_l, node.weight, node.sq, zero)
+    return score_sums(sum_l, w_l, node, None)
 
 
 @inlined
@@ -82,8 +85,8 @@ def compare_sums(sum_l, w_l, sum_r, w_r, split, origin):
     """Sign (1, 0, -1) of the score of a split minus that of the best one."""
     if origin is not None:
         weight, total = w_l + w_r, sum_l + sum_r
-        new = poisson_score(sum_l, w_l, weight, total, origin[ONE])
-        old = poisson_score(split[SQ_L], split[W_L], weight, total, origin[ONE])
+        new = poisson_score(sum_l, w_l, weight, total, zero_of(origin))
+        old = poisson_score(split[SQ_L], split[W_L], weight, total, zero_of(origin))
         return np.int64(new > old) - np.int64(new < old)
     return compare_variance(sum_l, w_l, sum_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
 
@@ -111,47 +114,62 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best, origin):
 @inlined
 def offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin):
     """Offer a split, if it may be and could be the best."""
-    if is_allowed(w_l, node, min_leaf) & np.uint64(reaches_sums(sum_l, w_l, node, best.limit[0], origin)):
-        limit = limit_of(sum_l, w_l, node, origin)
-        offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, limit, best, origin)
+    score = score_sums(sum_l, w_l, node, zero_of(origin))
+    if is_allowed(w_l, node, min_leaf) & np.uint64(score >= max(best.limit[0], 0.0)):
+        offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, score * NEAR, best, origin)
+
+
+@inlined
+def _number_of(bits):
+    return np.int64(bits).view(np.float64)
 
 
 @inlined
 def score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin):
-    """Fill score[:n]; see score_sums."""
-    if origin is not None:
-        return poisson_scores(w_l, sum_l, n, node.weight, node.sq, min_leaf, origin[ONE], score)
-    return score_sums(w_l, sum_l, n, node.weight, node.sq, min_leaf, score)
+    """score[i] = score of the split that leaves w_l[i] and sum_l[i] on the left, -1 where a side has less than
+    min_leaf; returns the highest.
+
+    The bits of such scores, read as signed integers, are in the order of their values: the compiler has vectors for
+    the largest of integers.
+    """
+    zero = zero_of(origin)
+    for i in range(n):
+        left = np.int64(w_l[i])
+        found = score_sums(sum_l[i], left, node, zero)
+        score[i] = found if is_allowed(left, node, min_leaf) != ZERO else -1.0
+    bits, highest = score.view(np.int64), _NO_SCORE
+    for i in range(n):
+        highest = max(highest, bits[i])
+    return _number_of(highest)
 
 
 @inlined
-def bound_buckets_sums(sums, buckets, node, bound, origin):
-    """Fill bound[:buckets]; see bound_sums."""
-    if origin is not None:
-        poisson_bounds(sums.edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, origin[ONE], bound)
-    else:
-        bound_sums(sums.edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, bound)
+def bound_buckets_sums(sums, buckets, node, bound):
+    """bound[b] = the most that the score of a split inside of bucket b may be.
+
+    The score is convex in the weight and the sum of the left side together, so that over all they may be, from none to
+    all of the bucket's weight and from sums.least to sums.most, it is largest in a corner.
+    """
+    w_l, most, least, zero = sums.edges.w_l, sums.most, sums.least, zero_of(sums.origin)
+    for b in range(buckets):
+        first, last = max(np.int64(w_l[b]), _ONE_I64), min(np.int64(w_l[b + ONE]), node.weight - _ONE_I64)
+        one = max(score_corner(most[b], first, node, zero), score_corner(least[b], first, node, zero))
+        two = max(score_corner(most[b], last, node, zero), score_corner(least[b], last, node, zero))
+        bound[b] = max(one, two)
 
 
 @inlined
 def offer_edges_sums(edges, first, end, node, min_leaf, feature, best, origin):
     """Offer the splits of `edges` from `first` to before `end`, those that are as good as the best of them."""
     n = end - first
-    if n <= _FEW:
-        for at in range(first, end):
-            w_l, sum_l, code = np.int64(edges.w_l[at]), edges.sum_l[at], np.int64(edges.code[at])
-            offer_one(sum_l, w_l, node, min_leaf, feature, code, best, origin)
-        return
     w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
-    highest = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin)
-    if highest < max(best.limit[0], 0.0):
+    bar = score_edges_sums(w_l, sum_l, n, node, min_leaf, score, origin) * NEAR
+    if bar < max(best.limit[0], 0.0) * NEAR:
         return
-    bar = highest * NEAR
-    at = next_reaching(score, ZERO, n, bar)
-    while at < n:
-        code, limit = np.int64(edges.code[first + at]), score[at] * NEAR
-        offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], limit, best, origin)
-        at = next_reaching(score, at + ONE, n, bar)
+    for at in range(n):
+        if score[at] >= bar:
+            code, limit = np.int64(edges.code[first + at]), score[at] * NEAR
+            offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], limit, best, origin)
 
 
 @helper
@@ -270,7 +288,7 @@ def scan_buckets_sums(low, shift, buckets, node, min_leaf, feature, best, work, 
         histogram_sums(low, shift, n, buckets, work.codes, sums, True)
         sum_up(low, shift, buckets, sums, False, True)
         offer_edges_sums(sums.edges, ONE, buckets, node, min_leaf, feature, best, sums.origin)
-        bound_buckets_sums(sums, buckets, node, work.bound, sums.origin)
+        bound_buckets_sums(sums, buckets, node, work.bound)
         arguments, items = (node, min_leaf, feature, best, work, sums), sums.place[: node.items.size]
         open_buckets(walk_bucket_sums, arguments, low, shift, buckets, items, feature, best, work, projected)
 

@@ -60,7 +60,7 @@ class Edges(NamedTuple):
     w_l    uint32 [BUCKETS_SUMS + 1, and LANES besides], weight
     sum_l  int64, sum from the centre
     code   uint32, the largest code there
-    score  float64, see regression_scores.py
+    score  float64, see score_edges_sums of regression.py
     """
 
     w_l: NDArray[np.uint32]

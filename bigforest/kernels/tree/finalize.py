@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.common.deviance import logarithm
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.limbs import add_product, as_float, carry
 from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.llvm.poisson_scores import logarithm
 from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN
 from bigforest.kernels.scan.impurity import POISSON, impurity_of
 

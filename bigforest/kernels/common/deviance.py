@@ -1,0 +1,73 @@
+"""Scores of splits by the Poisson deviance (kernels/scan/regression.py). Oracle: tests/naive/split.py.
+
+Half the deviance of numbers y from their mean is the sum of y log(y / mean). Its decrease by a split of a node with sum
+S and weight W orders like
+
+    1 + (S_l log(S_l W / (W_l S)) + S_r log(S_r W / (W_r S))) / S.
+
+Splits are compared by this as float64 computes it by additions, multiplications and divisions in a fixed order, which
+has the same bits on every machine; the logarithm, too, is made of these. Mirrored splits tie, and so do those that
+change no mean. Sums are counted from a centre, which is `origin` above zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.compiler.jit import inlined
+
+# The logarithm of fdlibm (Sun Microsystems 1993, e_log.c): x is 2**k (1 + f) with 1 + f from the root of 1/2 on, whose
+# upper bits are _ROOT, and log(1 + f) a polynomial of f / (2 + f). ln 2 is in two parts, the first with few bits.
+_ROOT = np.int64(0x3FE6A09E << 32)
+_MANTISSA_BITS, _BIAS = np.int64(52), np.int64(1023)
+_TO_EXPONENT = (_BIAS << _MANTISSA_BITS) - _ROOT
+_MANTISSA = (np.int64(1) << _MANTISSA_BITS) - np.int64(1)
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+
+
+@inlined
+def logarithm(x):
+    """The natural logarithm of float64 x > 0, right to the last bit or the one before; a finite number for 0."""
+    bits = np.float64(x).view(np.int64) + _TO_EXPONENT
+    k = np.float64((bits >> _MANTISSA_BITS) - _BIAS)
+    f = np.int64((bits & _MANTISSA) + _ROOT).view(np.float64) - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    series = 1.479819860511658591e-01
+    series = series * z + 1.531383769920937332e-01
+    series = series * z + 1.818357216161805012e-01
+    series = series * z + 2.222219843214978396e-01
+    series = series * z + 2.857142874366239149e-01
+    series = series * z + 3.999999999940941908e-01
+    series = series * z + 6.666666666666735130e-01
+    half = 0.5 * f * f
+    return k * _LN2_HIGH - (half - (s * (half + series * z) + k * _LN2_LOW) - f)
+
+
+@inlined
+def _from_zero(sums, weight, origin):
+    return np.float64(sums) + np.float64(weight) * origin
+
+
+@inlined
+def _part(sums, weight, all_sums, all_weight):
+    """What a side with this sum from zero adds to the score, times that of the node."""
+    return sums * logarithm(sums * np.float64(all_weight) / (np.float64(weight) * all_sums))
+
+
+@inlined
+def poisson_corner(sum_l, w_l, weight, total, origin):
+    """poisson_score, if negative sums of a side count as 0, and one of 0 may be."""
+    w_r, whole = weight - w_l, _from_zero(total, weight, origin)
+    left = max(_from_zero(sum_l, w_l, origin), 0.0)
+    right = max(_from_zero(total - sum_l, w_r, origin), 0.0)
+    return 1.0 + (_part(left, w_l, whole, weight) + _part(right, w_r, whole, weight)) / whole
+
+
+@inlined
+def poisson_score(sum_l, w_l, weight, total, origin):
+    """The score of the split that leaves sum_l and w_l, int64, of a node's total and weight on the left; -1 where the
+    sum of a side is not above 0. Neither side is empty."""
+    left, right = _from_zero(sum_l, w_l, origin), _from_zero(total - sum_l, weight - w_l, origin)
+    score = poisson_corner(sum_l, w_l, weight, total, origin)
+    return score if (left > 0.0) & (right > 0.0) else -1.0
