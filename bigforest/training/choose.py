@@ -46,11 +46,9 @@ from bigforest.training.trial_trees import (
 )
 from bigforest.training.weak_categories import choose_min_level
 
-# Rows of trial trees below which no rule is chosen: for regression, where they are some of the rows of the table; for
-# classification, where all features would be drawn: trees of few rows are then alike, and certain where they are wrong;
-# and in general.
+# Rows of trial trees below which no rule is chosen: for regression, where they are some of the rows of the table; and
+# in general.
 _FEWEST_OF_SOME = 1_000
-_FEWEST_OF_ALL_DRAWN = 250
 _FEWEST = 20
 # With fewer rows than this, few pairs of trees leave a row out, and the standard error is uncertain itself: more trees
 # are grown, which costs little, and for regression the second rule must be better by two standard errors, unless there
@@ -112,14 +110,8 @@ def is_open(config: TrainConfig, features: int, rows: int, classes: int = 1) -> 
     if given or config.boosts or features < 2 or not OPTIONS["mtry"].of(base_family(config.family)):
         return False
     tried = row_count(rows, features, config)
-    return tried * classes <= _MOST_ERRORS and tried >= _fewest(config, features, tried < rows)
-
-
-def _fewest(config: TrainConfig, features: int, some: bool) -> int:
-    """Fewest rows of trial trees that a rule is chosen by. some: whether they are not all rows of the table."""
-    if config.task == "regression":
-        return _FEWEST_OF_SOME if some else _FEWEST
-    return _FEWEST_OF_ALL_DRAWN if rules_for(config, features)[1].mtry == "all" else _FEWEST
+    fewest = _FEWEST_OF_SOME if config.task == "regression" and tried < rows else _FEWEST
+    return fewest <= tried and tried * classes <= _MOST_ERRORS
 
 
 class _Effort(NamedTuple):
