@@ -57,7 +57,7 @@ def test_tour__encode_then_train(run: Run, folder: Path) -> None:
     assert (facts["store"], facts["rows"], facts["features"]) == ("things.store", 80, 2)
     facts = run.json("train", "things.store", "--trees", "3")
     assert facts["forest"] == "things.forest"
-    assert list(facts["seconds"]) == ["compile", "grow", "oob"]
+    assert list(facts["seconds"]) == ["compile", "choose", "grow", "oob"]
     assert run.json("inspect", "things.forest")["config"]["max_bins"] == 16
 
 

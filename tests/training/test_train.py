@@ -137,11 +137,11 @@ def test_train__writes_where_told(expected: pl.DataFrame, tmp_path: Path, scratc
 
 def test_train__run_lists_the_stages(tmp_path: Path) -> None:
     run = bigforest.train(frame(), "kind", **OPTIONS).run
-    assert run["stage"].to_list() == ["encode", "compile", "grow", "oob"]
+    assert run["stage"].to_list() == ["encode", "compile", "choose", "grow", "oob"]
     assert (run["seconds"] > 0).all()
     assert (run["threads"] == 2).all()
     kept = bigforest.train(kept_store(tmp_path), bootstrap=False, **OPTIONS).run
-    assert kept["stage"].to_list() == ["compile", "grow"]
+    assert kept["stage"].to_list() == ["compile", "choose", "grow"]
 
 
 def test_train__features_have_importances() -> None:
@@ -162,7 +162,7 @@ def test_train__tells_the_listener() -> None:
     seen: list[Event] = []
     data = frame().with_columns(kind=pl.when(pl.col("size") != pl.col("size").min()).then("kind"))
     dropped = data["kind"].null_count()
-    forest = bigforest.train(data, "kind", listener=seen.append, **OPTIONS)
+    forest = bigforest.train(data, "kind", listener=seen.append, mtry="sqrt", **OPTIONS)
     assert forest.spec.dropped == dropped > 0
     assert [event.message.split()[0] for event in seen if isinstance(event, Notice)] == [str(dropped)]
     for stage in ("encode", "compile", "grow", "oob"):
