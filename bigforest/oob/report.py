@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -42,7 +41,7 @@ from bigforest.schema.labels import proba_names, stored_labels
 from bigforest.store.store import Store
 
 # The pairs of true and predicted class, and the rows of each.
-_PAIRS = {"truth": pl.UInt16, "prediction": pl.UInt16, "rows": pl.Int64, "weight": pl.Int64}
+_PAIRS = pa.schema({"truth": pa.uint16(), "prediction": pa.uint16(), "rows": pa.int64(), "weight": pa.int64()})
 
 
 class ReportPlan(NamedTuple):
@@ -199,7 +198,7 @@ class _Classes:
         self.shares: Sequence[str] = proba_names(store.spec.target)
         self._weighted = config.weighs_trees
         weight, classes = store.spec.weight, len(store.spec.target.classes)
-        self._pairs = pl.DataFrame(schema=_PAIRS)
+        self._pairs = _PAIRS.empty_table()
         self._metrics = Metrics(classes, plan.scores, None if weight is None else weight.total)
         self._scratch = plan.scratch
         self._files: list[Path] = []
@@ -218,7 +217,7 @@ class _Classes:
         true, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
         rows = np.ones(true.size, np.int64)
         pairs = {"truth": true, "prediction": said, "rows": rows, "weight": rows if weight is None else weight}
-        self._pairs = _added(self._pairs, pl.DataFrame(pairs, schema=_PAIRS))
+        self._pairs = _added(self._pairs, pa.table(pairs, _PAIRS))
         self._metrics.add(true, said, given.T, weight)
         if len(shares) == 2 and self._metrics.scores is None:
             self._files.append(self._scratch / f"scores-{first}.bin")
@@ -246,8 +245,8 @@ class _Classes:
         area = None if found.scores is None else Area().add(found.scores).value
         if self._cells.any():
             area = area_of_files(self._files, self._cells, plan.scores, executor)
-        pairs = self._pairs.sort("truth", "prediction")
-        columns: dict[str, Any] = {name: known.take(pairs[name].to_arrow()) for name in ("truth", "prediction")}
+        pairs = self._pairs.sort_by([("truth", "ascending"), ("prediction", "ascending")])
+        columns: dict[str, Any] = {name: known.take(pairs[name].combine_chunks()) for name in ("truth", "prediction")}
         columns["rows"] = pairs["rows"].to_numpy().astype(np.uint64)
         columns["weight"] = pairs["weight"].to_numpy() * (1.0 if store.spec.weight is None else store.spec.weight.step)
         return {
@@ -256,9 +255,11 @@ class _Classes:
         }
 
 
-def _added(*pairs: pl.DataFrame) -> pl.DataFrame:
+def _added(*pairs: pa.Table) -> pa.Table:
     """Rows and weights of pairs of true and predicted class, each pair once."""
-    return pl.concat(pairs).group_by("truth", "prediction").agg(pl.sum("rows", "weight"))
+    groups = pa.concat_tables(pairs).group_by(["truth", "prediction"], use_threads=False)
+    found = groups.aggregate([("rows", "sum"), ("weight", "sum")])
+    return found.select(["truth", "prediction", "rows_sum", "weight_sum"]).rename_columns(_PAIRS.names)
 
 
 def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:
