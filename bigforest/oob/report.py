@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array, arrow_table
+from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.files import Header, write_table, write_tables
 from bigforest.forest.format.schema import (
@@ -198,7 +198,7 @@ class _Classes:
         self.shares: Sequence[str] = proba_names(store.spec.target)
         self._weighted = config.weighs_trees
         weight, classes = store.spec.weight, len(store.spec.target.classes)
-        self._pairs = _PAIRS.empty_table()
+        self._pairs = pa.Table.from_batches([], _PAIRS)
         self._metrics = Metrics(classes, plan.scores, None if weight is None else weight.total)
         self._scratch = plan.scratch
         self._files: list[Path] = []
@@ -217,7 +217,7 @@ class _Classes:
         true, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
         rows = np.ones(true.size, np.int64)
         pairs = {"truth": true, "prediction": said, "rows": rows, "weight": rows if weight is None else weight}
-        self._pairs = _added(self._pairs, pa.table(pairs, _PAIRS))
+        self._pairs = _added(self._pairs, arrow_table(pairs, _PAIRS))
         self._metrics.add(true, said, given.T, weight)
         if len(shares) == 2 and self._metrics.scores is None:
             self._files.append(self._scratch / f"scores-{first}.bin")
@@ -247,8 +247,8 @@ class _Classes:
             area = area_of_files(self._files, self._cells, plan.scores, executor)
         pairs = self._pairs.sort_by([("truth", "ascending"), ("prediction", "ascending")])
         columns: dict[str, Any] = {name: known.take(pairs[name].combine_chunks()) for name in ("truth", "prediction")}
-        columns["rows"] = pairs["rows"].to_numpy().astype(np.uint64)
-        columns["weight"] = pairs["weight"].to_numpy() * (1.0 if store.spec.weight is None else store.spec.weight.step)
+        columns["rows"] = as_numpy(pairs["rows"]).astype(np.uint64)
+        columns["weight"] = as_numpy(pairs["weight"]) * (1.0 if store.spec.weight is None else store.spec.weight.step)
         return {
             "confusion": arrow_table(columns, confusion(known.type)),
             "metrics": _metrics_table(found.result_with(area) if found.rows else [], known),

@@ -125,7 +125,8 @@ def test_predict__says_that_rows_were_in_the_training(folder: Path, run: Run) ->
 def test_csv__of_any_separator_with_dates(folder: Path, run: Run, mark: str) -> None:
     frame = things().with_columns(day=pl.date(2024, 1, 1) + pl.duration(days=pl.int_range(pl.len())))
     frame.write_csv("t.csv", separator=mark)
-    assert run.json("train", "t.csv", "--trees", "2", "--out", "f")["features"] == frame.width - 1
+    found = run.json("train", "t.csv", "--trees", "2", "--mtry", "sqrt", "--out", "f")
+    assert found["features"] == frame.width - 1
     features = bigforest.read_forest("f").features
     assert features.filter(name="day")["dtype"].item() == "Date"
 
