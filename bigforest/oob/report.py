@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
+from bigforest.common.arrow_arrays import arrow_array, arrow_table
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.files import Header, write_table, write_tables
 from bigforest.forest.format.schema import (
@@ -40,8 +40,8 @@ from bigforest.schema.config import TrainConfig
 from bigforest.schema.labels import proba_names, stored_labels
 from bigforest.store.store import Store
 
-# The pairs of true and predicted class, and the rows of each.
-_PAIRS = pa.schema({"truth": pa.uint16(), "prediction": pa.uint16(), "rows": pa.int64(), "weight": pa.int64()})
+# Pairs of up to this many classes are counted, those of more are sorted.
+_FEW = 256
 
 
 class ReportPlan(NamedTuple):
@@ -198,7 +198,7 @@ class _Classes:
         self.shares: Sequence[str] = proba_names(store.spec.target)
         self._weighted = config.weighs_trees
         weight, classes = store.spec.weight, len(store.spec.target.classes)
-        self._pairs = pa.Table.from_batches([], _PAIRS)
+        self._pairs = np.zeros((3, 0), np.int64)
         self._metrics = Metrics(classes, plan.scores, None if weight is None else weight.total)
         self._scratch = plan.scratch
         self._files: list[Path] = []
@@ -215,9 +215,7 @@ class _Classes:
         weight = None if weight is None else weight[used]
         prediction = accumulator.prediction
         true, said, given = truth[used], prediction[used], np.compress(used, shares, axis=1)
-        rows = np.ones(true.size, np.int64)
-        pairs = {"truth": true, "prediction": said, "rows": rows, "weight": rows if weight is None else weight}
-        self._pairs = _added(self._pairs, arrow_table(pairs, _PAIRS))
+        self._pairs = _added(self._pairs, _pairs_of(true, said, weight, len(shares)))
         self._metrics.add(true, said, given.T, weight)
         if len(shares) == 2 and self._metrics.scores is None:
             self._files.append(self._scratch / f"scores-{first}.bin")
@@ -245,21 +243,42 @@ class _Classes:
         area = None if found.scores is None else Area().add(found.scores).value
         if self._cells.any():
             area = area_of_files(self._files, self._cells, plan.scores, executor)
-        pairs = self._pairs.sort_by([("truth", "ascending"), ("prediction", "ascending")])
-        columns: dict[str, Any] = {name: known.take(pairs[name].combine_chunks()) for name in ("truth", "prediction")}
-        columns["rows"] = as_numpy(pairs["rows"]).astype(np.uint64)
-        columns["weight"] = as_numpy(pairs["weight"]) * (1.0 if store.spec.weight is None else store.spec.weight.step)
+        pair, rows, weight = self._pairs
+        columns = {
+            "truth": known.take(arrow_array(pair // len(known))),
+            "prediction": known.take(arrow_array(pair % len(known))),
+            "rows": rows.astype(np.uint64),
+            "weight": weight * (1.0 if store.spec.weight is None else store.spec.weight.step),
+        }
         return {
             "confusion": arrow_table(columns, confusion(known.type)),
             "metrics": _metrics_table(found.result_with(area) if found.rows else [], known),
         }
 
 
-def _added(*pairs: pa.Table) -> pa.Table:
-    """Rows and weights of pairs of true and predicted class, each pair once."""
-    groups = pa.concat_tables(pairs).group_by(["truth", "prediction"], use_threads=False)
-    found = groups.aggregate([("rows", "sum"), ("weight", "sum")])
-    return found.select(["truth", "prediction", "rows_sum", "weight_sum"]).rename_columns(_PAIRS.names)
+def _pairs_of(
+    truth: NDArray[np.uint16], prediction: NDArray[np.uint16], weight: NDArray[np.int64] | None, classes: int
+) -> NDArray[np.int64]:
+    """The pairs of true and predicted class that occur, ascending: int64 [3, pairs], truth * classes + prediction, the
+    number of rows and the sum of their weights."""
+    pairs = truth.astype(np.int64) * classes + prediction
+    found, own = (np.arange(classes**2), pairs) if classes <= _FEW else np.unique(pairs, return_inverse=True)
+    rows = np.bincount(own, minlength=found.size)
+    sums = rows if weight is None else np.zeros_like(rows)
+    if weight is not None:
+        np.add.at(sums, own, weight)
+    return np.stack([found, rows, sums])[:, rows > 0]
+
+
+def _added(*pairs: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pairs as of `_pairs_of` in one, each once."""
+    joined = np.concatenate(pairs, axis=1)
+    found, own = np.unique(joined[0], return_inverse=True)
+    sums = np.zeros((3, found.size), np.int64)
+    sums[0] = found
+    for total, added in zip(sums[1:], joined[1:], strict=True):
+        np.add.at(total, own, added)
+    return sums
 
 
 def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:
