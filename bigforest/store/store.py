@@ -480,14 +480,15 @@ class Store:
         """
         for block in np.unique(rows // BLOCK_ROWS).tolist():
             self.fetch(None, range(block, block + 1))
-        u8, u16, u32, place = self._codes
-        weight = self.spec.weight
+        (u8, u16, u32, place), (_, low, high), weight = self._codes, self.dictionaries, self.spec.weight
         if weight is not None:  # rows have the mean weight of the table
             weight = replace(weight, searched=round(weight.searched * rows.size / self.rows))
         return replace(
             self,
             spec=replace(self.spec, rows=rows.size, weight=weight),
             _codes=Codes(_picked(u8, rows), _picked(u16, rows), _picked(u32, rows), place),
+            _low=low,
+            _high=high,
             _target=_picked(self._target, rows),
             _numbers=None,
             _row_numbers=None,

@@ -27,7 +27,6 @@ pytestmark = [
     ),
 ]
 HOME = f"s3://{BUCKET}/cli"
-SQRT = ("--mtry", "sqrt")  # without a notice
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +40,14 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def test_commands__all_paths_in_the_store(table: str, folder: Path, run: Run) -> None:
-    here = run.json("train", "things.parquet", *SQRT, "--out", "a.forest", "--trees", "4")
-    there = run.json("train", table, *SQRT, "--out", f"{HOME}/a.forest", "--trees", "3", "--scratch", HOME)
+    here = run.json("train", "things.parquet", "--out", "a.forest", "--trees", "4")
+    there = run.json("train", table, "--out", f"{HOME}/a.forest", "--trees", "3", "--scratch", HOME)
     assert there["forest"] == f"{HOME}/a.forest"
     again = run.json("train", "--resume", f"{HOME}/a.forest", "--trees", "4")
     assert again["oob"] == here["oob"]
     assert run.json("inspect", f"{HOME}/a.forest")["origin"]["data"] == table
     run.json("encode", table, "--out", f"{HOME}/things.store")
-    run.json("train", f"{HOME}/things.store", *SQRT, "--out", f"{HOME}/b.forest", "--trees", "4", "--seed", "1")
+    run.json("train", f"{HOME}/things.store", "--out", f"{HOME}/b.forest", "--trees", "4", "--seed", "1")
     for place in (HOME, "."):
         data = table if place == HOME else "things.parquet"
         run("predict", f"{place}/a.forest", data, "--out", f"{place}/answers.parquet", "--proba", "--json")
