@@ -325,8 +325,10 @@ class Store:
 
     def _holds_bits(self) -> bool:
         codes = np.diff(self._offsets)
-        first = self._offsets[:-1][codes > 1]
-        return bool((codes <= 2).all() and (self._low[first] == 0.0).all() and (self._low[first + 1] == 1.0).all())
+        if codes.max(initial=0) > 2:
+            return False
+        first, low = self._offsets[:-1][codes > 1], self.dictionaries.low
+        return bool((low[first] == 0.0).all() and (low[first + 1] == 1.0).all())
 
     @property
     def fingerprint(self) -> str:
