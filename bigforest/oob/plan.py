@@ -163,7 +163,7 @@ def votes_bytes(classes: int) -> int:
 def range_rows(shape: Shape, config: TrainConfig, most: int, nodes: int, executor: Executor) -> int:
     """Rows of a range, at most `most`: whole row groups of the report, and on a cluster a range for each process, as
     long as about as many of its rows are out of bag as a tree has nodes: the ballots of all nodes are loaded for it,
-    which takes as long as adding up so many votes.
+    which takes as long as adding up that many votes.
 
     nodes  of a tree, on average.
     """

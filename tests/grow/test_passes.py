@@ -156,7 +156,7 @@ def test_passes__skip_what_is_finished(tmp_path: Path) -> None:
 
 @contextmanager
 def few_files(more: int) -> Iterator[None]:
-    """Only so many files more than now may be open, unless the process asks for more."""
+    """Only `more` files in addition to the present ones may be open, unless the process asks for more."""
     resource = pytest.importorskip("resource")
     before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with ExitStack() as stack, Path(os.devnull).open() as any_file:
@@ -170,7 +170,7 @@ def few_files(more: int) -> Iterator[None]:
 
 
 def test_passes__open_more_files_than_systems_allow_at_first(tmp_path: Path) -> None:
-    """Those of 16 trees; and a node's rows from 40 runs of blocks, as of so many workers."""
+    """Those of 16 trees; and a node's rows from 40 runs of blocks, as of 40 workers."""
     store = store_of(wide_table(500, 2), tmp_path)
     config, way = TrainConfig(trees=16), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 16, 0)
     expected = parts(store, config, way)

@@ -89,6 +89,6 @@ def test_transpose__part_of_the_columns(kind: type, rows: int, columns: int) -> 
     table.flags.writeable = False
     expected = random.integers(0, 256, (columns + 1, rows + 5), dtype=kind)
     out = expected.copy()
-    transpose(table, row_items(rows), 7, 7 + columns, out, 3)
-    expected[:columns, 3 : 3 + rows] = table[:, 7 : 7 + columns].T
+    transpose(table, row_items(rows), 7, 7 + columns, out)
+    expected[:columns, :rows] = table[:, 7 : 7 + columns].T
     assert np.array_equal(out, expected)

@@ -108,7 +108,7 @@ def value_nodes(ballot, weight, mixed, first, waiting, held, value, total, numbe
     """
     if mixed is None:
         return _value_nodes(ballot, weight, mixed, np.uint64(0), first, waiting, held, value, total, number)
-    if np.uint64(value.shape[1]) == _TWO:  # with their number known, loops over classes are none
+    if np.uint64(value.shape[1]) == _TWO:  # with their number known, loops over classes are unrolled
         return _value_nodes(ballot, weight, mixed, _TWO, first, waiting, held, value, total, number)
     classes = np.uint64(value.shape[1])
     return _value_nodes(ballot, weight, mixed, classes, first, waiting, held, value, total, number)
