@@ -24,6 +24,7 @@ import bigforest
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.events import silent
 from bigforest.common.memory_estimate import BASE_BYTES, PLAIN, Shape
+from bigforest.common.room import Room
 from bigforest.common.sizes import megabytes
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
@@ -35,7 +36,7 @@ from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.context import CODES, PROJECTIONS, ColumnKind, MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.probes import CollectedRows, joined_pieces
-from bigforest.grow.out_of_core.row_file import NodeRows, WordRoom, load_rows, writing_rows
+from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.sampling.bags import bag, distinct_rows, max_nodes
@@ -130,7 +131,7 @@ def test_passes__grow_the_largest_subtrees_of_all_trees_first(tmp_path: Path, mo
     grow, begun = passes.grow_subtree_task, []
 
     def note(*arguments: Any) -> int:
-        begun.append((int(arguments[3].total.sum()), arguments[2]))
+        begun.append((int(arguments[4].total.sum()), arguments[3]))
         return grow(*arguments)
 
     monkeypatch.setattr(passes, "grow_subtree_task", note)
@@ -178,10 +179,10 @@ def test_passes__open_more_files_than_systems_allow_at_first(tmp_path: Path) -> 
         assert parts(store, config, way) == expected
     files, none = [tmp_path / f"rows-{number}" for number in range(40)], np.zeros(1, np.uint64)
     for file in files:
-        with writing_rows(file, [0], WordRoom()) as add:
+        with writing_rows(file, [0], Room()) as add:
             add([], (np.ones(1, np.uint64), none, none + np.uint64(1)))
     with few_files(25):
-        assert load_rows(NodeRows(files, 0), [], 40)[1].size == 40
+        assert load_rows(NodeRows(files, 0), [], 40, (Room(), Room()))[1].size == 40
 
 
 def flip(path: Path, place: int) -> None:
@@ -198,7 +199,7 @@ def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def damage(*arguments: Any) -> int:
         if not damaged:
-            damaged.append(arguments[4].paths[0])
+            damaged.append(arguments[5].paths[0])
             flip(damaged[0], place)
         return grow(*arguments)
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
-from bigforest.grow.out_of_core.row_file import NodeRows, WordRoom, load_rows, rows_of, writing_rows
+from bigforest.common.room import Room
+from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of, writing_rows
 from bigforest.grow.out_of_core.row_nodes import NodeItems
 from bigforest.kernels.out_of_core.row_files import checksum
 from bigforest.storage.paths import is_remote
@@ -24,6 +25,8 @@ from tests.thorough import examples
 KINDS = ("<i8", "<u4", "<f4", "<f8", "<u2", "<u1")
 # The cells of a block, and its rows by node.
 Block = tuple[list[NDArray[np.generic]], NodeItems]
+# For the rows that are loaded, and for a piece of them.
+ROOMS = (Room(), Room())
 
 
 def spread_of(
@@ -47,8 +50,8 @@ def spread_of(
     return blocks, expected
 
 
-def write(path: Path, entries: list[int], blocks: list[Block], room: WordRoom | None = None) -> Path:
-    with writing_rows(path, entries, room or WordRoom()) as add:
+def write(path: Path, entries: list[int], blocks: list[Block], room: Room | None = None) -> Path:
+    with writing_rows(path, entries, room or Room()) as add:
         for block in blocks:
             add(*block)
     return path
@@ -81,15 +84,15 @@ def test_load_rows__gives_what_was_written_node_by_node(
             rows = rows_of(files, number)
             if total == 0:
                 with pytest.raises(FormatError, match="damaged"):  # no node is without rows
-                    load_rows(rows, kinds, 10**6)
+                    load_rows(rows, kinds, 10**6, ROOMS)
                 continue
-            found, items = load_rows(rows, kinds, total)
+            found, items = load_rows(rows, kinds, total, ROOMS)
             for place, matrix in enumerate(found):
                 assert np.array_equal(matrix, np.hstack([block[entry][0][place] for block in expected]))
             tags = np.concatenate([block[entry][1] for block in expected])
             assert items.tolist() == [at << 32 | tag for at, tag in enumerate(tags.tolist())]
             with pytest.raises(FormatError, match="damaged"):
-                load_rows(rows, kinds, total - 1)
+                load_rows(rows, kinds, total - 1, ROOMS)
 
 
 def test_load_rows__refuses_every_flipped_byte_and_every_cut(tmp_path: Path) -> None:
@@ -101,7 +104,7 @@ def test_load_rows__refuses_every_flipped_byte_and_every_cut(tmp_path: Path) -> 
 
     def read() -> None:
         for number in range(3):
-            load_rows(NodeRows([path], number), kinds, 100)
+            load_rows(NodeRows([path], number), kinds, 100, ROOMS)
 
     read()
     for place in range(len(whole)):
@@ -120,28 +123,25 @@ def test_load_rows__refuses_what_is_not_all_there(tmp_path: Path) -> None:
     files = [write(tmp_path / f"rows-{first}.bin", [0, 1], [block]) for first, block in enumerate(blocks)]
     rows = rows_of(files, 0)
     kinds = [*zip(KINDS, columns, strict=True)]
-    assert load_rows(rows, kinds, 3)[1].size == 3
+    assert load_rows(rows, kinds, 3, ROOMS)[1].size == 3
     rows.paths[0].unlink()
     with pytest.raises(FormatError, match="missing"):
-        load_rows(rows, kinds, 3)
+        load_rows(rows, kinds, 3, ROOMS)
 
 
-def test_load_rows__reads_the_chunks_of_all_files_into_the_same_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_rows__reads_the_chunks_of_all_files_into_the_same_room(tmp_path: Path) -> None:
     """There is a file for each worker: the more there are, the more pages the system would have to make."""
     columns = [0, 1, 0, 0, 1, 3]
     blocks, expected = spread_of(columns, [[9, 2], [3, 1], [5, 5]], 4)
     files = [write(tmp_path / f"rows-{first}.bin", [0, 1], [block]) for first, block in enumerate(blocks)]
-    places = []
+    places: list[NDArray[np.uint64]] = []
 
-    class Room(WordRoom):
+    class Watched(Room):
         def words(self, count: int) -> NDArray[np.uint64]:
             places.append(found := super().words(count))
             return found
 
-    monkeypatch.setattr("bigforest.grow.out_of_core.row_file.WordRoom", Room)
-    found, _ = load_rows(rows_of(files, 0), [*zip(KINDS, columns, strict=True)], 17)
+    found, _ = load_rows(rows_of(files, 0), [*zip(KINDS, columns, strict=True)], 17, (Room(), Watched()))
     assert np.array_equal(found[1], np.hstack([block[0][0][1] for block in expected]))
     assert len(places) == 3
     assert len({words.ctypes.data for words in places}) == 1
@@ -150,11 +150,11 @@ def test_load_rows__reads_the_chunks_of_all_files_into_the_same_room(
 def test_writing_rows__in_room_that_was_used_before(tmp_path: Path) -> None:
     """What it held is not in the file, not even beside rows that fill a word in part."""
     blocks, _ = spread_of([0, 1, 0, 0, 1, 3], [[1, 2, 0], [3, 1, 5], [0, 0, 0], [9, 9, 9]], 4)
-    room = WordRoom()
+    room = Room()
     room.words(200)[:] = ~np.uint64(0)
     again = write(tmp_path / "again", [0, 1, 2], blocks, room)
     assert again.read_bytes() == write(tmp_path / "new", [0, 1, 2], blocks).read_bytes()
-    zeros = WordRoom()
+    zeros = Room()
     zeros.words(200)[:] = 0
     assert again.read_bytes() == write(tmp_path / "zeros", [0, 1, 2], blocks, zeros).read_bytes()
     assert room.words(3).base is room.words(2).base
@@ -173,7 +173,7 @@ def test_writing_rows__to_an_object_store_gives_each_node_its_own_file(
     for number in range(2):
         rows = rows_of([path], number)
         assert rows.number == 0
-        found, items = load_rows(rows, kinds, 100)
+        found, items = load_rows(rows, kinds, 100, ROOMS)
         assert items.size == [2, 7][number]
         assert np.array_equal(found[1], np.hstack([block[number][0][1] for block in expected]))
 
@@ -189,7 +189,7 @@ def test_load_rows__where_the_system_reads_less_than_asked(tmp_path: Path, monke
     path = write(tmp_path / "rows", [0, 1], blocks)
     monkeypatch.setattr(os, "preadv", some)
     kinds = [(matrix.dtype, len(matrix)) for matrix in blocks[0][0]]
-    matrices, items = load_rows(NodeRows([path], 1), kinds, 60)
+    matrices, items = load_rows(NodeRows([path], 1), kinds, 60, ROOMS)
     assert (items & np.uint64(2**32 - 1)).tolist() == expected[0][1][1].tolist()
     for found, right in zip(matrices, expected[0][1][0], strict=True):
         np.testing.assert_array_equal(found, right)
@@ -205,4 +205,4 @@ def test_load_rows__refuses_forged_pieces(start: int, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[: -end.nbytes] + end.tobytes())
     kinds = [(matrix.dtype, len(matrix)) for matrix in blocks[0][0]]
     with pytest.raises(FormatError, match="damaged"):
-        load_rows(NodeRows([path], 0), kinds, 60)
+        load_rows(NodeRows([path], 0), kinds, 60, ROOMS)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import release_freed
+from bigforest.common.room import Room
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.nodes import write_part
 from bigforest.grow.out_of_core.assemble import files_of_subtree, write_subtree
@@ -133,23 +134,30 @@ def spill(table: TableView, requests: list[SplitRequest], folder: Path, blocks: 
 
 
 def grow_subtree_task(
-    table: TableView, tree_data: dict[int, Any], tree: int, node: UpperNode, rows: NodeRows, path: Path
+    table: TableView,
+    tree_data: dict[int, Any],
+    rooms: tuple[Room, Room],
+    tree: int,
+    node: UpperNode,
+    rows: NodeRows,
+    path: Path,
 ) -> int:
     """Task: grow the subtree below a small node from its rows into the file `path`; gives its nodes.
 
-    tree_data: of all trees, by tree.
+    tree_data: of all trees, by tree; rooms: for the rows, and for a copy of them.
     """
     data, context = tree_data[tree], table.context
     widths, regression = table.place(data)[:, 0].tolist(), context.stats.regression
     kinds = [(kind, widths.count(np.dtype(kind).itemsize)) for kind in context.kind.cells]
     most = int(context.stats.rows(node.total))
-    cells, items = load_rows(rows, [("<i8", 1), *kinds] if regression else kinds, most)
+    cells, items = load_rows(rows, [("<i8", 1), *kinds] if regression else kinds, most, rooms)
     classes = ClassTarget(context.stats.classes, context.criterion.table)
     zero = context.criterion.zero(table.store.spec.target)
     target = RegressionTarget(cells.pop(0)[0], zero) if regression else classes
     roots = Roots.one(items.size, node.key, node.depth, node.constant)
-    nodes = write_subtree(path, *table.grow_below(data, cells, SubtreeScratch(items, target, roots, context.rules)))
-    del cells, items, target  # before freed memory is given back
+    subtree = SubtreeScratch(items, target, roots, context.rules)
+    nodes = write_subtree(path, *table.grow_below(data, cells, subtree, rooms[1]))
+    del cells, items, target, subtree  # before freed memory is given back
     release_freed()
     return nodes
 
@@ -176,7 +184,7 @@ def _grow_all(passes: Passes, tops: Sequence[UpperTree], written: Sequence[Split
     work.sort(key=lambda own: -own[0].stats.rows(own[0].nodes[own[1]].total))
     costs = [int(top.stats.rows(top.nodes[entry].total)) for top, entry, _ in work]
     tasks = [(top.tree, top.nodes[entry], rows, top.subtree(passes.folder, entry)) for top, entry, rows in work]
-    shared = (passes.table, {top.tree: top.tree_data for top in tops})
+    shared = (passes.table, {top.tree: top.tree_data for top in tops}, (Room(), Room()))
     sizes = passes.executor.gather(grow_subtree_task, tasks, shared=shared, costs=costs)
     for (top, entry, _), nodes in zip(work, sizes, strict=True):
         top.sizes[entry] = nodes

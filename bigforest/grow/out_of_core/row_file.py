@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.arrays import read_only
 from bigforest.common.errors import FormatError
+from bigforest.common.room import Room
 from bigforest.grow.out_of_core.row_nodes import NodeItems, numbered
 from bigforest.kernels.out_of_core.row_files import checksum, pick_columns, pick_tags, seal_chunks
 from bigforest.storage.array_file import damaged
@@ -69,24 +70,9 @@ def _own_file(path: Path, number: int) -> Path:
     return path.with_name(f"{path.stem}-{number}.bin")
 
 
-class WordRoom:
-    """Room for the words of a block or a chunk, used again for the next one: the system takes longer to make pages for
-    new arrays than the rows take to be picked."""
-
-    def __init__(self) -> None:
-        self._words = np.empty(0, np.uint64)
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """This many words of any content, valid until the next call."""
-        if count > self._words.size:
-            del self._words  # before there is more
-            self._words = np.empty(count, np.uint64)
-        return self._words[:count]
-
-
 @contextmanager
 def writing_rows(
-    path: Path, entries: Sequence[int], room: WordRoom
+    path: Path, entries: Sequence[int], room: Room
 ) -> Iterator[Callable[[Sequence[NDArray[Any]], NodeItems], None]]:
     """Write the rows of the nodes `entries` of a tree; gives what takes a block: its cells, and its rows by node."""
     kinds: list[Matrix] = []
@@ -131,10 +117,15 @@ def _writing(path: Path) -> Iterator[Callable[[Sequence[Matrix], NDArray[np.uint
         write_whole(file, end)
 
 
-def load_rows(rows: NodeRows, kinds: Sequence[Matrix], most: int) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
+def load_rows(
+    rows: NodeRows, kinds: Sequence[Matrix], most: int, rooms: tuple[Room, Room]
+) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
     """The rows of a node: read-only matrices [columns, rows] as `kinds` says, and items, numbered from 0.
 
-    most  rows of the node at most. Raises FormatError for a damaged or missing file.
+    most   rows of the node at most.
+    rooms  for the matrices, and for a piece of them while they are read.
+
+    Raises FormatError for a damaged or missing file.
     """
     allow_many_files()  # one for each run of blocks, on each thread
     kinds = [_TAGS, *kinds]
@@ -146,17 +137,19 @@ def load_rows(rows: NodeRows, kinds: Sequence[Matrix], most: int) -> tuple[list[
         total = sum(int(index[:, 1].sum()) for index in indexes)
         if not 0 < total <= most:
             raise damaged(rows.paths[0])
-        matrices: list[NDArray[Any]] = [np.empty((columns, total), kind) for kind, columns in kinds]
-        at, room = 0, WordRoom()
+        room, chunk = rooms
+        tags = np.empty((1, total), _TAGS[0])
+        matrices = [tags, *room.arrays(*(((columns, total), kind) for kind, columns in kinds[1:]))]
+        at = 0
         for file, index in zip(files, indexes, strict=True):
-            for words, count in _chunks(file, index, kinds, room):
+            for words, count in _chunks(file, index, kinds, chunk):
                 begin = 0
                 for matrix, size in zip(matrices, _sizes(kinds, count).tolist(), strict=True):
                     piece = words[begin : begin + size].view(matrix.dtype)[: len(matrix) * count]
                     matrix[:, at : at + count] = piece.reshape(len(matrix), count)
                     begin += size
                 at += count
-    return [read_only(matrix) for matrix in matrices[1:]], numbered(matrices[0][0])
+    return [read_only(matrix) for matrix in matrices[1:]], numbered(tags[0])
 
 
 def _index(file: FileIO, number: int) -> NDArray[np.uint64]:
@@ -177,7 +170,7 @@ def _index(file: FileIO, number: int) -> NDArray[np.uint64]:
 
 
 def _chunks(
-    file: FileIO, index: NDArray[np.uint64], kinds: Sequence[Matrix], room: WordRoom
+    file: FileIO, index: NDArray[np.uint64], kinds: Sequence[Matrix], room: Room
 ) -> Iterator[tuple[NDArray[np.uint64], int]]:
     """The words of each chunk of a node, valid until the next one, and its rows. Raises FormatError as above."""
     sizes = _sizes(kinds, index[:, 1]).sum(axis=0).tolist()
@@ -214,7 +207,7 @@ def _picked(
     items: NDArray[np.uint64],
     begin: NDArray[np.uint64],
     end: NDArray[np.uint64],
-    room: WordRoom,
+    room: Room,
 ) -> NDArray[np.uint64]:
     """The chunks of nodes, one after the other."""
     sizes = _sizes(kinds, end - begin).T

@@ -39,7 +39,8 @@ NodeItems = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
 
 def numbered(tags: NDArray[Any]) -> NDArray[np.uint64]:
     """The items of the rows 0, 1, ..., from their lower halves."""
-    items = np.arange(tags.size, dtype=np.uint64) << SHIFT32
+    items = np.arange(tags.size, dtype=np.uint64)
+    items <<= SHIFT32
     items |= tags
     return items
 

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.arrays import read_only
+from bigforest.common.room import Room
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.out_of_core.assemble import Subtree, cut_pieces, renumbered
@@ -27,7 +28,7 @@ from bigforest.grow.out_of_core.context import Counts, GrowContext
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.probes import CollectedRows
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, merged_all
-from bigforest.grow.out_of_core.row_file import WordRoom, writing_rows
+from bigforest.grow.out_of_core.row_file import writing_rows
 from bigforest.grow.out_of_core.row_nodes import NodeItems, row_nodes
 from bigforest.grow.out_of_core.upper_tree import UpperTree
 from bigforest.grow.shared.cut import cut_rules
@@ -101,8 +102,9 @@ class TableView(ABC):
         matrix of these."""
 
     @abstractmethod
-    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
-        """The subtree below a small node; cells: the matrices of its rows, in the order of their columns."""
+    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room) -> Subtree:
+        """The subtree below a small node; cells: the matrices of its rows, in the order of their columns; room: for a
+        copy of them."""
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
         """Run the steps that are cheaper for many subtrees together; sizes: number of nodes of each by its file."""
@@ -145,7 +147,7 @@ class TableView(ABC):
         collected = CollectedRows.empty(self.context.kind, most * BLOCK_ROWS + 1, stats.regression)
         numbers = collected.number if stats.regression else None
         responses = [asked.no_response(self.context) for asked in requests]
-        room = WordRoom()
+        room = Room()
         with ExitStack() as stack:
             sinks: list[Any] = []
             for asked, response in zip(requests, responses, strict=True):

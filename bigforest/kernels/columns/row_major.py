@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,17 @@ _WIDE_BYTES = 256
 NO_ROWS = RowMajorCodes(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32), 0)
 
 
-def empty_rows(codes: Codes) -> RowMajorCodes:
-    """Room for the transposed copy of the codes; a table with narrow rows gets a reach of 0."""
+def new_arrays(*wanted: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
+    """Arrays of these shapes and types, of any content."""
+    return [np.empty(*each) for each in wanted]
+
+
+def empty_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
+    """Room for the transposed copy of the codes, in arrays that `new` gives; a table with narrow rows gets a reach of
+    0."""
     rows = codes.u8.shape[1]
     width = sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
-    r8, r16, r32 = (np.empty((rows, matrix.shape[0]), matrix.dtype) for matrix in codes[:3])
+    r8, r16, r32 = new(*(((rows, matrix.shape[0]), matrix.dtype) for matrix in codes[:3]))
     return RowMajorCodes(r8, r16, r32, CACHE_BYTES // width if width >= _WIDE_BYTES else 0)
 
 
@@ -36,8 +43,8 @@ def fill_rows(codes: Codes, by_row: RowMajorCodes, start: int, stop: int) -> Non
         transpose(matrix, row_items(len(matrix)), start, stop, result[start:stop])
 
 
-def by_rows(codes: Codes) -> RowMajorCodes:
-    """The transposed copy of the codes."""
-    by_row = empty_rows(codes)
+def by_rows(codes: Codes, new: Callable[..., list[NDArray[Any]]] = new_arrays) -> RowMajorCodes:
+    """The transposed copy of the codes, in arrays that `new` gives."""
+    by_row = empty_rows(codes, new)
     fill_rows(codes, by_row, 0, codes.u8.shape[1])
     return by_row

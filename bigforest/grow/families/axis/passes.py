@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.room import Room
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.axis.random_search import RandomSearch, own_codes
@@ -43,15 +44,17 @@ class FeatureTable(TableView):
     def place(self, tree_data: None) -> NDArray[np.uint32]:
         return self.store.place
 
-    def grow_below(self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(
+        self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room
+    ) -> Subtree:
         features, roots = self.context.features, subtree.roots
         mixed = features.mixed(roots.max_rows, subtree.target.number)
         u8, u16, u32 = cells
         codes = Codes(u8, u16, u32, self.store.place)
         if self.context.values is None:
-            return grow(codes, by_rows(codes), *subtree, mixed)
+            return grow(codes, by_rows(codes, room.arrays), *subtree, mixed)
         ranked = own_codes(codes, self.store, features)
-        nodes, subsets = grow(ranked.codes, by_rows(ranked.codes), *subtree, mixed, ranked.dictionary)
+        nodes, subsets = grow(ranked.codes, by_rows(ranked.codes, room.arrays), *subtree, mixed, ranked.dictionary)
         return ranked.known_again(nodes), subsets
 
     def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:

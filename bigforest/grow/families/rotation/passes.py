@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.room import Room
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.projection import ProjectionTable
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
@@ -141,11 +142,13 @@ class RotationTable(ProjectionTable):
         """See TableView: of the axes."""
         return places(8, self.columns)
 
-    def grow_below(self, tree_data: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(
+        self, tree_data: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room
+    ) -> Subtree:
         columns = tree_columns(cells, self.place(tree_data))
         fit = (np.zeros_like(column) if tree_data.lost[axis] else column for axis, column in enumerate(columns))
         codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
-        nodes, _ = grow(codes, by_rows(codes), *subtree)
+        nodes, _ = grow(codes, by_rows(codes, room.arrays), *subtree)
         size = np.zeros(nodes.feature.size, np.uint32)
         pool = DirectionExtras(np.empty(size.size), size, np.zeros(0, np.int32), np.zeros(0), np.zeros(1, np.uint64))
         return nodes, with_thresholds(nodes, dictionaries, pool)

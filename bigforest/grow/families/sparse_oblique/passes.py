@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.common.room import Room
 from bigforest.grow.families.projection import ProjectionTable
 from bigforest.grow.families.sparse_oblique.trees import SparseDraws, values_of
 from bigforest.grow.out_of_core.assemble import Subtree
@@ -149,10 +150,10 @@ class SparseObliqueTable(ProjectionTable):
         largest: NDArray[np.float64] = store.high(column)[order][store.low(column)[order].searchsorted(values)]
         return largest
 
-    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room) -> Subtree:
         items, columns = subtree.items, tree_columns(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
-        by_row = by_rows(codes)
+        by_row = by_rows(codes, room.arrays)
         values = values_of(offsets, low, no_decoded_columns(len(columns)))
         dictionaries = [low[start:end] for start, end in pairwise(offsets.tolist())]
         step = self.draws.steps_of(dictionaries, self.decoded.spans.low.tolist())

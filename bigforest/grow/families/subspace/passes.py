@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.arrays import read_only
+from bigforest.common.room import Room
 from bigforest.execution.executor import Executor
 from bigforest.grow.families.projection import ProjectionTable
 from bigforest.grow.families.subspace.perceptron import (
@@ -157,7 +158,9 @@ class SubspaceTable(ProjectionTable):
     def place(self, tree_data: TreeSpace) -> NDArray[np.uint32]:
         return self.decoded.place[tree_data.feature]
 
-    def grow_below(self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch) -> Subtree:
+    def grow_below(
+        self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room
+    ) -> Subtree:
         rows = subtree.items.size
         space = with_cells(
             some_columns(self.trees.columns, tree_data.feature), tree_columns(cells, self.place(tree_data)), rows
