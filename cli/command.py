@@ -217,6 +217,7 @@ class GuardedCommand(TyperCommand):
                 raise self._refused(ctx, error, wants_json="--json" in given) from error
             _say_type(error, ctx, given)
             _say_extra(error)
+            _say_own_name(error, ctx.command)
             if "--json" in given:
                 _print_object(error.format_message(), "UsageError")
             raise
@@ -282,6 +283,17 @@ def _say_extra(error: Any) -> None:
         error.message += "; put commas between the values of an option"
     elif all(Path(word).exists() for word in extra):
         error.message += "; name a folder, or put a glob in quotes, to give several files"
+
+
+def _say_own_name(error: Any, command: Any) -> None:
+    """Say of an option that scikit-learn has what it is called here."""
+    if not hasattr(error, "possibilities"):
+        return
+    from bigforest.api.given import SKLEARN_NAMES
+
+    own = SKLEARN_NAMES.get(error.option_name.lstrip("-").replace("-", "_"))
+    if own in {parameter.name for parameter in command.params}:
+        error.possibilities = [f"--{own.replace('_', '-')}"]
 
 
 def _explain(error: BaseException) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from .command import command
 from .config import PARTS
 from .options import Given, flag, option
 from .plan import draw_parts, plan_facts
-from .show import Facts, count, duration, lines, number_cell, print_table
+from .show import Facts, count, duration, lines, number_cells, print_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -81,7 +81,6 @@ def _draw(facts: Facts) -> None:
     tables = Explanation(facts["out"])
     for name in ("importance", "unbiased", "permutation", "strength"):
         if name in facts["tables"]:
-            lines((name, ""))
             _print_head(tables[name], name)
             typer.echo()
     written = ", ".join(f"{name} ({count(rows)})" for name, rows in facts["tables"].items())
@@ -133,8 +132,11 @@ def explain(
 def _print_head(frame: pl.DataFrame, name: str) -> None:
     """Print the first rows of a small table: of importances the largest, of strength that of most trees."""
     if name == "strength":
+        lines((name, "and correlation of the trees"))
         frame = frame.tail(1)
     else:
+        first = f"the first {SHOWN} of {frame.height}" if frame.height > SHOWN else "all"
+        lines((name, f"{first} features"))
         frame = frame.sort("importance", descending=True, nulls_last=True).head(SHOWN)
-    rows = [[number_cell(cell) if isinstance(cell, float) else str(cell) for cell in row] for row in frame.rows()]
-    print_table([heading.replace("_", " ") for heading in frame.columns], rows)
+    columns = [number_cells(cells) if cells.dtype.is_float() else [str(cell) for cell in cells] for cells in frame]
+    print_table([heading.replace("_", " ") for heading in frame.columns], list(zip(*columns, strict=True)))

@@ -56,10 +56,10 @@ def _draw(facts: Facts) -> None:
     origin = facts.get("origin") or {"data": None, "merged": []}
     merged = origin["merged"]
     lines(
-        *table_size({**facts, "classes": len(facts["labels"])}),
-        *([("labels", labels)] if labels else []),
+        *table_size({**facts, "classes": 0}),
+        *([("classes", f"{count(len(facts['labels']))}: {labels}")] if labels else []),
         ("trees", count(facts["trees"])),
-        ("nodes", f"{count(facts['nodes'])}, {count(facts['leaves'])} of them leaves"),
+        ("nodes", f"{count(facts['nodes'])} ({count(facts['leaves'])} leaves)"),
         ("depth", count(facts["depth"])),
         ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
         *shrinkage_lines(facts["shrinkage"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -42,7 +43,10 @@ def option(
 
     default  what --help shows; None for what the API chooses.
     """
-    info = typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
+    # A shell completes the words in a metavar: sqrt and all of sqrt|all|INT.
+    words = re.findall(r"(?<![^|])[a-z][a-z0-9_-]*(?![^|])", metavar or "")
+    complete = (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
+    info = typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel, autocompletion=complete)
     return Choice(Annotated[kind if default is not None else kind | None, info], default, read)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,14 @@ def number_cell(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.6g}"
 
 
+def number_cells(values: Iterable[float | None]) -> list[str]:
+    """The numbers of a column with as many decimals as give the largest four digits."""
+    values = list(values)
+    largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    decimals = max(0, 3 - math.floor(math.log10(largest))) if largest else 0
+    return ["unknown" if value is None else f"{value:.{decimals}f}" for value in values]
+
+
 def duration(seconds: float) -> str:
     """0.42 s, 73 s or 1 h 02 min"""
     if seconds < 10:
@@ -175,9 +183,9 @@ def shrinkage_lines(shrinkage: Facts) -> list[tuple[str, str]]:
         return [("shrinkage", f"lambda {amount:g}")] if amount else []
     losses = {row["lambda"]: row["loss"] for row in tried}
     if not amount:
-        return [("shrinkage", f"none, as no lambda lowers the loss of {number_cell(losses[0.0])} clearly")]
-    crossed = f"{number_cell(losses[amount])} out of bag, {number_cell(shrinkage['cross_fitted'])} cross-fitted"
-    return [("shrinkage", f"lambda {amount:g}: loss {crossed}, {number_cell(losses[0.0])} without")]
+        return [("shrinkage", f"none: no lambda clearly lowers the out-of-bag loss of {losses[0.0]:.4g}")]
+    lowered = f"out-of-bag loss {losses[amount]:.4g} (cross-fitted {shrinkage['cross_fitted']:.4g})"
+    return [("shrinkage", f"lambda {amount:g}: {lowered} instead of {losses[0.0]:.4g}")]
 
 
 def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:

@@ -298,14 +298,14 @@ def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: ND
 
 
 def _means(curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None) -> pl.DataFrame:
-    return _table(curve, job, labels, answer=sums.total / np.maximum(sums.rows, 1)[:, None])
+    return _table(curve, job, labels, prediction=sums.total / np.maximum(sums.rows, 1)[:, None])
 
 
 def _individual(
     curve: Curve, sums: CurveSums, job: ExplainJob, labels: pl.Series | None, rows: NDArray[np.uint32]
 ) -> pl.DataFrame:
     pieces = [
-        _table(curve, job, labels, answer=own).with_columns(row=pl.lit(int(row), pl.UInt64))
+        _table(curve, job, labels, prediction=own).with_columns(row=pl.lit(int(row), pl.UInt64))
         for row, own in zip(rows.tolist(), sums.own, strict=False)
     ]
     return pl.concat(pieces)

@@ -110,7 +110,7 @@ def _rules(leaves: pl.DataFrame, job: ExplainJob) -> pl.DataFrame:
     table = best.head(job.options.rules).drop("interest")
     if job.forest.is_regression:
         return table
-    return table.with_columns(label_series(job.forest.spec.target).gather(table["answer"]).alias("answer"))
+    return table.with_columns(label_series(job.forest.spec.target).gather(table["prediction"]).alias("prediction"))
 
 
 def describe_group(trees: Trees, rules: int, most: int, group: range) -> TreeShapes:
@@ -220,7 +220,7 @@ def _rule_leaves(nodes: Nodes, paths: _Paths, tree: NDArray[np.int64], rules: in
         "node": (at - root[best]).astype(np.uint32),
         "rule": pl.Series([rule_of(nodes, place, paths.parent, header) for place in at.tolist()], dtype=pl.String),
         "weight": weight[at] * (1.0 if header.spec.weight is None else header.spec.weight.step),
-        "answer": own[:, 0] if nodes.value is not None else own.argmax(axis=1),
+        "prediction": own[:, 0] if nodes.value is not None else own.argmax(axis=1),
     }
     return pl.DataFrame(columns if nodes.value is not None else columns | {"share": own.max(axis=1)})
 

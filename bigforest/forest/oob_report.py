@@ -32,7 +32,7 @@ from bigforest.schema.labels import label_type, proba_names, stored_labels
 from bigforest.storage.parquet_footer import row_groups
 
 ROWS_OF_FILE = 1 << 18
-_MEASURES = {"error": "share of wrong rows", "mse": "mean squared error", POISSON: "mean Poisson deviance"}
+_MEASURES = {"error": "error", "mse": "mean squared error", POISSON: "mean Poisson deviance"}
 _LABELS = ("truth", "prediction", "class")
 
 Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
@@ -47,8 +47,8 @@ class OobReport:
     metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all, columns metrics; for
                regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance, columns number_metrics
     error      out-of-bag error on the rows that are out of bag for at least one tree; nan if there are none
-    measure    what that is: share of wrong rows, mean squared error or, with the impurity poisson, mean Poisson
-               deviance
+    measure    what that is: error (the share of wrong rows), mean squared error or, with the impurity poisson, mean
+               Poisson deviance
     rows_used  number of these rows
     weighted   whether rows have weights, which apply to everything except numbers of rows
     """
@@ -91,7 +91,7 @@ class OobReport:
 
     def __repr__(self) -> str:
         rows = f"{counted(self.rows_used, 'row')}{' by their weights' if self.weighted else ''}"
-        return f"OutOfBag({self.measure} {self.error:.6g} on {rows})"
+        return f"OobReport({self.measure} {self.error:.6g} on {rows})"
 
     def _repr_html_(self) -> str:
         rows = [[_cell(name, cell) for name, cell in row.items()] for row in self.metrics.iter_rows(named=True)]

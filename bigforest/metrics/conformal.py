@@ -142,12 +142,12 @@ class RejectCurve(NamedTuple):
     """For each confidence, the number of rows with at least this confidence, and how many of them are wrong.
 
     confidence  float64, the values that occur, descending.
-    answered    int64, number of rows.
+    predicted   int64, number of rows.
     wrong       int64, those of them whose predicted class is not the true one.
     """
 
     confidence: NDArray[np.float64]
-    answered: NDArray[np.int64]
+    predicted: NDArray[np.int64]
     wrong: NDArray[np.int64]
 
 
@@ -165,11 +165,11 @@ def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> R
 
 
 def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], risk: float) -> float:
-    """The least share of the votes for the predicted class with which a row is answered; infinity if no row is.
+    """The least share of the votes for the predicted class with which a row is predicted; infinity if no row is.
 
     The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. The point
-    where it exceeds the risk minimises errors minus `risk` times answered rows over all thresholds (Chow 1970); among
-    ties as many rows as possible are answered.
+    where it exceeds the risk minimises errors minus `risk` times predicted rows over all thresholds (Chow 1970); among
+    ties as many rows as possible are predicted.
 
     confidence  share of the votes that the predicted class of each row has.
     wrong       whether it is another than the true one.
@@ -184,7 +184,7 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
         )
     exact = exact.limit_denominator(_RISK_PARTS)
     curve = reject_curve(confidence, wrong)
-    loss = curve.wrong * exact.denominator - curve.answered * exact.numerator
+    loss = curve.wrong * exact.denominator - curve.predicted * exact.numerator
     best = loss.size - 1 - int(loss[::-1].argmin())
     if loss[best] > 0:
         return inf

@@ -41,7 +41,12 @@ def confusion_chart(forest: Contents) -> Any:
     order += [OTHERS] if OTHERS in set(table["truth"]) | set(table["prediction"]) else []
     side = max(160, min(26 * len(order) + 60, 600))
     base = chart_of(table).encode(
-        x=alt.X("prediction:N", title="predicted class", sort=order, axis=alt.Axis(labelAngle=-40)),
+        x=alt.X(
+            "prediction:N",
+            title="predicted class",
+            sort=order,
+            axis=alt.Axis(labelAngle=-40 if max(map(len, order)) > 3 else 0),
+        ),
         y=alt.Y("truth:N", title="true class", sort=order),
     )
     cells = base.mark_rect().encode(

@@ -1,7 +1,8 @@
-"""What features add to answers: of one row as a waterfall, of many as a swarm of points."""
+"""What features add to predictions: of one row as a waterfall, of many as a swarm of points."""
 
 from __future__ import annotations
 
+from math import floor, log10
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
     room = (max(ends) - min(ends)) * 0.12 or 0.1
     scale = alt.Scale(domain=[min(ends) - room, max(ends) + room], zero=False, nice=False)
     bars = base.mark_bar().encode(
-        x=alt.X("begin:Q", title=_answer(first), scale=scale),
+        x=alt.X("begin:Q", title=_predicted(first), scale=scale),
         x2=alt.X2("end"),
         color=alt.condition("datum.change > 0", alt.value(COLORS[0]), alt.value(COLORS[4])),
     )
@@ -65,7 +66,9 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
         x=alt.X("right:Q", scale=scale),
         text=alt.Text("label:N"),
     )
-    labels = pl.Series("label", [number_text(change, 3, "+") for change in table["change"]], dtype=pl.String)
+    largest = float(table["change"].abs().max() or 1.0)  # type: ignore[arg-type]
+    decimals = 2 - floor(log10(largest))  # three digits of the largest, and as many decimals of the others
+    labels = pl.Series("label", [number_text(round(change, decimals), 3, "+") for change in table["change"]], pl.String)
     text.data = chart_of(table.with_columns(labels, right=pl.max_horizontal("begin", "end"))).data
     whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
     base_text, prediction = (number_text(first[name]) for name in ("base", "prediction"))
@@ -74,7 +77,7 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
     return finish_chart(chart, f"Contributions to the prediction of row {row}", caption)
 
 
-def _answer(row: dict[str, Any]) -> str:
+def _predicted(row: dict[str, Any]) -> str:
     return "prediction" if row.get("class") is None else "probability"
 
 
@@ -129,7 +132,7 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
         scale=alt.Scale(domain=[0, 1], range=[COLORS[0], COLORS[4]]),
         legend=alt.Legend(labelExpr="datum.value == 0 ? 'low' : datum.value == 1 ? 'high' : ''", values=[0, 1]),
     )
-    adds = f"contribution of the feature to the {_answer(found.row(0, named=True))}"
+    adds = f"contribution of the feature to the {_predicted(found.row(0, named=True))}"
 
     def points(own: pl.DataFrame, color: Any) -> Any:
         return (

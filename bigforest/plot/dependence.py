@@ -1,4 +1,4 @@
-"""Partial dependence: the mean answer when a feature has a value."""
+"""Partial dependence: the mean prediction when a feature has a value."""
 
 from __future__ import annotations
 
@@ -17,40 +17,40 @@ _WIDE = 220
 
 
 def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
-    """The rows of a feature in the table `dependence`: value (of numbers) or level (a text), answer, class (a text).
+    """The rows of a feature in the table `dependence`: value (of numbers) or level (text), prediction, class (text).
 
-    Of many levels those with the lowest and the highest answers for the class whose answer varies most.
+    Of many levels those with the lowest and the highest predictions for the class whose prediction varies most.
     """
     own = found.filter(pl.col("feature") == feature)
     levels: pl.Expr | pl.Series = pl.lit(None, pl.String).alias("level")
     if own["value"].null_count():
         if own["level"].n_unique() > MOST_LEVELS:
             first = own.filter(pl.col("class") == pl.lit(_by_variation(own)[0]))
-            answers = dict(zip(first["level"].to_list(), first["answer"].to_list(), strict=True))
-            own = own.filter(pl.col("level").is_in(most_different(answers, MOST_LEVELS), nulls_equal=True))
+            predictions = dict(zip(first["level"].to_list(), first["prediction"].to_list(), strict=True))
+            own = own.filter(pl.col("level").is_in(most_different(predictions, MOST_LEVELS), nulls_equal=True))
         levels = texts_of(own["level"])
-    return own.select("value", levels, "answer", texts_of(own["class"]))
+    return own.select("value", levels, "prediction", texts_of(own["class"]))
 
 
 def _by_variation(found: pl.DataFrame) -> list[Any]:
-    """The classes, those whose answers vary most with some feature first."""
-    spread = found.group_by("class", "feature", maintain_order=True).agg(pl.col("answer").std(ddof=0))
-    largest = spread.group_by("class", maintain_order=True).agg(pl.col("answer").max())
-    return largest.sort("answer", descending=True, maintain_order=True)["class"].to_list()
+    """The classes, those whose predictions vary most with some feature first."""
+    spread = found.group_by("class", "feature", maintain_order=True).agg(pl.col("prediction").std(ddof=0))
+    largest = spread.group_by("class", maintain_order=True).agg(pl.col("prediction").max())
+    return largest.sort("prediction", descending=True, maintain_order=True)["class"].to_list()
 
 
 def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, float]) -> Any:
-    """A small picture per feature, all with the same answers; `steps`: of dates, see `milliseconds`."""
+    """A small picture per feature, all on the same scale; `steps`: of dates, see `milliseconds`."""
     alt = altair()
     if "class" not in found.columns:
         found = found.with_columns(pl.lit("").alias("class"))
     kept = _by_variation(found)[:_CLASSES]
     found = found.filter(pl.any_horizontal(pl.col("class") == pl.lit(label) for label in kept))
     features = found["feature"].unique(maintain_order=True).to_list()
-    low, high = float(found["answer"].min()), float(found["answer"].max())  # type: ignore[arg-type]
+    low, high = float(found["prediction"].min()), float(found["prediction"].max())  # type: ignore[arg-type]
     room = (high - low) * 0.05 or 0.5
     y = alt.Y(
-        "answer:Q",
+        "prediction:Q",
         title="prediction" if regression else "probability",
         scale=alt.Scale(domain=[low - room, high + room], zero=False, nice=False),
     )

@@ -74,9 +74,9 @@ def number_text(value: float, digits: int = 4, sign: str = "") -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def most_different(answers: Mapping[str | None, float], most: int) -> list[str | None]:
-    """At most `most` levels: those of the lowest and highest answers; None is the level of missing values."""
-    ranked = sorted(answers, key=lambda level: answers[level])
+def most_different(predictions: Mapping[str | None, float], most: int) -> list[str | None]:
+    """At most `most` levels: those of the lowest and highest predictions; None is the level of missing values."""
+    ranked = sorted(predictions, key=lambda level: predictions[level])
     return ranked[: most // 2] + ranked[-(most - most // 2) :]
 
 

@@ -1,4 +1,4 @@
-"""Two features at once: which pairs interact, and the answer over the values of two features."""
+"""Two features at once: which pairs interact, and the prediction over the values of two features."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
 
 
 def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
-    """The rows of a pair in `dependence-pairs`: x, y (numbers or texts) and answer; right, top of numbers.
+    """The rows of a pair in `dependence-pairs`: x, y (numbers or texts) and prediction; right, top of numbers.
 
     Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values. Of a
-    category of many levels those with the lowest and the highest mean answers are there.
+    category of many levels those with the lowest and the highest mean predictions are there.
     """
     own = found.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
     for side in ("a", "b"):
         levels = f"level_{side}"
         if own[f"value_{side}"].null_count() and own[levels].n_unique() > _LEVELS:
-            means = own.group_by(levels, maintain_order=True).agg(pl.col("answer").mean())
+            means = own.group_by(levels, maintain_order=True).agg(pl.col("prediction").mean())
             kept = most_different(dict(means.iter_rows()), _LEVELS)
             own = own.filter(pl.col(levels).is_in(kept, nulls_equal=True))
-    columns: dict[str, pl.Series] = {"answer": own["answer"]}
+    columns: dict[str, pl.Series] = {"prediction": own["prediction"]}
     for name, end, suffix in (("x", "right", "a"), ("y", "top", "b")):
         value, level = own[f"value_{suffix}"], own[f"level_{suffix}"]
         if value.null_count():
@@ -123,7 +123,7 @@ def surface_chart(
             sloping = {"axis": alt.Axis(labelAngle=-40)} if name == "x" else {}
             axes[name] = axis(f"{name}:N", title=text, sort=levels, **sloping)
     title = "prediction" if regression else "probability"
-    color = alt.Color("answer:Q", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
+    color = alt.Color("prediction:Q", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
     whose = f" of class {one_line(label)}" if label is not None else ""
     caption = [f"mean {title}{whose} over a sample of rows, all with these two values"]
     cells = chart_of(table).mark_rect().encode(color=color, **axes)

@@ -29,21 +29,21 @@ def has_rejection(forest: GrownForest) -> bool:
 
 
 def rejection_table(forest: GrownForest) -> pl.DataFrame:
-    """Columns confidence, answered and error, from the surest rows on, which are answered first.
+    """Columns confidence, predicted and error, from the surest rows on, which are predicted first.
 
-    confidence  share of the votes for the predicted class: rows with this or more are answered
-    answered    share of the out-of-bag rows that have it
+    confidence  share of the votes for the predicted class: rows with this or more are predicted
+    predicted   share of the out-of-bag rows that have it
     error       share of these that are wrong
     """
     curve = forest.calibration.reject_curve()
-    answered, error = curve.answered / curve.answered[-1], curve.wrong / curve.answered
-    return pl.DataFrame({"confidence": curve.confidence, "answered": answered, "error": error})
+    predicted, error = curve.predicted / curve.predicted[-1], curve.wrong / curve.predicted
+    return pl.DataFrame({"confidence": curve.confidence, "predicted": predicted, "error": error})
 
 
 def limits_table(forest: GrownForest, risks: Sequence[float] = RISKS) -> pl.DataFrame:
-    """Columns reject_above, confidence, answered and error, as in `rejection_table`, of rows answered by each risk.
+    """Columns reject_above, confidence, predicted and error, as in `rejection_table`, of rows predicted by each risk.
 
-    Risks of which too few rows are out of bag to say anything are left out; without a row that is answered confidence
+    Risks of which too few rows are out of bag to say anything are left out; without a row that is predicted confidence
     and error are null.
     """
     curve = forest.calibration.reject_curve()
@@ -54,30 +54,30 @@ def limits_table(forest: GrownForest, risks: Sequence[float] = RISKS) -> pl.Data
         except ConfigError:
             continue
         place = int(np.count_nonzero(curve.confidence >= least)) - 1
-        rows, wrong = (int(counted[place]) if place >= 0 else 0 for counted in (curve.answered, curve.wrong))
+        rows, wrong = (int(counted[place]) if place >= 0 else 0 for counted in (curve.predicted, curve.wrong))
         share = None if isinf(least) else least
-        found.append((risk, share, rows / int(curve.answered[-1]), wrong / rows if rows else None))
-    names = ("reject_above", "confidence", "answered", "error")
+        found.append((risk, share, rows / int(curve.predicted[-1]), wrong / rows if rows else None))
+    names = ("reject_above", "confidence", "predicted", "error")
     return pl.DataFrame(found, schema=dict.fromkeys(names, pl.Float64), orient="row")
 
 
 def _apart(marks: pl.DataFrame, top: float) -> pl.Series:
     """The limits as texts, empty where they would touch the one to the left, or the axis."""
     texts, last = [], (-1.0, -1.0)
-    for limit, answered, error in marks.select("reject_above", "answered", "error").iter_rows():
-        apart = answered - last[0] > _NEAR[0] or (error - last[1]) / top > _NEAR[1]
-        texts.append(f"{limit:g}" if apart and error <= top and answered >= _FIRST else "")
-        last = (answered, error) if apart else last
+    for limit, predicted, error in marks.select("reject_above", "predicted", "error").iter_rows():
+        apart = predicted - last[0] > _NEAR[0] or (error - last[1]) / top > _NEAR[1]
+        texts.append(f"{limit:g}" if apart and error <= top and predicted >= _FIRST else "")
+        last = (predicted, error) if apart else last
     return pl.Series(texts, dtype=pl.String)
 
 
 def rejection_chart(forest: GrownForest) -> Any:
-    """Error of the rows that are answered against their share, with the points of some values of reject_above."""
+    """Error of the rows that are predicted against their share, with the points of some values of reject_above."""
     alt = altair()
-    x = alt.X("answered:Q", title="share of rows predicted", scale=alt.Scale(domain=[0, 1]))
+    x = alt.X("predicted:Q", title="share of rows predicted", scale=alt.Scale(domain=[0, 1]))
     table = rejection_table(forest)
     # The error of the first few rows may be far above the others.
-    top = float(np.max(table.filter(pl.col("answered") >= _FIRST)["error"].to_numpy(), initial=0.0)) or 1.0
+    top = float(np.max(table.filter(pl.col("predicted") >= _FIRST)["error"].to_numpy(), initial=0.0)) or 1.0
     y = alt.Y("error:Q", title="error of these rows", scale=alt.Scale(domainMax=top, nice=True))
     line = chart_of(thinned(table, _POINTS)).mark_line(clip=True).encode(x=x, y=y)
     marks = limits_table(forest).filter(pl.col("error").is_not_null())

@@ -19,7 +19,7 @@ _CLASSES = 10
 # Columns whose names say too little in a page.
 _HEADINGS = {
     "p_truth": "probability of the truth",
-    "most_often": "wrong rows mostly voted",
+    "most_often": "most often predicted instead",
     "mse": "mean squared error",
     "mae": "mean absolute error",
     "poisson_deviance": "mean Poisson deviance",
@@ -66,7 +66,7 @@ def quality(plot: Pictures) -> list[str]:
 def _rejection(plot: Pictures) -> list[str]:
     """What the error is where the least sure rows have no answer."""
     note = (
-        "Effect of reject_above on these rows: the share of rows that are predicted, and the share of wrong rows "
+        "Effect of reject_above on these rows: the share of rows that are predicted, and the error "
         "among them. confidence: the lowest vote share of the predicted class at which a row is predicted."
     )
     found = limits_table(plot.forest)

@@ -149,7 +149,7 @@ def _trees(plot: Pictures, trees: int) -> list[str]:
     pieces = [page.picture(plot.depth(), "Depth"), page.picture(plot.leaves(), "Leaf sizes")]
     rules = plot.explain("trees", rules=_RULES)["rules"]
     table = page.html_table(rules.columns, [tuple(_number(cell) for cell in row) for row in rules.rows()])
-    pieces.append(page.folded("Leaves that say most", table))
+    pieces.append(page.folded("Most informative leaves", table))
     for number in range(min(trees, forest.trees)):
         drawn = page.picture(plot.tree(number), f"Tree {number}", wide=True)
         pieces.append(page.folded(f"Tree {number}", drawn))

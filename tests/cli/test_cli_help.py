@@ -55,3 +55,33 @@ def test_value__of_the_wrong_type(folder: Path, run: Run, arguments: list[str], 
     run("train", "things.parquet", *arguments)
     assert run.code == 2
     assert run.err.endswith(f"{message}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "own"),
+    [("--n-estimators", "--trees"), ("--max_features", "--mtry"), ("--min-samples-leaf", "--min-leaf")],
+)
+def test_option__of_scikit_learn_is_named_as_it_is_here(folder: Path, run: Run, typed: str, own: str) -> None:
+    run("train", "things.parquet", typed, "3")
+    assert run.code == 2 and typed in run.err
+    assert re.search(rf"{own}(?![\w-])", run.err)
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("train --family s", ["sparse-oblique", "subspace-cap", "subspace-perceptron"]),
+        ("train --mtry ", ["sqrt", "log2", "half", "all"]),
+        ("predict --unseen ", ["larger", "missing", "error"]),
+        ("train --trees ", []),
+    ],
+)
+def test_completion__of_the_values_of_an_option(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, completed: list[str]
+) -> None:
+    monkeypatch.setenv("_BIGFOREST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", f"bigforest {words}")
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ") + 1))
+    with pytest.raises(SystemExit):
+        app(prog_name="bigforest")
+    assert capsys.readouterr().out.split() == completed

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bigforest
 from cli.images import images
-from cli.show import print_table, shrinkage_lines, size
+from cli.show import number_cells, print_table, shrinkage_lines, size
 from cli.simulate import simulate
 from tests.commands import Run, contents, folder, run
 
@@ -223,9 +223,15 @@ def test_compare__reasons_stand_below_the_table(run: Run, folder: Path) -> None:
     assert any(line.startswith("sparse-oblique  cannot be grown here") for line in shown)
 
 
+def test_number_cells__the_largest_has_four_digits_and_all_as_many_decimals() -> None:
+    assert number_cells([0.168254, 0.0005, None, -0.01]) == ["0.1683", "0.0005", "unknown", "-0.0100"]
+    assert number_cells([12345.6, 0.5]) == ["12346", "0"]
+    assert number_cells([]) == [] and number_cells([0.0, float("nan")]) == ["0", "nan"]
+
+
 def test_shrinkage__says_what_it_gives_or_that_there_is_none() -> None:
     tried = [{"lambda": 0.0, "loss": 0.25}, {"lambda": 3.0, "loss": 0.125}]
     [(_, text)] = shrinkage_lines({"lambda": 3.0, "tried": tried, "cross_fitted": 0.1875})
-    assert text == "lambda 3: loss 0.125 out of bag, 0.1875 cross-fitted, 0.25 without"
+    assert text == "lambda 3: out-of-bag loss 0.125 (cross-fitted 0.1875) instead of 0.25"
     [(_, text)] = shrinkage_lines({"lambda": 0.0, "tried": tried, "cross_fitted": 0.25})
-    assert text == "none, as no lambda lowers the loss of 0.25 clearly"
+    assert text == "none: no lambda clearly lowers the out-of-bag loss of 0.25"

@@ -42,7 +42,7 @@ def check_means(case: Case, table: pl.DataFrame, ends: tuple[str, ...]) -> None:
         for end in ends:
             frame = with_value(frame, line, end)
         place = 0 if case.forest.is_regression else labels.index(line["class"])
-        assert line["answer"] == pytest.approx(predicted(case, frame)[:, place].mean(), abs=1e-9)
+        assert line["prediction"] == pytest.approx(predicted(case, frame)[:, place].mean(), abs=1e-9)
 
 
 @settings(max_examples=examples(8))
@@ -83,7 +83,7 @@ def test_dependence__is_that_of_scikit_learn() -> None:
     peer = partial_dependence(
         model, matrix, [1], custom_values={1: found["value"].to_numpy()}, kind="average", method="brute"
     )
-    np.testing.assert_allclose(found["answer"].to_numpy(), peer["average"][0], rtol=1e-9)
+    np.testing.assert_allclose(found["prediction"].to_numpy(), peer["average"][0], rtol=1e-9)
 
 
 @settings(max_examples=examples(6))
@@ -150,11 +150,11 @@ def test_dependence__of_features_that_no_tree_uses() -> None:
     own = found["dependence"].filter(pl.col("feature") == "k")
     assert own["value"].to_list() == [3.5, 7.0]
     mean = forest.predict_proba(other).to_series(1).mean()
-    assert own["answer"].to_list() == pytest.approx([mean, mean])
+    assert own["prediction"].to_list() == pytest.approx([mean, mean])
     assert found["effects"].filter(pl.col("feature") == "k").select("value", "effect", "rows").rows() == [(3.5, 0.0, 0)]
     assert forest.explain(other, parts="dependence", features=["c"])["dependence"].height == 0
     lacking = forest.explain(other.drop("k"), parts="dependence", features=["k"])["dependence"]
-    assert lacking["answer"].to_list() == pytest.approx([mean])
+    assert lacking["prediction"].to_list() == pytest.approx([mean])
 
 
 def test_effects__refuse_categories() -> None:

@@ -84,5 +84,5 @@ def test_dependence__of_one_feature_and_two_is_that_of_scikit_learn(grown: Any) 
         peers = partial_dependence(
             peer, matrix, places, custom_values=grids, kind="average", method="brute", response_method="auto"
         )["average"]
-        answers = found["answer"].to_numpy().reshape(peers.shape)
+        answers = found["prediction"].to_numpy().reshape(peers.shape)
         np.testing.assert_allclose(answers, peers, rtol=1e-9, atol=1e-12)

@@ -100,7 +100,7 @@ def test_scores__are_those_of_the_rows_out_of_bag(grown: Any) -> None:
             assert row["false_alarms"] == pytest.approx((~hit & chosen).sum() / (~hit).sum())
 
 
-def test_rejection__is_the_error_of_the_rows_that_are_answered(grown: Any) -> None:
+def test_rejection__is_the_error_of_the_rows_that_are_predicted(grown: Any) -> None:
     forest, _ = grown
     rows = heard(forest)
     votes = [max(row[f"p_{label}"] for label in forest.classes) for row in rows]
@@ -110,10 +110,10 @@ def test_rejection__is_the_error_of_the_rows_that_are_answered(grown: Any) -> No
     assert rejection_table(forest).rows() == [(share, float(many), float(bad)) for share, many, bad in parts]
     limits = limits_table(forest)
     assert limits["reject_above"].to_list() == [risk for risk in RISKS if len(rows) * risk >= 1]
-    assert limits["answered"].n_unique() > 1
-    for risk, share, answered, error in limits.rows():
+    assert limits["predicted"].n_unique() > 1
+    for risk, share, predicted, error in limits.rows():
         own = [bad for bad, kept in zip(wrong, naive.answered(votes, wrong, str(risk), votes), strict=True) if kept]
-        assert answered == len(own) / len(rows)
+        assert predicted == len(own) / len(rows)
         assert error == (sum(own) / len(own) if own else None)
         assert (share is None) == (not own)
 
@@ -208,7 +208,7 @@ def test_surface__has_a_cell_for_each_pair_of_values(grown: Any) -> None:
     found = forest.explain(frame, parts="dependence", features=[names], classes=[forest.classes[1]], grid=4, threads=1)
     own = found["dependence-pairs"]
     cells = surface_table(own, *names)
-    assert cells["answer"].to_list() == own["answer"].to_list()
+    assert cells["prediction"].to_list() == own["prediction"].to_list()
     assert set(cells["y"]) == {"missing", "<i>", "z"}
     grid = own["value_a"].unique().sort().to_list()
     for cell, value in zip(cells.to_dicts(), own["value_a"].to_list(), strict=True):
@@ -286,16 +286,16 @@ def test_dates__are_told_as_dates() -> None:
 def test_dependence__shows_some_of_many_levels() -> None:
     levels = [None, *(f"l{number}" for number in range(99))]
     answers = [0.9, *(number / 100 for number in range(99))]
-    found = pl.DataFrame({"feature": "f", "value": None, "level": levels, "answer": answers, "class": "late"})
+    found = pl.DataFrame({"feature": "f", "value": None, "level": levels, "prediction": answers, "class": "late"})
     found = found.with_columns(pl.col("value").cast(pl.Float64))
     table = dependence_table(found, "f")
-    assert table.height == MOST_LEVELS and set(table["answer"]) == {*sorted(answers)[:8], *sorted(answers)[-8:]}
+    assert table.height == MOST_LEVELS and set(table["prediction"]) == {*sorted(answers)[:8], *sorted(answers)[-8:]}
     assert "f, 16 of 100 levels" in str(dependence_chart(found, regression=False, steps={}).to_dict())
 
 
 def test_dependence__has_the_same_few_classes_in_every_picture() -> None:
     rows = [
-        {"feature": feature, "value": value, "level": None, "answer": value * (place + 1), "class": f"c{place}"}
+        {"feature": feature, "value": value, "level": None, "prediction": value * (place + 1), "class": f"c{place}"}
         for feature in "ab"
         for place in (range(8) if feature == "a" else range(7, -1, -1))
         for value in (0.0, 0.1)
@@ -308,7 +308,7 @@ def test_dependence__has_the_same_few_classes_in_every_picture() -> None:
 
 
 def test_dependence__says_of_which_class() -> None:
-    rows = {"feature": ["a", "a"], "value": [0.0, 1.0], "level": [None, None], "answer": [0.1, 0.2]}
+    rows = {"feature": ["a", "a"], "value": [0.0, 1.0], "level": [None, None], "prediction": [0.1, 0.2]}
     table = pl.DataFrame(rows, schema_overrides={"level": pl.String})
     titles = [
         dependence_chart(table.with_columns(pl.lit("yes").alias("class")), regression=False, steps={}).title.text,
@@ -319,9 +319,9 @@ def test_dependence__says_of_which_class() -> None:
 
 def test_rejection__names_of_limits_do_not_touch() -> None:
     limits = pl.DataFrame(
-        {"reject_above": [0.01, 0.02, 0.1, 0.3], "answered": [0.5, 0.51, 0.9, 1.0], "error": [0.0, 0.001, 0.1, 0.9]}
+        {"reject_above": [0.01, 0.02, 0.1, 0.3], "predicted": [0.5, 0.51, 0.9, 1.0], "error": [0.0, 0.001, 0.1, 0.9]}
     )
-    on_the_axis = pl.DataFrame({"reject_above": [0.01], "answered": [0.01], "error": [0.0]})
+    on_the_axis = pl.DataFrame({"reject_above": [0.01], "predicted": [0.01], "error": [0.0]})
     assert _apart(on_the_axis, top=0.2).to_list() == [""]
     assert _apart(limits, top=0.2).to_list() == ["0.01", "", "0.1", ""]  # the last is outside of the picture
 
