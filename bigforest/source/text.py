@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import functools
-from collections.abc import Callable, Collection, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +46,11 @@ _FEW_ROWS = 100
 
 # Bytes in which separators are counted at a time.
 _PIECE = 1 << 20
+
+# Characters of a value that Python's reader of CSV accepts while lines are checked: those of any text of Polars. Its
+# usual limit, which is one for the whole process, is 131,072.
+_MOST_CHARACTERS = 2**31 - 1
+_limit_lock = threading.Lock()
 
 # What stands for a missing value among numbers.
 _MISSING = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "NULL", "null", "None", "?")
@@ -232,7 +239,7 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
     refused, also for a line with too many values, or a stray quote.
     """
     blank: list[int] = []
-    with text_lines(file, "utf-8-sig") as lines:
+    with text_lines(file, "utf-8-sig") as lines, _long_values():
         reader = csv.reader(lines, delimiter=separator or _separator(file), strict=True)
         try:
             width = len(next(filter(None, reader), []))
@@ -252,6 +259,17 @@ def blank_lines(file: Path, separator: str | None, *, unread: bool) -> list[int]
             if unread:
                 raise DataError(f"{file}: line {reader.line_num} cannot be read ({error}); mend its quotes") from error
     return blank if width > 1 else []
+
+
+@contextmanager
+def _long_values() -> Iterator[None]:
+    """Let Python's reader of CSV accept values of any length in the block."""
+    with _limit_lock:
+        before = csv.field_size_limit(_MOST_CHARACTERS)
+        try:
+            yield
+        finally:
+            csv.field_size_limit(before)
 
 
 def without_rows(scan: pl.LazyFrame, rows: Sequence[int]) -> pl.LazyFrame:

@@ -101,6 +101,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "csv ragged": (text("t.csv", "a,b\n1,2\n1,2,3\n"), "line 3 has 3 values, and the header names 2 columns"),
     "csv short": (text("t.csv", "a,b,c\n1,2,3\n4,5\n"), "line 3 has 2 values, and the header names 3 columns"),
     "csv cut": (text("t.csv", 'a,b\n"1\n2",2\n1'), "line 4 has 1 value, and the header names 2 columns"),
+    "csv short after a long text": (text("t.csv", f"a,b\n{'x' * 200_000},2\n3\n"), "line 3 has 1 value, and the"),
     "csv short in one of two": (
         several(("1.csv", "a,b\n1,2\n"), ("2.csv", "b,a\n1,2\n3\n")),
         "2.csv: line 3 has 1 value, and",
