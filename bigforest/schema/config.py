@@ -284,12 +284,11 @@ class TrainConfig(TrainOptions):
             When the text is not a configuration.
         """
         try:
-            values: dict[str, Any] = json.loads(text)
-            known = {field.name for field in fields(cls)}
-            if not isinstance(values, dict) or not known.issuperset(values):
-                raise ConfigError("the configuration has entries that are no options of this bigforest")
-        except json.JSONDecodeError as error:
+            values = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as error:
             raise ConfigError(f"the configuration is not JSON: {error}") from error
+        if not isinstance(values, dict) or not {field.name for field in fields(cls)}.issuperset(values):
+            raise ConfigError("the configuration has entries that are no options of this bigforest")
         return cls(**values)
 
 

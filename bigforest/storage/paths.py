@@ -55,10 +55,10 @@ def as_path(text: str | Path) -> Path:
     Raises ConfigError for what is no path, or has a name that no file can have, for a URL of another scheme, and for
     one in an object store without a bucket.
     """
-    if text == "":
-        raise ConfigError("a path was expected, not ''; give one that is not empty")
     if not isinstance(text, str | Path):
         raise ConfigError(f"a path was expected, not {shown(text)}; give text or a pathlib.Path")
+    if text == "":
+        raise ConfigError("a path was expected, not ''; give one that is not empty")
     if not _can_be_named(str(text)):
         raise ConfigError(
             f"{shown(str(text))} is the name of no file: it has a zero, or no UTF-8, or more than {_MOST_NAME} bytes; "

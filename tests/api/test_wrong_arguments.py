@@ -16,7 +16,10 @@ import bigforest as bf
 from bigforest.common.errors import BigForestError, ConfigError
 
 # Values for which `in`, `==` and `if` fail or answer with tables.
-AMBIGUOUS = [np.zeros(2), np.array([]), pl.Series([1, 2]), pl.DataFrame(), pd.DataFrame(), pl.col("a"), ["soft"], {}]
+AMBIGUOUS = [
+    *[np.zeros(2), np.array([]), pl.Series([1, 2]), pl.DataFrame(), pl.DataFrame({"a": [1.5]}), pd.DataFrame()],
+    *[pl.col("a"), ["soft"], {}],
+]
 OTHERS = [True, 5, 1.5, float("nan"), "nonsense", b"soft", None, object(), 3 + 4j, Path("x")]
 
 

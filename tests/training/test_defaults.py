@@ -71,8 +71,14 @@ def test_from_json__options_of_later_versions_have_their_defaults() -> None:
     for name in set(values) - {"trees", "seed"}:
         assert TrainConfig.from_json(json.dumps({key: own for key, own in values.items() if key != name})) == config
     for wrong in ({**values, "twigs": 3}, [values], 5):
-        with pytest.raises(ConfigError):
+        with pytest.raises(ConfigError, match="entries that are no options"):
             TrainConfig.from_json(json.dumps(wrong))
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"trees": ' + "9" * 5000 + "}", b"\xff\xfe\xff", None])
+def test_from_json__what_is_no_json(text: Any) -> None:
+    with pytest.raises(ConfigError, match="the configuration is not JSON"):
+        TrainConfig.from_json(text)
 
 
 @pytest.mark.parametrize("family", ["axis", "sparse-oblique"])
