@@ -137,13 +137,11 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
         return [(name,) for name in names if name in numeric or not local]
     chosen = [several(own) for own in job.options.features]
     for own in chosen:
-        job.options.places(own, spec, "features")
         if len(own) > 2:
             raise ConfigError(f"features must be names or pairs of names, not {list(own)}")
-        if local and not numeric.issuperset(own):
+        if local and (categories := sorted(set(own) - numeric)):
             raise ConfigError(
-                f"local effects need ordered values, and {', '.join(sorted(set(own) - numeric))} is a category; "
-                "use partial dependence"
+                f"effects need features with an order, and {categories[0]!r} is a category; use dependence"
             )
     return chosen
 

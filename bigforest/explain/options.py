@@ -98,9 +98,7 @@ class ExplainOptions:
     def places(self, names: Sequence[str], spec: DataSpec, option: str) -> list[int]:
         """Positions of features in the dataspec. Raises ConfigError for a name that is not one."""
         known = {feature.name: place for place, feature in enumerate(spec.features)}
-        if isinstance(names, str) or not isinstance(names, Sequence):
-            raise ConfigError(f"{option} must list names of features, not {shown(names)}")
-        wrong = [name for name in names if name not in known]
+        wrong = [name for name in names if not isinstance(name, str) or name not in known]
         if wrong or not names or len(set(names)) < len(names):
             what = f"{shown(wrong[0])} is not a feature of the forest" if wrong else "it is empty, or has one twice"
             raise ConfigError(f"{option} must list features, each once: {what}")

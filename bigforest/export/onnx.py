@@ -130,7 +130,9 @@ def _class(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[
                 f"ONNX labels rows with integers up to 2**63 - 1, and {labels[-1]} is a class; use another format"
             )
     else:
-        raise ConfigError(f"ONNX labels rows with text or whole numbers, and {forest.spec.target.name!r} has others")
+        raise ConfigError(
+            f"ONNX labels rows with text or whole numbers, and {forest.spec.target.name!r} has others; use another format"
+        )
     make = onnx.helper.make_node
     count = onnx.helper.make_tensor("trees", onnx.TensorProto.FLOAT, [1], [float(forest.trees)])
     known = onnx.helper.make_tensor("labels", kind, [len(classes)], labels)

@@ -70,9 +70,7 @@ class ImageConfig:
         check_flag(self.crop, "crop")
         check_flag(self.invert, "invert")
         if self.features == "pixels" and self.stride != "paper":
-            raise ConfigError(
-                f"stride applies to neighbours, not to pixels; drop stride {self.stride!r}, or ask for them"
-            )
+            raise ConfigError(f"stride {self.stride!r} applies to neighbours, not to pixels; drop it, or choose them")
         for name in ("ink", "threshold"):
             value = getattr(self, name)
             if value is not None and not is_integer(value, 1, 255):

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import BigForestError, ConfigError
+from bigforest.common.errors import BigForestError, ConfigError, DataError
 
 # Values for which `in`, `==` and `if` fail or answer with tables.
 AMBIGUOUS = [
@@ -132,10 +132,16 @@ def test_listener__is_optional_and_a_function(function: str, called: dict[str, C
         ("explain_forest", {"features": "nope"}, "'nope' is not a feature of the forest"),
         ("explain_forest", {"classes": "maybe"}, "'maybe' is no class of the target"),
         ("explain_forest", {"groups": {"both": "nope"}}, "the group 'both' must list features"),
+        ("explain_forest", {"features": [("a", ["b"])]}, r"\['b'\] is not a feature of the forest"),
+        ("explain_forest", {"features": ["s"], "parts": "effects"}, "^effects need .* and 's' is a category; use dep"),
+        ("explain_forest", {"features": [("a", "b", "s")], "parts": "dependence"}, "names or pairs of names, not"),
+        ("expr", {"proba": True, "coverage": 0.8}, "drop proba or coverage"),
+        ("predict", {"coverage": 0.8, "coverage_by": pl.Series("a", [1.5] * 60)}, "Float64, and must have categories"),
         ("explain_forest", {"rows": ["a"]}, "^rows must be numbers of rows, not"),
         ("explain_forest", {"parts": 5}, "^parts must be some of .*, not 5"),
         ("compare", {"options": ["trees"]}, "^options must be a mapping of options of training to values, not"),
         ("images_to_features", {"scratch": 5}, "^a path was expected, not 5"),
+        ("images_to_features", {"stride": "full"}, "^stride 'full' applies to neighbours, not to pixels"),
         ("to_sql", {"table": 5}, "^table must be the name of a table, not 5"),
         ("to_sql", {"keep": [1]}, "^keep must be names of columns, not"),
         ("to_sql", {"keep": ["a", "a"]}, "^keep cannot have 'a': the query has this column"),
@@ -146,7 +152,7 @@ def test_listener__is_optional_and_a_function(function: str, called: dict[str, C
 def test_argument__of_another_kind(
     function: str, options: dict[str, Any], message: str, called: dict[str, Callable[..., Any]]
 ) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, DataError), match=message):
         called[function](**options)
 
 

@@ -310,6 +310,7 @@ def test_rounded_down__leaves_every_float32_on_its_side() -> None:
         ({"family": "sparse-oblique"}, "family axis or tree"),
         ({"family": "subspace-cap"}, "family axis or tree"),
         ({"ranks": True}, "train without ranks"),
+        ({"sampling": "adaboost"}, "weights of trees, .*; train with another sampling"),
     ],
 )
 def test_export__refuses_what_no_format_can_say(options: dict[str, Any], words: str) -> None:
@@ -394,6 +395,8 @@ def test_sql__refuses_dates_and_nested_columns_by_name() -> None:
     nested = table.select(s=pl.struct(a="n"), target="n")
     with pytest.raises(ConfigError, match=r"'s\.a'"):
         bigforest.train(nested, "target", trees=2).to_sql()
+    with pytest.raises(ConfigError, match="a NUL"):
+        bigforest.train(pl.DataFrame({"c": ["a\0", "b"] * 20, "n": [0, 1] * 20}), "n", trees=2).to_sql()
 
 
 def test_export_forest__writes_the_file_and_replaces_it_only_when_told(tmp_path: Path) -> None:
