@@ -131,7 +131,8 @@ def _class(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[
             )
     else:
         raise ConfigError(
-            f"ONNX labels rows with text or whole numbers, and {forest.spec.target.name!r} has others; use another format"
+            f"ONNX labels rows with text or whole numbers, and {forest.spec.target.name!r} has others; use another "
+            "format"
         )
     make = onnx.helper.make_node
     count = onnx.helper.make_tensor("trees", onnx.TensorProto.FLOAT, [1], [float(forest.trees)])
