@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 
 def reason(error: BaseException) -> str:
-    """What a library says is wrong; lines after the first are context, and advice on options of its own."""
-    return str(error).strip().partition("\n")[0]
+    """What the system or a library says is wrong; lines after the first are context, and advice on its own options."""
+    return str((isinstance(error, OSError) and error.strerror) or error).strip().partition("\n")[0]
 
 
 def shown(value: object) -> str:

@@ -13,6 +13,7 @@ from bigforest.storage.paths import is_remote, local_path
 # Bytes of a file of JSON that is read at once: a table of a million columns is described in fewer.
 MOST_JSON = 1 << 28
 _PIECE = 1 << 20
+_REMEDY = "restore it from a copy"
 
 
 def read_json_text(path: Path) -> str:
@@ -23,7 +24,7 @@ def read_json_text(path: Path) -> str:
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MOST_JSON:
-            raise FormatError(f"{path} has {size:,} bytes, more than such a file can have; it is damaged")
+            raise FormatError(f"{path} has {size:,} bytes, more than such a file can have; {_REMEDY}")
         return file.read(size).decode("utf-8")
 
 
@@ -47,8 +48,8 @@ def open_regular(path: Path) -> IO[bytes]:
         os.close(handle)
     except OSError as error:
         what = "it is a link" if path.is_symlink() else reason(error)
-        raise FormatError(f"{path} cannot be read: {what}") from error
-    raise FormatError(f"{path} cannot be read: it is not a regular file")
+        raise FormatError(f"{path} cannot be read: {what}; {_REMEDY}") from error
+    raise FormatError(f"{path} cannot be read: it is not a regular file; {_REMEDY}")
 
 
 def is_own_folder(path: Path) -> bool:

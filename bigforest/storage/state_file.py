@@ -45,7 +45,7 @@ class StateFormat:
         Raises FormatError when the file is missing, damaged or of another version.
         """
         try:
-            raw: dict[str, Any] = json.loads(read_json_text(path))
+            raw: dict[str, Any] = json.loads(self._text(path))
             if raw["format"] != self.name:
                 raise ValueError("another format")
             if raw["version"] != self.version:
@@ -59,6 +59,12 @@ class StateFormat:
             raise
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
             raise FormatError(f"{path} is damaged ({error}); {self.remedy}") from error
+
+    def _text(self, path: Path) -> str:
+        try:
+            return read_json_text(path)
+        except FormatError as error:
+            raise FormatError(f"{error}, or {self.remedy}") from error
 
 
 def entries_checksum(entries: Mapping[str, Any]) -> int:

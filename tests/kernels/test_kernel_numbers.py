@@ -118,6 +118,15 @@ def test_grow__numbers_in_mirrored_halves_tie(sign: int) -> None:
     assert nodes[0].feature == 0
 
 
+def test_grow__numbers_whose_scores_only_differ_by_rounding_tie() -> None:
+    """After 5, 10 and 25 rows the scores are equal, and the second is rounded up."""
+    step = 1_000_000_002
+    half = np.repeat([3 * step, step, step // 3], [5, 5, 15])
+    data = Data(np.arange(50.0)[:, np.newaxis], np.concatenate([half, -half[::-1]]), numbers=True)
+    nodes = check_kernel(data, [1] * 50, TrainConfig(mtry="all", max_depth=1))
+    assert nodes[0].threshold == 4.5
+
+
 COMPARED = numba.njit(lambda *sums: compare_variance(*sums)) if COMPILED else compare_variance
 MEANS_COMPARED = numba.njit(lambda *means: compare_means(*means)) if COMPILED else compare_means
 

@@ -55,6 +55,7 @@ def options(sampling: str, **changes: Any) -> TrainConfig:
 )
 @example([2**62, 1, 2**62], 50, 0)
 @example([1], 70_000, 3)
+@example([2612804106661519774, 1998881932701481623], 1, 1)  # the first number that the second row has
 def test_draw_by_weight__agrees_with_the_naive_one(weights: list[int], draws: int, key: int) -> None:
     counts = np.zeros(len(weights), np.uint16)
     draw_by_weight(counts, np.cumsum(np.array(weights, np.uint64)), draws, np.uint64(key))
