@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bigforest.common.checks import is_integer
 from bigforest.common.errors import BigForestError
 from bigforest.race.candidates import given_candidates
 from bigforest.race.rules import Standing
@@ -118,8 +119,17 @@ def _check(state: RaceState) -> None:
     for names in [*tables, *(each.losses for each in state.rounds)]:
         if not set(names) <= known:
             raise ValueError("an unknown candidate is named")
-    if state.winner is not None and state.winner not in known:
-        raise ValueError("the winner is not a candidate")
+    if state.winner is not None and not any(state.winner in each.losses for each in state.rounds):
+        raise ValueError("the winner has no loss")
     texts = [state.fingerprint, state.metric, *state.exclude]
-    if not all(isinstance(text, str) for text in texts) or type(state.trees) is not int or not state.racing:
+    perhaps = [text for text in (state.data, state.target, state.stopped) if text is not None]
+    counts = [state.trees, *state.grown.values(), *state.size.values(), *(each.trees for each in state.rounds)]
+    numbers = [*state.seconds.values(), *([] if state.cross_fitted is None else [state.cross_fitted])]
+    if not (
+        all(isinstance(text, str) for text in [*texts, *perhaps])
+        and all(is_integer(count, 0, 2**63 - 1) for count in counts)
+        and all(type(number) is float or is_integer(number, 0, 2**63 - 1) for number in numbers)
+        and isinstance(state.options, dict)
+        and state.racing
+    ):
         raise ValueError("an entry is of another type")

@@ -14,6 +14,8 @@ from bigforest.storage.atomic import write_durably
 from bigforest.storage.regular_files import read_json_text
 
 State = TypeVar("State")
+# What damaged entries may raise.
+_FAULTS = (OSError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError, BigForestError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class StateFormat:
             return state_of(raw)
         except (FormatError, StorageError):
             raise
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
+        except _FAULTS as error:
             raise FormatError(f"{path} is damaged ({error}); {self.remedy}") from error
 
     def _text(self, path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from pathlib import Path
@@ -298,9 +299,24 @@ def test_comparison__shows_itself(whole: bf.Comparison) -> None:
     assert whole.plot().to_dict()["title"]
 
 
+@pytest.fixture(scope="module")
+def stored() -> str:
+    """race.json of a comparison of a and b."""
+    found = bf.compare(table(60), "y", candidates={"a": {}, "b": {"min_leaf": 5}}, options={"trees": 4})
+    return (found.path / "race.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "seal"),
     [
+        (lambda raw: raw.update(rounds=[]), True),
+        (lambda raw: raw["rounds"][0].update(trees=math.inf), True),
+        *[(lambda raw, of=of: raw["seconds"].update(a=of), True) for of in ("x", 10**400, None)],
+        (lambda raw: raw["grown"].update(a=2**63), True),
+        (lambda raw: raw["size"].update(a="3"), True),
+        (lambda raw: raw.update(cross_fitted="low"), True),
+        (lambda raw: raw.update(stopped=5), True),
+        (lambda raw: raw.update(options=[]), True),
         (lambda raw: raw.update(version=0), True),
         (lambda raw: raw.update(version=2), True),
         (lambda raw: raw.update(winner="../../x"), True),
@@ -312,20 +328,20 @@ def test_comparison__shows_itself(whole: bf.Comparison) -> None:
         (lambda raw: raw.update(winner="b"), False),
     ],
 )
-def test_race_state__damaged_ones_are_refused(change: Any, seal: bool, tmp_path: Path) -> None:
-    bf.compare(table(60), "y", candidates={"a": {}, "b": {"min_leaf": 5}}, out=tmp_path / "c", options={"trees": 4})
-    path = tmp_path / "c" / "race.json"
-    raw = json.loads(path.read_text())
+def test_race_state__damaged_ones_are_refused(stored: str, change: Any, seal: bool, tmp_path: Path) -> None:
+    (tmp_path / "race.json").write_text(stored)
+    assert bf.Comparison(tmp_path).winner in "ab"
+    raw = json.loads(stored)
     change(raw)
     if seal:
         raw.pop("crc32")
         raw["crc32"] = entries_checksum(raw)
-    path.write_text(json.dumps(raw))
+    (tmp_path / "race.json").write_text(json.dumps(raw))
     expected = {0: "of an older bigforest; start again", 2: "of a newer bigforest; upgrade, or start again"}
     with pytest.raises(FormatError, match=expected.get(raw["version"], "damaged .*; start again with overwrite")):
-        RaceState.read(tmp_path / "c")
+        RaceState.read(tmp_path)
     with pytest.raises(FormatError):
-        bf.Comparison(tmp_path / "c")
+        bf.Comparison(tmp_path)
 
 
 def test_train__tune(tmp_path: Path) -> None:

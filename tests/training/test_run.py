@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from bigforest.forest.format import nodes as forest_nodes
 from bigforest.forest.format.nodes import part_path
 from bigforest.grow.forest import part_groups
 from bigforest.storage import owned_folders
+from bigforest.storage.regular_files import MOST_JSON
 from bigforest.training import resumable_run
 from bigforest.training.run_state import RunState
 from tests.thorough import examples
@@ -425,6 +427,21 @@ def test_state__is_read_as_written_or_refused(table: Path, tmp_path: Path) -> No
         path.write_text(text)
         with pytest.raises(bigforest.FormatError, match="damaged"):
             RunState.read(path)
+    made = [
+        (lambda: None, "No such file or directory"),
+        (path.mkdir, "it is not a regular file"),
+        (lambda: os.mkfifo(path), "it is not a regular file"),
+        (lambda: path.symlink_to(tmp_path / "again.json"), "it is a link"),
+        (lambda: (path.touch(), os.truncate(path, MOST_JSON + 1)), "has 268,435,457 bytes, more than"),
+    ]
+    path.unlink()
+    for make, message in made:
+        make()
+        with pytest.raises(bigforest.FormatError, match=f"{message}.*; restore it .*, or start again with overwrite"):
+            RunState.read(path)
+        if message != made[0][1]:
+            path.rmdir() if path.is_dir() else path.unlink()
+    path.touch()
     bigforest.train(table, "kind", out=tmp_path / "f", overwrite=True, **OPTIONS)
     assert not path.exists()
 
