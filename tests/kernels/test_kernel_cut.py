@@ -6,7 +6,7 @@ from math import inf
 
 import numba
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigforest.kernels.tree.cut import REMOVED, CutRules, cut_trees
@@ -38,6 +38,9 @@ def grown(draw: st.DrawFn) -> Tree:
     return right, [decrease if child else np.nan for child, decrease in zip(right, decreases, strict=True)]
 
 
+# A full tree of three levels of splits, as many of which wait as there can be.
+FULL: Tree = ([8, 5, 4, 0, 0, 7, 0, 0, 12, 11, 0, 0, 14, 0, 0], [1.0, *([0.5] * 14)])
+
 RULES = st.builds(
     CutRules,
     leaves=st.sampled_from([1 << 32, 2, 3, 5, 8, 20]),
@@ -49,6 +52,8 @@ RULES = st.builds(
 
 @settings(max_examples=examples(1000 if COMPILED else 200), deadline=None)
 @given(trees=st.lists(grown(), min_size=1, max_size=3), rules=RULES)
+@example(trees=[FULL], rules=CutRules(leaves=5))
+@example(trees=[FULL], rules=CutRules(leaves=7, cost=0.5, ties=False))
 def test_cut_trees__what_remains_is_what_plain_python_leaves(trees: list[Tree], rules: CutRules) -> None:
     starts = np.cumsum([0, *(len(right) for right, _ in trees)])
     nodes = int(starts[-1])
