@@ -133,8 +133,6 @@ def test_listener__is_optional_and_a_function(function: str, called: dict[str, C
         ("explain_forest", {"classes": "maybe"}, "'maybe' is no class of the target"),
         ("explain_forest", {"groups": {"both": "nope"}}, "the group 'both' must list features"),
         ("explain_forest", {"features": [("a", ["b"])]}, r"\['b'\] is not a feature of the forest"),
-        ("explain_forest", {"features": ["s"], "parts": "effects"}, "^effects need .* and 's' is a category; use dep"),
-        ("explain_forest", {"features": [("a", "b", "s")], "parts": "dependence"}, "names or pairs of names, not"),
         ("expr", {"proba": True, "coverage": 0.8}, "drop proba or coverage"),
         ("predict", {"coverage": 0.8, "coverage_by": pl.Series("a", [1.5] * 60)}, "Float64, and must have categories"),
         ("explain_forest", {"rows": ["a"]}, "^rows must be numbers of rows, not"),

@@ -159,7 +159,7 @@ def test_dependence__of_features_that_no_tree_uses() -> None:
 
 def test_effects__refuse_categories() -> None:
     case = grown_case(100)
-    with pytest.raises(ConfigError, match="word is a category"):
+    with pytest.raises(ConfigError, match="'word' is a category; use dependence"):
         case.forest.explain(case.frame, parts="effects", features=["word"])
     with pytest.raises(ConfigError, match="pairs of names"):
         case.forest.explain(case.frame, parts="dependence", features=[("a", "b", "word")])
