@@ -167,7 +167,7 @@ def train(
         rotation.
     feature_fraction : float or None, default=None
         Probability that a feature is considered in a node. Alternative to `mtry`. If no feature is drawn, the draw is
-        repeated. Only for the families axis, tree and rotation.
+        repeated. A very small fraction draws one feature. Only for the families axis, tree and rotation.
     splitter : {"best", "random"}, default="best"
         Use the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
         2006). Only for the families axis and tree.

@@ -58,6 +58,8 @@ from bigforest.store.store import Dictionaries, Store
 _MOST_ROWS = 2**32 - 1
 _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
+# Rounds in which a node draws each feature by chance, on average at most, until one is drawn.
+_MOST_ROUNDS = 1_000
 # Bytes of nodes that are kept, so that the first answer of a forest need not read them.
 _KEPT_BYTES = 1 << 30
 
@@ -321,15 +323,22 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
     """The stopping rules and options of the trees of a forest."""
     config = config.settled(store.spec.target.task)
     mean = store.spec.searched_weight
+    columns = family_of(config).drawn_from(len(store.spec.features), config)
     return Rules(
-        mtry=config.drawn_features(family_of(config).drawn_from(len(store.spec.features), config)),
+        mtry=config.drawn_features(columns),
         impurity=criterion_of(config).number,
         max_depth=-1 if config.max_depth is None else config.max_depth,
         min_split=2 + round((config.min_split - 2) * mean),
         min_leaf=1 + round((config.leaf_rule - 1) * mean),
         redraw=config.constants == "redraw",
-        chance=-1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
+        chance=-1 if config.feature_fraction is None else _chance(config.feature_fraction, columns),
     )
+
+
+def _chance(fraction: float, columns: int) -> int:
+    """The chance of each column to be drawn, times 2**53. If it is so small that a node draws more than one of the
+    columns in less than one case in 1,000, a larger one, by which that is still so, ends the draws soon."""
+    return max(int(fraction * 2**53), 2**53 // (_MOST_ROUNDS * columns))
 
 
 def _bag(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint64]:

@@ -85,7 +85,7 @@ class TrainOptions:
         within="(0, 1]",
         families=_DRAWING,
         help="Probability that a feature is considered in a node. Alternative to `mtry`.",
-        more="If no feature is drawn, the draw is repeated.",
+        more="If no feature is drawn, the draw is repeated. A very small fraction draws one feature.",
     )
     splitter: Literal["best", "random"] = option(
         "best",

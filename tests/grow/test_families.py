@@ -100,6 +100,15 @@ def test_train__oblique_families_see_a_slanted_line(options: dict[str, Any]) -> 
     assert error(**options) < 0.75 * error()
 
 
+def test_train__a_tiny_feature_fraction_draws_one_feature() -> None:
+    """In a moment: a node that repeated its draws until a feature is drawn would do so for ever."""
+    single, tiny = (
+        bf.train(slanted(200, 0), "y", trees=3, **own).nodes.collect()
+        for own in ({"mtry": 1}, {"feature_fraction": 1e-300})
+    )
+    assert tiny.equals(single)
+
+
 @pytest.mark.parametrize("options", [{"family": "sparse-oblique", "projections": 9}, {"family": "rotation"}])
 def test_train__oblique_families_see_a_slanted_slope(options: dict[str, Any]) -> None:
     def numbers(rows: int, seed: int) -> pl.DataFrame:

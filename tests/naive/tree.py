@@ -145,13 +145,14 @@ def seen_features(
 
 
 def drawn_by_chance(key: int, features: int, chance: float) -> int:
-    """How many of the features a node of this key draws, each with this chance; none is drawn anew."""
+    """How many of the features a node of this key draws, each with this chance, of at least a thousandth of one feature
+    in all; none is drawn anew."""
     state = rng.mix(key ^ CHANCES)
     count = 0
     while count == 0:
         for _ in range(features):
             state = (state + rng.GOLDEN) & rng.MASK
-            count += rng.mix(state) >> 11 < max(1, int(chance * 2**53))
+            count += rng.mix(state) >> 11 < max(int(chance * 2**53), 2**53 // (1000 * features))
     return count
 
 
