@@ -102,12 +102,16 @@ def _statistics(data: Any) -> dict[str, Known]:
     files = find_files(data)[1]
     if KINDS[files[0].suffix.lower()] != "Parquet":
         return {}
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     found: dict[str, list[tuple[int | None, tuple[int, int] | None]]] = {}
     for file in files:
         with reading_parquet(file):
-            schema = pq.read_metadata(readable(file)).schema
+            try:
+                schema = pq.read_metadata(readable(file)).schema
+            except pa.ArrowNotImplementedError:  # integers of 128 bits, which Polars reads
+                return {}
             stored = [_stored_integers(schema.column(position)) for position in range(len(schema))]
             for group in row_groups(file):
                 for position, chunk in enumerate(group):

@@ -22,6 +22,7 @@ from bigforest.plot.draw import (
     number_text,
     one_line,
 )
+from bigforest.schema.columns import cells
 
 _STEPS = 10
 _FEATURES = 15
@@ -97,7 +98,7 @@ def swarm_table(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     for name, text in zip(ranked, texts, strict=True):
         change = found[name].to_numpy()
         offset = _beside(np.round(change / largest * _BINS / 2).astype(np.int64))
-        own = rows[name.removeprefix(_PREFIX)] if name.removeprefix(_PREFIX) in rows.columns else None
+        own = cells(rows, name.removeprefix(_PREFIX)) if name.removeprefix(_PREFIX) in rows.columns else None
         level = pl.Series([None] * change.size, dtype=pl.Float64)
         if own is not None and (own.dtype.is_numeric() or own.dtype.is_temporal()):
             own = own.to_physical().cast(pl.Float64).fill_nan(None)

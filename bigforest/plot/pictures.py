@@ -42,6 +42,7 @@ _DRAWN = 1000
 _PAIR_ROWS = 100
 _SURFACE_ROWS, _GRID = 200, 30
 _MAP_ROWS, _MAP_NEIGHBORS = 500, 2000
+_NONE_OUT_OF_BAG = "every row is in the bag of every tree, so there is nothing out of bag to draw"
 
 
 @dataclass(frozen=True)
@@ -254,6 +255,8 @@ class Pictures:
         with self.opened(data) as source:
             name = self.forest.spec.target.name
             found = self.explain("proximities", data, sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS)
+            if not found["neighbors"].height:
+                raise ConfigError(_NONE_OUT_OF_BAG)
             return map_chart(found["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
 
     @contextmanager
@@ -272,7 +275,7 @@ class Pictures:
         if classes and self.forest.is_regression:
             raise ConfigError("this plot is for classification, and this is a regression forest")
         if not self.forest.oob.rows_used:
-            raise ConfigError("every row is in the bag of every tree, so there is nothing out of bag to draw")
+            raise ConfigError(_NONE_OUT_OF_BAG)
 
     def explain(self, part: str, data: Any = None, **options: Any) -> Explanation:
         """The tables of a part of an explanation, made as the plots are."""

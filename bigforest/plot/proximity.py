@@ -54,9 +54,9 @@ def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tupl
     target  of all rows of the table.
     """
     rows, place, share = coordinates(neighbors)
-    own = target.gather(rows)
+    own = target.alias("").gather(rows)  # as in `cells`
     if classes:
-        counts = own.value_counts(sort=True)[own.name].to_list()
+        counts = own.value_counts(sort=True)[""].to_list()
         own = texts_of(own, sorted(counts[:_CLASSES], key=str))
     else:
         own = own.cast(pl.Float64)

@@ -66,7 +66,7 @@ def slices(forest: Contents, source: Source, most: int = 10) -> pl.DataFrame:
     mean, deviation = float(error.mean()), float(error.std())
     found = []
     for name in _looked_at(forest, source):
-        column = source.column(name).gather(rows)
+        column = source.column(name).alias("").gather(rows)  # as in `cells`
         for text, own in _parts(column):
             size = int(own.sum())
             if LEAST_ROWS <= size < error.size:

@@ -14,6 +14,7 @@ from sklearn.metrics import mean_poisson_deviance
 from typer.testing import CliRunner
 
 import bigforest as bf
+from bigforest.common.errors import ConfigError
 from bigforest.report.card import command
 from bigforest.report.slices import slices, worst_rows
 from bigforest.source import open_source
@@ -68,6 +69,24 @@ def test_page__of_numbers_oblique_and_without_report(tmp_path: Path) -> None:
     read(bf.train(flat, target="y", trees=5, family="sparse-oblique", threads=1).report(out=tmp_path / "b.html"))
     alone = bf.train(table(), target="y", family="tree", threads=1)
     read(alone.report(table().drop("y"), tmp_path / "c.html", threads=1))
+
+
+def test_page__of_names_that_are_patterns(tmp_path: Path) -> None:
+    frame = table().rename({"a<b>": "^a$", "c": "*"}).with_columns(pl.col("y").alias("^y$")).drop("y")
+    read(bf.train(frame, target="^y$", trees=5, threads=1).report(frame, tmp_path / "a.html", threads=1))
+    assert slices(bf.train(frame, target="^y$", trees=5, threads=1), open_source(frame, scratch=tmp_path)).height
+
+
+def test_page__of_a_target_called_count(tmp_path: Path) -> None:
+    frame = table().rename({"y": "count"})
+    read(bf.train(frame, target="count", trees=5, threads=1).report(frame, tmp_path / "a.html", threads=1))
+
+
+def test_page__where_all_rows_are_in_all_bags(tmp_path: Path) -> None:
+    forest = bf.train(table(), target="y", trees=3, replace=False, threads=1)
+    read(forest.report(table(), tmp_path / "a.html", threads=1))
+    with pytest.raises(ConfigError, match="nothing out of bag to draw"):
+        forest.plot.map(table())
 
 
 def test_slices__and_worst_rows_are_those_of_the_rows(tmp_path: Path) -> None:
