@@ -157,7 +157,8 @@ def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
 
 
 def kept_column(job: EncodeJob, name: str, first: int = 0, stop: int | None = None) -> Iterator[pl.Series]:
-    """The rows to encode of a column, slice by slice: those from number `first` to before `stop` among them, or all."""
+    """The rows to encode of a column, slice by slice, none of them empty: those from number `first` to before `stop`
+    among them, or all."""
     return (cells(frame, name) for frame in kept_slices(job, [name], first, stop))
 
 
@@ -176,7 +177,7 @@ def kept_slices(
         end = begin + int(np.searchsorted(kept[begin : begin + len(frame)], np.uint64(at + len(frame))))
         if end - begin == len(frame):
             yield frame
-        else:
+        elif end > begin:
             yield frame[(kept[begin:end] - np.uint64(at)).astype(np.uint32)]
         at += len(frame)
         begin = end

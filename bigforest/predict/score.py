@@ -200,7 +200,7 @@ def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
     if isinstance(answer, pl.LazyFrame):
         answer = answer.collect()
     found = series_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
-    truth = _truth(forest, data) if y is None else series_of(y, None, "y")
+    truth = (_truth(forest, data) if y is None else series_of(y, None, "y")).alias("")  # as in `cells`
     if len(truth) != len(found):
         rows = counted(len(truth), "row")
         raise DataError(f"y has {rows}, and the table has {len(found):,}; give a value for each row")

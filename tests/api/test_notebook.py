@@ -199,6 +199,12 @@ def test_score__is_that_of_scikit_learn() -> None:
     assert numbers.score(FRAME) == pytest.approx(r2_score(FRAME["number"], numbers.predict(FRAME)["prediction"]))
 
 
+def test_score__of_a_target_named_like_a_pattern() -> None:
+    table = pl.DataFrame({"x": [1, 2, 3, 4] * 9, "^y$": ["a", "a", "b", "b"] * 9})
+    forest = bf.train(table, target="^y$", trees=3)
+    assert forest.score(table) == forest.score(table.select("x"), table.get_column("^y$")) == 1.0
+
+
 def test_score__of_missing_and_unknown_labels() -> None:
     forest = bf.train(CLASSES, "late", trees=5)
     found = forest.predict(CLASSES)["prediction"]

@@ -219,6 +219,27 @@ def test_weights__and_targets_do_not_depend_on_slices(tmp_path: Path) -> None:
         Manifest.read(stores[0].path)
 
 
+@pytest.mark.parametrize("target", ["number", "kind"])
+def test_weights__where_a_whole_slice_is_left_out(tmp_path: Path, target: str) -> None:
+    """A slice has 262,144 rows, so many in a row may have no target, or the weight 0."""
+    rows = 40
+    gap = (np.arange(rows) >= 8) & (np.arange(rows) < 24)
+    frame = pl.DataFrame(
+        {
+            "x": np.arange(rows) % 9,
+            "t": [f"level {i % 5}" for i in range(rows)],
+            "w": np.where(gap, 0.0, 1.5),
+            "g": np.arange(rows) % 6,
+            "number": np.arange(rows) % 7 / 2,
+            "kind": np.arange(rows) % 3,
+        }
+    )
+    own: dict[str, Any] = {"task": None, "target": target, "weight": "w", "group": "g"}
+    whole = encoded(frame, tmp_path, "whole.store", **own)
+    sliced = encoded(frame, tmp_path, "sliced.store", limits=Limits(slice_rows=4), **own)
+    assert content(sliced) == content(whole)
+
+
 def test_categories__by_option(tmp_path: Path) -> None:
     zips = [10, 9, 10, None, -3]
     frame = table([0, 1, 0, 1, 0], zip=pl.Series(zips, dtype=pl.Int32), flag=[True, False, None, True, False])
