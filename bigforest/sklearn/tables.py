@@ -15,6 +15,7 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_consi
 
 from bigforest.common.checks import is_integer
 from bigforest.common.errors import ConfigError, DataError
+from bigforest.schema.columns import cells
 from bigforest.source.in_memory import (
     arrow_stream,
     frame_from_arrow,
@@ -100,13 +101,13 @@ def with_categories(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
     """
     made = []
     for name in names:
-        column = frame[name]
+        column = cells(frame, name)
         if column.dtype.is_float():
             column = column.fill_nan(None)
             whole = column.cast(pl.Int64, strict=False)
             if not (whole.cast(column.dtype) == column).all() or whole.null_count() > column.null_count():
                 raise DataError(f"the category {name!r} holds numbers that are not whole; convert it to text")
-            made.append(whole)
+            made.append(whole.alias(name))
     return frame.with_columns(made) if made else frame
 
 

@@ -187,6 +187,9 @@ def test_categories__by_name_and_by_place() -> None:
     assert same(named, named, frame) and np.array_equal(named.predict_proba(frame), of_array.predict_proba(table))
     of_pandas = BigForestClassifier(n_estimators=4, max_features=None, min_level=1)
     assert same(of_pandas.fit(frame.astype({"x1": "category"}), target), named, frame)
+    floats = frame.astype({"x1": float}).rename(columns={"x1": "^x1$"})  # which would be a pattern for Polars
+    of_floats = BigForestClassifier(n_estimators=4, max_features=None, categories=["^x1$"], min_level=1)
+    assert np.array_equal(of_floats.fit(floats, target).predict_proba(floats), named.predict_proba(frame))
     with pytest.raises(BigForestError, match="not whole"):
         BigForestClassifier(categories=[0]).fit(table, target)
     with pytest.raises(BigForestError, match="names or places of columns"):
