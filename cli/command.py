@@ -291,7 +291,7 @@ def _say_own_name(error: Any, command: Any) -> None:
         return
     from bigforest.api.given import SKLEARN_NAMES
 
-    own = SKLEARN_NAMES.get(error.option_name.lstrip("-").replace("-", "_"))
+    own = SKLEARN_NAMES.get(error.option_name.lstrip("-").replace("-", "_"), "")
     if own in {parameter.name for parameter in command.params}:
         error.possibilities = [f"--{own.replace('_', '-')}"]
 

@@ -10,23 +10,22 @@ from . import options
 from .command import command
 from .config import CONFIG
 from .options import Given, count_or_word, option
-from .show import Facts, count, duration, lines, number_cell, print_table
+from .show import Facts, count, duration, lines, number_cell, number_cells, print_table
 
 
 def draw_candidates(candidates: list[Facts]) -> None:
     """Show the candidates of a comparison, a line each, and why those that retired did."""
-    headings = ["candidate", "trees", "loss", "behind", "std error", "time", ""]
+    headings = ["candidate", "trees", "loss", "difference", "standard error", "time", ""]
+    numbers = [number_cells(row[name] for row in candidates) for name in ("loss", "difference", "standard_error")]
     rows = [
         [
             row["candidate"],
             count(row["trees"]),
-            "" if row["loss"] is None else number_cell(row["loss"]),
-            "" if row["difference"] is None else number_cell(row["difference"]),
-            "" if row["standard_error"] is None else number_cell(row["standard_error"]),
+            *cells,
             duration(row["seconds"]),
             "winner" if row["winner"] else "retired" if row["retired"] else "",
         ]
-        for row in candidates
+        for row, *cells in zip(candidates, *numbers, strict=True)
     ]
     print_table(headings, rows)
     retired = [(row["candidate"], row["retired"]) for row in candidates if row["retired"]]

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from . import options
-from .show import Facts, count, lines, number_cell, out_of_bag, percent, print_table, show
+from .show import Facts, count, lines, number_cells, out_of_bag, percent, print_table, show
 
 # A square of more classes than this does not fit a terminal; the commonest mistakes are listed instead.
 MATRIX_CLASSES = 12
@@ -39,8 +39,9 @@ def _draw(facts: Facts) -> None:
         typer.echo()
     curve = [facts["curve"][trees - 1] for trees in milestones(len(facts["curve"]))]
     _, measure, _ = curve[0]
-    written = percent if "confusion" in facts else number_cell
-    rows = [[count(row["trees"]), written(row[measure]), count(row["rows"])] for row in curve]
+    errors = [row[measure] for row in curve]
+    cells = list(map(percent, errors)) if "confusion" in facts else number_cells(errors)
+    rows = [[count(row["trees"]), cell, count(row["rows"])] for row, cell in zip(curve, cells, strict=True)]
     print_table(["trees", measure.replace("_", " "), "rows"], rows, left=0)
 
 

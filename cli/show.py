@@ -93,11 +93,11 @@ def number_cell(value: float | None) -> str:
 
 
 def number_cells(values: Iterable[float | None]) -> list[str]:
-    """The numbers of a column with as many decimals as give the largest four digits."""
+    """The numbers of a column with as many decimals as give the largest four digits; nothing for None."""
     values = list(values)
     largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
     decimals = max(0, 3 - math.floor(math.log10(largest))) if largest else 0
-    return ["unknown" if value is None else f"{value:.{decimals}f}" for value in values]
+    return ["" if value is None else f"{value:.{decimals}f}" for value in values]
 
 
 def duration(seconds: float) -> str:

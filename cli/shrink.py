@@ -9,7 +9,7 @@ import typer
 from . import options
 from .command import command
 from .options import Given
-from .show import Facts, count, duration, lines, number_cell, out_of_bag, print_table, shrinkage_lines
+from .show import Facts, count, duration, lines, number_cells, out_of_bag, print_table, shrinkage_lines
 
 
 def _draw(facts: Facts) -> None:
@@ -23,7 +23,10 @@ def _draw(facts: Facts) -> None:
     )
     if tried:
         typer.echo()
-        print_table(["lambda", "loss"], [[f"{row['lambda']:g}", number_cell(row["loss"])] for row in tried], left=0)
+        losses = number_cells(row["loss"] for row in tried)
+        print_table(
+            ["lambda", "loss"], [[f"{row['lambda']:g}", loss] for row, loss in zip(tried, losses, strict=True)], left=0
+        )
 
 
 @command(_draw, run=options.run_options("overwrite", "threads", "scratch", "memory"))

@@ -1,12 +1,15 @@
 """What the pages need to run: the sample data and some simulated tables in the current folder, and how to show tables.
 
-Pages import this first, in a cell that is not shown. `fill` is also called by the test that runs the commands.
+Pages import this first, in a cell that is not shown. `fill` is also called by the test that runs the commands, and by
+
+python docs/extensions/page_setup.py FOLDER
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +46,8 @@ def flights(rows: int, seed: int) -> pl.DataFrame:
 
 def fill(folder: Path) -> None:
     """Put `examples` and the tables that the pages name into a folder."""
-    (folder / "examples").symlink_to(EXAMPLES, target_is_directory=True)
+    if not (folder / "examples").exists():
+        (folder / "examples").symlink_to(EXAMPLES, target_is_directory=True)
     table = flights(1200, 1)
     table.drop("delay").write_parquet(folder / "flights.parquet")
     table.drop("late").write_parquet(folder / "delays.parquet")
@@ -98,3 +102,10 @@ def pictures_as_svg() -> None:
 
     altair.renderers.register("svg", drawn)
     altair.renderers.enable("svg")
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    fill(folder)
+    print(f"wrote {', '.join(sorted(path.name for path in folder.iterdir()))} to {folder}")

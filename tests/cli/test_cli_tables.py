@@ -216,7 +216,7 @@ def test_compare__reasons_stand_below_the_table(run: Run, folder: Path) -> None:
     pl.read_parquet("things.parquet").with_columns(kind=pl.lit("x")).write_parquet("kinds.parquet")
     shown = run("compare", "kinds.parquet", "--trees", "2", "--out", "c").out.splitlines()
     table = shown[: shown.index("")]
-    assert table[0].split() == ["candidate", "trees", "loss", "behind", "std", "error", "time"]
+    assert table[0].split() == ["candidate", "trees", "loss", "difference", "standard", "error", "time"]
     assert not any("cannot" in line for line in table)
     assert [line.split()[-1] for line in table[1:]].count("winner") == 1
     assert next(line for line in table if "sparse" in line).endswith("retired")
@@ -224,7 +224,7 @@ def test_compare__reasons_stand_below_the_table(run: Run, folder: Path) -> None:
 
 
 def test_number_cells__the_largest_has_four_digits_and_all_as_many_decimals() -> None:
-    assert number_cells([0.168254, 0.0005, None, -0.01]) == ["0.1683", "0.0005", "unknown", "-0.0100"]
+    assert number_cells([0.168254, 0.0005, None, -0.01]) == ["0.1683", "0.0005", "", "-0.0100"]
     assert number_cells([12345.6, 0.5]) == ["12346", "0"]
     assert number_cells([]) == [] and number_cells([0.0, float("nan")]) == ["0", "nan"]
 
