@@ -1,6 +1,6 @@
 """What the first training of each kind costs, with nothing compiled, and the second.
 
-    python benchmarks/first.py [--kinds classes,categories] [--against CHECKOUT]
+    python benchmarks/first.py [--kinds classification,regression] [--against CHECKOUT]
 
 Each training is a process of its own, on a small table, and each kind has an empty cache of compiled kernels at first.
 Processor seconds are of the process and its children. --against names the folder of another checkout, which takes
@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 HERE = Path(__file__).resolve().parents[1]
 KINDS = {
-    "classes": "",
-    "categories": "",
-    "numbers": "",
-    "categories-numbers": "",
-    "random": "splitter='random'",
+    "classification": "",
+    "classification-categories": "",
+    "regression": "",
+    "regression-categories": "",
+    "random-classification": "splitter='random'",
     **{f: f"family='{f}'" for f in ("sparse-oblique", "rotation", "subspace-cap", "subspace-perceptron")},
 }
 TRAIN = """
@@ -42,7 +42,7 @@ y = table["x0"] + table["x1"] * table["x2"]
 if "categories" in kind:
     level = draw.integers(0, 7, rows)
     table = table.with_columns(level=pl.Series([None if code == 6 else "abcdef"[code] for code in level]))
-table = table.with_columns(y=y if "numbers" in kind else (y > 0).cast(pl.Int64))
+table = table.with_columns(y=y if "regression" in kind else (y > 0).cast(pl.Int64))
 bigforest.train(table, "y", trees=10, {options})
 """
 

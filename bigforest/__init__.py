@@ -129,8 +129,11 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> _Any:
+    if name == "sklearn":
+        return _importlib.import_module("bigforest.sklearn")
     if name not in _HOMES:
-        raise AttributeError(f"module 'bigforest' has no attribute {name!r}")
+        where = "; the estimators are in bigforest.sklearn" if name.startswith("BigForest") else ""
+        raise AttributeError(f"module 'bigforest' has no attribute {name!r}{where}")
     from bigforest.kernels.compiler.collection import uncollected
 
     with uncollected():

@@ -22,10 +22,10 @@ def warm_up(
         str,
         typer.Option(
             metavar="KINDS",
-            help="Comma-separated, of classes, categories, numbers, categories-numbers, these with random splits "
-            "(random, random-categories and so on), and families other than axis and tree; or all.",
+            help="Comma-separated, of classification, regression, these with categories (classification-categories) or "
+            "random splits (random-regression-categories), and families other than axis and tree; or all.",
         ),
-    ] = "classes",
+    ] = "classification",
     *,
     passes: Annotated[bool, typer.Option("--passes", help="Also those for tables larger than memory.")] = False,
     run: Given,

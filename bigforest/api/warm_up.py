@@ -27,23 +27,19 @@ from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.schema.train_options import BY_IMPURITY
 from bigforest.storage.atomic import TemporaryFolder
 
-# Whether there are categories and missing values, whether numbers are predicted, and options of training.
+# Whether there are categories and missing values, and whether the task is regression.
+_TABLES = {
+    "classification": (False, False),
+    "classification-categories": (True, False),
+    "regression": (False, True),
+    "regression-categories": (True, True),
+}
+# The same, and options of training.
 KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
-    "classes": (False, False, {}),
-    "categories": (True, False, {}),
-    "numbers": (False, True, {}),
-    "categories-numbers": (True, True, {}),
+    **{name: (*table, {}) for name, table in _TABLES.items()},
+    **{f"random-{name}": (*table, {"splitter": "random"}) for name, table in _TABLES.items()},
     **{
-        name: (mixed, numbers, {"splitter": "random"})
-        for name, mixed, numbers in (
-            ("random", False, False),
-            ("random-categories", True, False),
-            ("random-numbers", False, True),
-            ("random-categories-numbers", True, True),
-        )
-    },
-    **{
-        family.name if task == "classification" else f"{family.name}-numbers": (
+        family.name if task == "classification" else f"{family.name}-regression": (
             False,
             task == "regression",
             {"family": family.name},
@@ -65,7 +61,7 @@ for kind in sys.argv[2:]:
 
 
 def warm_up(
-    kinds: str | Sequence[str] = ("classes",),
+    kinds: str | Sequence[str] = ("classification",),
     *,
     passes: bool = False,
     scheduler: Any = None,
@@ -78,10 +74,10 @@ def warm_up(
 
     Parameters
     ----------
-    kinds : str or sequence of str, default=("classes",)
-        Any of "classes", "categories" (classification with categories and missing values), "numbers" (regression),
-        "categories-numbers", the same with random splits ("random", "random-categories" and so on), and the families
-        other than "axis" and "tree", for regression such as "rotation-numbers"; "all" for all of these.
+    kinds : str or sequence of str, default=("classification",)
+        Any of "classification", "classification-categories" (with categories and missing values), "regression" and
+        "regression-categories"; these with random splits ("random-classification" and so on); and the families other
+        than "axis" and "tree", for regression such as "rotation-regression". "all" for all of these.
     passes : bool, default=False
         Also compile the kernels for tables larger than memory, which are grown by passes.
     scheduler : object, default=None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,10 +11,18 @@ from typing import NamedTuple
 from bigforest.common.errors import DataError, listed
 from bigforest.common.events import Listener, Notice, Stage, stage
 from bigforest.encode.categories import numbers_in_text
-from bigforest.encode.class_target import DistinctValues, check_column, find_target, find_task, why_regression
+from bigforest.encode.class_target import (
+    DistinctValues,
+    FoundClasses,
+    check_column,
+    find_target,
+    find_task,
+    why_regression,
+)
 from bigforest.encode.features import EncodeJob, compile_presort, encode_group, feature_kinds, kept_column
 from bigforest.encode.memory import plan_encode
 from bigforest.encode.pieces import encode_in_pieces
+from bigforest.encode.regression_target import FoundNumbers
 from bigforest.encode.repeated_rows import notice_repeats
 from bigforest.encode.rows import check_group, encode_groups, encode_row_weights, encode_target
 from bigforest.encode.sortable_keys import value_bytes
@@ -90,21 +98,8 @@ def encode(
             compile_presort()
         found, counts = encode_target(source, name, config, plan, writer, listener, values)
         dropped = source.rows - found.kept
-        if dropped:
-            reason = "" if config.weight is None else f", or 0 in {config.weight!r},"
-            rows_have = "1 row has" if dropped == 1 else f"{dropped:,} rows have"
-            left_out = "is left out" if dropped == 1 else "are left out"
-            listener(Notice(f"{rows_have} no value in {name!r}{reason} and {left_out}"))
-        if found.constant:
-            listener(Notice(f"all rows have the same value in {name!r}, so every tree is a single leaf"))
-        classes = len(found.spec.classes)
-        if asked is None and 2 < classes <= found.kept < 2 * classes:
-            listener(
-                Notice(
-                    f"{name!r} has {classes:,} classes in {found.kept:,} rows, too few to learn a class from; if "
-                    "it has names or measurements, choose another target, or convert them to numbers"
-                )
-            )
+        for message in _target_notices(found, dropped, asked, config.weight):
+            listener(Notice(message))
         column_of = {one: columns[one].column for one in kinds}
         rows_file = _shared_rows(writer, scratch)
         plan = replace(plan, rows=found.kept)
@@ -129,6 +124,24 @@ def encode(
         for message in filter(None, notices):
             listener(Notice(message))
     return store
+
+
+def _target_notices(
+    found: FoundClasses | FoundNumbers, dropped: int, asked: Task | None, weight: str | None
+) -> Iterator[str]:
+    """What to say about a target: rows were dropped, it has one value, or too many classes if no task was asked for."""
+    name, classes = found.spec.name, len(found.spec.classes)
+    if dropped:
+        reason = "" if weight is None else f", or 0 in {weight!r},"
+        rows_have, are = ("1 row has", "is") if dropped == 1 else (f"{dropped:,} rows have", "are")
+        yield f"{rows_have} no value in {name!r}{reason} and {are} left out"
+    if found.constant:
+        yield f"all rows have the same value in {name!r}, so every tree is a single leaf"
+    if asked is None and 2 < classes <= found.kept < 2 * classes:
+        yield (
+            f"{name!r} has {classes:,} classes in {found.kept:,} rows, too few to learn a class from; if it has "
+            "names or measurements, choose another target, or convert them to numbers"
+        )
 
 
 class ColumnRoles(NamedTuple):

@@ -126,7 +126,7 @@ class Contents:
 
     @property
     def nodes(self) -> pl.LazyFrame:
-        """One row per node, by tree and node; columns as in forest/format/schema.py NODES."""
+        """One row per node, by tree and node; columns as in docs/reference/files.md."""
         return self._scan_nodes(self.part_files)
 
     def tree_nodes(self, number: int) -> pl.LazyFrame:
@@ -159,12 +159,12 @@ class Contents:
 
     @property
     def features(self) -> pl.DataFrame:
-        """One row per feature with its importance; columns as in forest/format/schema.py FEATURES."""
+        """One row per feature with its importance; columns as in docs/reference/files.md."""
         return to_frame(read_features(self.directory / "features.parquet", self.spec, self.identity))
 
     @property
     def run(self) -> pl.DataFrame:
-        """One row per stage of the run that grew the forest; columns as in forest/format/schema.py RUN."""
+        """One row per stage of the run that grew the forest; columns as in docs/reference/files.md."""
         path = self.directory / "run.parquet"
         return to_frame(with_rows(read_table(path, "run", RUN, self.identity), path))
 
@@ -216,7 +216,7 @@ class Contents:
     @property
     def oob_votes(self) -> pl.LazyFrame:
         """One row per tree and training row that is not in its bag, by tree and row, with its leaf; columns as in
-        forest/format/schema.py VOTES. A merged forest has those of the forests it was merged from.
+        docs/reference/files.md. A merged forest has those of the forests it was merged from.
 
         Raises ConfigError for a forest without them (`has_votes`), and FormatError.
         """
@@ -236,7 +236,7 @@ class Contents:
 
     @property
     def validation(self) -> pl.DataFrame:
-        """Error on the validation set after each tree; columns as in forest/format/schema.py VALIDATION.
+        """Error on the validation set after each tree; columns as in docs/reference/files.md.
 
         Raises ConfigError for a forest that was trained without one, and FormatError.
         """
@@ -254,7 +254,7 @@ class Contents:
 
     @property
     def tuning(self) -> pl.DataFrame:
-        """The candidates that the forest was chosen from; columns as in forest/format/schema.py TUNING.
+        """The candidates that the forest was chosen from; columns as in docs/reference/files.md.
 
         Raises ConfigError for a forest that was not chosen by `tune`, and FormatError.
         """
@@ -268,8 +268,8 @@ class Contents:
 
     @property
     def boosting(self) -> pl.DataFrame:
-        """One row per tree of a boosted forest: its weighted error and its vote; columns as in forest/format/schema.py
-        BOOSTING.
+        """One row per tree of a boosted forest: its weighted error and its vote; columns as in
+        docs/reference/files.md.
 
         Raises ConfigError for a forest that is not boosted, and FormatError.
         """

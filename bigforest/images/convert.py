@@ -142,8 +142,7 @@ def images_to_features(
 ) -> ImageFeatures:
     """Convert images to a table of features, the Parquet file `out`, in bounded memory.
 
-    The columns are the features (`feature_names` in images/features.py), bool with a threshold, otherwise uint8. The
-    last column is the label, `target`.
+    The columns are the features, bool with a threshold, otherwise uint8. The last column is the label, `target`.
 
     Parameters
     ----------

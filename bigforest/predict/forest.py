@@ -95,7 +95,18 @@ def grown_forest(directory: Path, shrinkage: Shrinkage, holding: object = None) 
 
 
 class Forest(ExportableForest):
-    """A trained forest, from `bigforest.train` or `bigforest.read_forest`. Can be used from several threads."""
+    """A trained forest, from `bigforest.train` or `bigforest.read_forest`. Can be used from several threads.
+
+    `predict`, `predict_proba` and `score` are for tables, `expr` is for lazy queries. `oob` is the out-of-bag report.
+    `explain`, `plot` and `report` show why it predicts what it does. `nodes` and `features` are its trees as tables,
+    `forest[0]` is a single tree. `write` saves it.
+
+    Examples
+    --------
+    >>> forest = bigforest.train("flights.parquet", target="late")
+    >>> forest.oob.error  # error to expect for new rows
+    >>> forest.predict(new)["prediction"]
+    """
 
     # What other modules of the package call is not for users.
     _INTERNAL = frozenset(
@@ -179,7 +190,7 @@ class Forest(ExportableForest):
             are missing.
         vote : {"soft", "hard", "stochastic"} or None, default=None
             "soft" averages class probabilities, "hard" counts one vote per tree, "stochastic" draws a class with its
-            soft probability (forest/load/vote_rule.py VoteRule). None as in training.
+            soft probability. None as in training.
         ties : {"lowest", "reject", "random"} or None, default=None
             Prediction if classes have equal votes; "reject" gives null. None as in training: "lowest", or "reject" for
             the subspace families.
@@ -202,20 +213,20 @@ class Forest(ExportableForest):
         coverage : float or None, default=None
             Also return a prediction interval (regression) or a prediction set (classification) for each row that
             contains the true value with approximately this probability. The method is conformal prediction on
-            out-of-bag rows (metrics/conformal.py; Johansson 2014), by bins of the prediction for regression and by
-            class for classification.
+            out-of-bag rows (Johansson et al. 2014), by bins of the prediction for regression and by class for
+            classification.
         reject_above : float or None, default=None
             For classification: null for rows whose estimated error is above this limit. The estimate is the error of
             out-of-bag rows with the same vote share for their predicted class.
         coverage_by : str, Series or None, default=None
             With `coverage`, a column of categories (text, booleans, integers, dates) that `data` has too. Rows of each
-            category are calibrated separately, so the coverage holds for each (Mondrian; metrics/categories.py). Pass
-            its name if the training table can be read again, otherwise the column of that table as a named Series.
+            category are calibrated separately (Mondrian), so the coverage holds for each. Pass its name if the training
+            table can be read again, otherwise the column of that table as a named Series.
         jackknife : bool, default=False
-            With `coverage`, for regression: intervals by the jackknife+ after bootstrap (metrics/jackknife.py; Kim, Xu
-            and Barber 2020). They contain the target with a probability of at least 1 - 2 (1 - coverage), for any data,
-            if rows are exchangeable, the number of trees was drawn at random, and no option was selected on the rows.
-            All trees are held in memory.
+            With `coverage`, for regression: intervals by the jackknife+ after bootstrap (Kim, Xu and Barber 2020). They
+            contain the target with a probability of at least 1 - 2 (1 - coverage), for any data, if rows are
+            exchangeable, the number of trees was drawn at random, and no option was selected on the rows. All trees are
+            held in memory.
 
         Returns
         -------
@@ -232,7 +243,7 @@ class Forest(ExportableForest):
         ConfigError
             For an invalid option or too little memory.
         DataError
-            For a feature that is missing or of another kind, a missing value if trees split on projections, or an
+            For a feature that is missing or of another kind, a missing value in a forest grown with `ranks`, or an
             unseen level if that is an error. For the values of a LazyFrame it is raised when it is collected; some
             versions of Polars convert it to a ComputeError.
         FormatError
@@ -398,9 +409,7 @@ class Forest(ExportableForest):
 
     @property
     def feature_importances(self) -> NDArray[np.float64]:
-        """Share of each feature in the total decrease of impurity, in the order of `features`
-        (forest/format/schema.py FEATURES).
-        """
+        """Share of each feature in the total decrease of impurity, in the order of `features`."""
         return self.features["importance"].to_numpy()
 
     def expr(
@@ -568,7 +577,7 @@ class Tree:
 
     @cached_property
     def nodes(self) -> pl.DataFrame:
-        """One row per node, in the order of their numbers, with the columns of forest/format/schema.py NODES."""
+        """One row per node, in the order of their numbers, with the columns of `Forest.nodes`."""
         return self.forest.tree_nodes(self.number).collect()
 
     @property

@@ -42,7 +42,7 @@ class FilePrediction:
     log_loss  mean of -ln p(label), p clipped to [eps, 1 - eps] of float64 as in scikit-learn.
     metrics   for each class and, in the last row, for all, as `forest.oob.metrics`. The area under the ROC curve is
               None if rows have more than 262,144 different probabilities.
-    r2, mse, mae  regression metrics, see metrics/numbers.py; None for classification.
+    r2, mse, mae  regression metrics; None for classification.
     poisson_deviance  of forests of the impurity poisson, likewise.
     weighted  whether rows are weighted, because the table has the weight column of training. Weights do not apply to
               `scored` and to numbers of rows in `metrics`.

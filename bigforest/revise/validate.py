@@ -76,7 +76,7 @@ def validate_forest(
     Returns
     -------
     DataFrame
-        One row per number of trees; columns VALIDATION of forest/format/schema.py.
+        One row per number of trees; columns as in docs/reference/files.md, validation/curve.parquet.
 
     Raises
     ------

@@ -109,7 +109,7 @@ def test_growing__tells_kinds_apart() -> None:
 
 @needs_compiler
 def test_warm_up__compiles_what_training_needs() -> None:
-    assert bigforest.warm_up() == ["classes"]
+    assert bigforest.warm_up() == ["classification"]
     assert is_compiled(kernels_of(PLAIN, TrainConfig(), False))
     plan = bigforest.plan_training(frame(), "target")
     assert plan.compiling == 0
@@ -117,13 +117,14 @@ def test_warm_up__compiles_what_training_needs() -> None:
 
 
 def test_warm_up__names_the_kinds(run: Run, folder: Path) -> None:  # noqa: F811
-    with pytest.raises(ConfigError, match="there is no kind 'forests'; kinds are classes, categories"):
+    with pytest.raises(ConfigError, match="there is no kind 'forests'; kinds are classification, classification-c"):
         bigforest.warm_up("forests")
-    assert run("warm-up", "--kinds", "classes,forests").code == 2
+    assert run("warm-up", "--kinds", "classification,forests").code == 2
     assert run.err == (
-        "error: there is no kind 'forests'; kinds are classes, categories, numbers, categories-numbers, random, "
-        "random-categories, random-numbers, random-categories-numbers, "
-        "rotation, rotation-numbers, sparse-oblique, sparse-oblique-numbers, "
+        "error: there is no kind 'forests'; kinds are classification, classification-categories, "
+        "regression, regression-categories, random-classification, random-classification-categories, "
+        "random-regression, random-regression-categories, "
+        "rotation, rotation-regression, sparse-oblique, sparse-oblique-regression, "
         "subspace-cap, subspace-perceptron, or all\n"
     )
-    assert run.json("warm-up")["kinds"] == ["classes"]
+    assert run.json("warm-up")["kinds"] == ["classification"]
