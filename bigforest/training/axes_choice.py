@@ -60,7 +60,7 @@ def choose_axes(store: Store, config: TrainConfig, resources: Resources, listene
         return ways[0]
     kept = [names[place] for place in order[: len(subsets[best])]]
     told = listed(kept, 5)
-    listener(Notice(f"axes are built from {told}, which has a lower out-of-bag error here than all features"))
+    listener(Notice(f"axes are built from {told}: small forests have a lower out-of-bag error than with all features"))
     return ways[best]
 
 

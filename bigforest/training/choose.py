@@ -214,9 +214,9 @@ def _told(usual: TrainConfig, chosen: TrainConfig, features: int) -> str:
     """What users are told of a choice."""
     if chosen.task == "regression":
         default = f"{usual.mtry} and {usual.min_leaf}"
-        return f"mtry is all and min_leaf {chosen.min_leaf}, which has a lower out-of-bag error here than {default}"
+        return f"mtry is all and min_leaf {chosen.min_leaf}: small forests have a lower out-of-bag error than with {default}"
     drawn, few = (config.drawn_features(features) for config in (chosen, usual))
     return (
-        f"mtry is {chosen.mtry}: nodes draw {drawn} of {features} features, which has a clearly lower out-of-bag error "
-        f"here than the {few} of sqrt but may take longer"
+        f"mtry is {chosen.mtry} ({drawn} of {features} features): small forests have a clearly lower out-of-bag error "
+        f"than with sqrt ({few} features), but growing may take longer"
     )
