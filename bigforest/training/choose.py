@@ -213,8 +213,10 @@ def _lead(
 def _told(usual: TrainConfig, chosen: TrainConfig, features: int) -> str:
     """What users are told of a choice."""
     if chosen.task == "regression":
-        default = f"{usual.mtry} and {usual.min_leaf}"
-        return f"mtry is all and min_leaf {chosen.min_leaf}: small forests have a lower out-of-bag error than with {default}"
+        other = f"{usual.mtry} and {usual.min_leaf}"
+        return (
+            f"mtry is all and min_leaf {chosen.min_leaf}: small forests have a lower out-of-bag error than with {other}"
+        )
     drawn, few = (config.drawn_features(features) for config in (chosen, usual))
     return (
         f"mtry is {chosen.mtry} ({drawn} of {features} features): small forests have a clearly lower out-of-bag error "
