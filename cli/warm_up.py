@@ -22,8 +22,8 @@ def warm_up(
         str,
         typer.Option(
             metavar="KINDS",
-            help="Comma-separated, of classification, regression, these with categories (classification-categories) or "
-            "random splits (random-regression-categories), and families other than axis and tree; or all.",
+            help="Kinds of forests, separated by commas: classification, regression, families other than axis and tree, "
+            "and more, which a wrong kind lists; or all.",
         ),
     ] = "classification",
     *,
