@@ -22,8 +22,8 @@ def warm_up(
         str,
         typer.Option(
             metavar="KINDS",
-            help="Kinds of forests, separated by commas: classification, regression, families other than axis and tree, "
-            "and more, which a wrong kind lists; or all.",
+            help="Kinds of forests, separated by commas: classification, regression, families other than axis and "
+            "tree, and more, which a wrong kind lists; or all.",
         ),
     ] = "classification",
     *,
