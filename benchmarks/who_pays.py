@@ -9,7 +9,9 @@ this process. --quiet lets Dask look after itself less often, as the guide on cl
 trees is grown in each cluster, so that modules are imported and kernels read from their cache, and garbage is collected
 once, which takes 0.1 s after the imports; --cold counts that instead. --pin has all processes share one processor:
 where two processors are one core, each is slower while the other is busy, and with more workers it is so more often.
-All forests must be the same.
+--turns, as root on Linux, has processes take turns of a tenth of a second (SCHED_RR) instead of a few milliseconds:
+where they are more than processors, each turn begins with reading again into the caches what others pushed out, which
+with a processor for each worker would not be. All forests must be the same.
 """
 
 from __future__ import annotations
@@ -147,10 +149,13 @@ def main() -> None:
     parser.add_argument("--quiet", action="store_true")
     parser.add_argument("--cold", action="store_true")
     parser.add_argument("--pin", action="store_true")
+    parser.add_argument("--turns", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "results")
     options = parser.parse_args()
     if options.pin:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    if options.turns:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     with dask.config.set(QUIET if options.quiet else {}):
         runs = run(options)
     best = runs.group_by("workers").agg(pl.all().exclude("workers").min()).sort("workers")

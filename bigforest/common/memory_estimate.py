@@ -139,30 +139,29 @@ def machine_bytes() -> int | None:
     return min((limit for limit in limits if limit > 0), default=None)
 
 
-def release_freed() -> None:
-    """Give freed memory back to the system, and from now on that of large arrays as soon as they are freed.
-
-    The C library keeps what threads have freed, each thread's for itself, which adds up over many short tasks of
-    threads that come and go. Arrays of more than 2 MB get pages of their own; left to itself, the library would put
-    them between others once one of their size has been freed, where they leave holes: growing 12 million rows within
-    360 MB, 370 were in use at the peak, and 353 with this. Does nothing where the library cannot.
-    """
-    with suppress(OSError, AttributeError, TypeError):
-        library = ctypes.CDLL(None)
-        library.mallopt(_MMAP_THRESHOLD, _LARGE)
-        library.malloc_trim(0)
-
-
 def keep_freed(large: int = _LARGE) -> None:
-    """Keep freed memory for the next tree, up to 16 MB in each thread, except for that of large arrays as above.
+    """From now on keep freed memory for the next arrays, up to 16 MB in each thread, except for that of large arrays.
 
     large  bytes of an array that is large.
 
     Left to itself, the C library returns what the arrays of a tree took once they are freed, and the system makes
-    pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Does nothing where the
-    library cannot.
+    pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Arrays of more than 2 MB
+    get pages of their own; left to itself, the library would put them between others once one of their size has been
+    freed, where they leave holes: growing 12 million rows within 360 MB, 370 were in use at the peak, and 353 with
+    this. Does nothing where the library cannot.
     """
     with suppress(OSError, AttributeError, TypeError):
         library = ctypes.CDLL(None)
         library.mallopt(_MMAP_THRESHOLD, large)
         library.mallopt(_TRIM_THRESHOLD, _KEPT)
+
+
+def release_freed() -> None:
+    """Give freed memory back to the system, and from now on keep it as `keep_freed` does.
+
+    The C library keeps what threads have freed, each thread's for itself, which adds up over many short tasks of
+    threads that come and go. Does nothing where the library cannot.
+    """
+    keep_freed()
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
