@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from bigforest.kernels.predict.losses import sum_losses
 from bigforest.oob import plan
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate
-from bigforest.oob.shrinkage import SQUARES, in_second_half
+from bigforest.oob.shrinkage import SQUARES, LambdaLosses, choose_shrinkage, in_second_half
 from bigforest.oob.trees import entry_bytes
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
@@ -261,6 +262,19 @@ def test_halves__are_halves_of_any_table() -> None:
     assert sides.tolist() == [half(row) == 1 for row in range(10_000)]
     for step in range(1, 20):
         assert abs(sides[::step].mean() - 0.5) < 0.1
+
+
+@pytest.mark.parametrize(("error", "crossed"), [(5, 15), (6, 16)])
+def test_choose_shrinkage__each_half_chooses_for_the_other_what_gains_more_than_its_error(
+    error: int, crossed: int
+) -> None:
+    losses = np.array([[10, 4, 6], [10, 9, 3]], np.int64) << 52  # sixteenths
+    squares = np.array([[0, (error << 52) ** 2, 0], [0, 0, 0]], object)
+    spec: Any = SimpleNamespace(target=SimpleNamespace(is_regression=False), total_weight=8)
+    found = LambdaLosses(losses, squares, np.array([3, 5]))
+    tried = (0.0, 1.0, 3.0)
+    expected = Shrinkage(3.0, tried, (20 / 16, 13 / 16, 9 / 16), crossed / 16)
+    assert choose_shrinkage(tried, found, SimpleNamespace(spec=spec), 1.0) == expected  # type: ignore[arg-type]
 
 
 def test_shrink_forest__is_what_training_would_have_chosen(tmp_path: Path) -> None:
