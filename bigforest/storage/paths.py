@@ -79,9 +79,9 @@ def as_path(text: str | Path) -> Path:
 
 
 def _can_be_named(text: str) -> bool:
-    """Whether the system has files of this name."""
+    """Whether the system, and the libraries that write, have files of this name."""
     try:
-        long = max(map(len, os.fsencode(text).split(b"/")))
+        long = max(map(len, text.encode().split(b"/")))
     except UnicodeEncodeError:
         return False
     return long <= _MOST_NAME and len(text) < _MOST_PATH and "\0" not in text

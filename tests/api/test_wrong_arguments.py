@@ -165,7 +165,7 @@ def test_errors__are_of_one_family() -> None:
     assert issubclass(ConfigError, BigForestError) and issubclass(ConfigError, ValueError)
 
 
-@pytest.mark.parametrize("path", ["x" * 300, "é" * 200, "a\0b", "\ud800", "x/" * 3000])
+@pytest.mark.parametrize("path", ["x" * 300, "é" * 200, "a\0b", "\ud800", "a\udc80b", "x/" * 3000])
 def test_path__that_no_file_can_have(path: str, called: dict[str, Callable[..., Any]], tmp_path: Path) -> None:
     out = tmp_path / path
     for read in (bf.read_forest, bf.Comparison, bf.Store.open, lambda data: bf.train(data, "late")):
