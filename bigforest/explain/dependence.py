@@ -154,8 +154,8 @@ def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], lo
 
 
 def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32], local: bool) -> NDArray[np.float64]:
-    """Values of a feature among the rows: all, or as many quantiles as requested, each of them a value; all
-    levels that the rows have. One value for local effects of a feature that no tree uses: there are none."""
+    """Values of a feature among the rows: all, or as many quantiles as requested, each of them a value; all levels
+    that the rows have. One value for local effects of a feature that no tree uses: there are none."""
     feature = job.forest.spec.features[place]
     if place in table.used:
         values = table.values()[rows, table.used.index(place)].astype(np.float64)
@@ -166,7 +166,10 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
     if feature.kind == "category":
         return found[found < feature.codes]
     if found.size > job.options.grid:
-        found = quantile_grid(values[~np.isnan(values)], job.options.grid)
+        distinct, found = found, quantile_grid(values[~np.isnan(values)], job.options.grid)
+        if not local and found.size < job.options.grid:  # many rows share a value: quantiles of the other values, too
+            others = np.setdiff1d(distinct, found)
+            found = np.union1d(found, quantile_grid(others, job.options.grid - found.size))
     if local and place not in table.used:
         found = found[:1]
     return found if found.size else np.zeros(1)

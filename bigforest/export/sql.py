@@ -77,7 +77,9 @@ def _check(features: Sequence[FeatureSpec]) -> None:
     """Raise ConfigError for columns whose values have no portable form in SQL."""
     nested = [repr(feature.name) for feature in features if feature.home != feature.name]
     if nested:
-        raise ConfigError(f"SQL has no portable nested columns, and {', '.join(nested[:5])} are; unnest them before")
+        raise ConfigError(
+            f"nested columns, such as {nested[0]}, cannot be exported to SQL; unnest them before training"
+        )
     odd = [
         f"{feature.name!r} ({feature.dtype})"
         for feature in features
@@ -85,7 +87,7 @@ def _check(features: Sequence[FeatureSpec]) -> None:
     ]
     if odd:
         raise ConfigError(
-            f"SQL has no portable dates and times as numbers, and the features {', '.join(odd[:5])} are; "
+            f"dates and times cannot be exported to SQL, such as the features {', '.join(odd[:5])}; "
             "train on numbers in their place"
         )
 

@@ -166,8 +166,8 @@ def refuse_categories(forest: GrownForest, to: str) -> None:
     names = [repr(feature.name) for feature in forest.spec.features if feature.kind == "category"]
     if names:
         raise ConfigError(
-            f"{to} has no splits on sets of categories, and the features {', '.join(names[:5])} are some; "
-            "export to treelite or sql"
+            f"categories cannot be exported to {to}, such as the features {', '.join(names[:5])}; "
+            "export to treelite or sql, or train without them"
         )
 
 

@@ -163,3 +163,12 @@ def test_effects__refuse_categories() -> None:
         case.forest.explain(case.frame, parts="effects", features=["word"])
     with pytest.raises(ConfigError, match="pairs of names"):
         case.forest.explain(case.frame, parts="dependence", features=[("a", "b", "word")])
+
+
+def test_dependence__of_a_feature_with_one_frequent_value_has_the_whole_grid() -> None:
+    draw = np.random.default_rng(0)
+    x = np.where(draw.random(500) < 0.95, 0.0, draw.random(500) + 1)
+    frame = pl.DataFrame({"x": x, "y": x + draw.random(500)})
+    forest = bf.train(frame, "y", trees=3)
+    values = forest.explain(frame, parts="dependence", grid=10)["dependence"]["value"]
+    assert values.len() == 10 and values.is_sorted() and set(values) <= set(x)
