@@ -154,8 +154,8 @@ def train(
         "sparse-oblique": one of about `projections` random sums of features, drawn in the node (Tomita et al., Randomer
         forests). "subspace-cap": the best of several points between the two class means farthest apart, in a random
         subspace; no bootstrap (Ho 1995). "subspace-perceptron": a perceptron trained to separate the classes near one
-        of these means from those near the other, likewise (Ho 1995). All but axis and tree put the mean in place of
-        missing values, and refuse categories.
+        of these means from those near the other, likewise (Ho 1995). All but axis and tree put numbers in place of
+        categories and missing values.
     mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
         Number of features drawn per node: a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded down,
         "half" is rounded up. An integer is a count and a float a fraction: 1 is one feature, 1.0 is all. A count above
@@ -259,7 +259,7 @@ def train(
         of a node are always split separately: as many as the number of its rows has binary digits, 10 for 1,000. The
         default is half the ratio of the variance of the target within the levels of a category to that between them, at
         least 5 and at most 1,000. A forest keeps it for each feature. None means 5 or more, by how much the levels of a
-        category differ. Only for the families axis and tree.
+        category differ.
     keep_targets : bool, default=False
         Keep the training targets of every leaf, for quantiles (regression).
     keep_votes : bool, default=False

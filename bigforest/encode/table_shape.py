@@ -69,14 +69,19 @@ def shape_of(
         odd=tuple(
             feature
             for feature, kind in kinds.items()
-            if kind == "category" or (feature in gaps and not config.fills_missing)
+            if (kind == "category" or feature in gaps) and not config.fills_missing
         ),
         category=max(
-            (codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0
+            (
+                codes
+                for codes, kind in zip(most, kinds.values(), strict=True)
+                if kind == "category" and not config.fills_missing
+            ),
+            default=0,
         ),
         regression=task == "regression",
         weighted=config.weighs_rows,
-        filled=config.fills_missing and bool(gaps),
+        filled=config.fills_missing and (bool(gaps) or "category" in kinds.values()),
     )
     return Shape(table.rows, widths, sum(most), classes, sizes, bits, extras)
 

@@ -18,7 +18,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.checks import several
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, listed
 from bigforest.common.events import stage
 from bigforest.common.sizes import row_ranges
 from bigforest.explain.contributions import Contributed, chosen_classes
@@ -35,6 +35,8 @@ _FEATURES = 10
 # Predictions and rows of a task: sums are over such pieces, so the order of tasks does not matter.
 _PIECE_CELLS = 1 << 19
 _PIECE_ROWS = 256
+# Levels of one value that are named.
+_NAMED = 6
 
 
 class Curve(NamedTuple):
@@ -164,7 +166,7 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
         values = unused_values(job.forest, job.source, place, rows)
     found = np.unique(values[~np.isnan(values)])
     if feature.kind == "category":
-        return found[found < feature.codes]
+        return found if feature.has_level_values else found[found < feature.codes]
     if found.size > job.options.grid:
         distinct, found = found, quantile_grid(values[~np.isnan(values)], job.options.grid)
         if not local and found.size < job.options.grid:  # many rows share a value: quantiles of the other values, too
@@ -281,10 +283,24 @@ def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
         columns[f"feature{end}"] = pl.Series([name] * len(points), dtype=pl.String)
         category = feature.kind == "category"
         columns[f"value{end}"] = pl.Series([None] * len(points) if category else points[:, at], dtype=pl.Float64)
-        texts = [*([None] if feature.missing else []), *job.forest.levels.of(place).to_list()] if category else []
-        levels = [texts[int(code)] for code in points[:, at]] if category else [None] * len(points)
+        levels: list[str | None] = [None] * len(points)
+        if feature.has_level_values:
+            texts = {value: _text_of(job, place, value) for value in np.unique(points[:, at]).tolist()}
+            levels = [texts[value] for value in points[:, at].tolist()]
+        elif category:
+            names = [*([None] if feature.missing else []), *job.forest.levels.of(place).to_list()]
+            levels = [names[int(code)] for code in points[:, at]]
         columns[f"level{end}"] = pl.Series(levels, dtype=pl.String)
     return columns
+
+
+def _text_of(job: ExplainJob, place: int, value: float) -> str | None:
+    """The levels of a value; None for missing ones alone."""
+    feature = job.forest.spec.features[place]
+    names = job.forest.levels.between(place, feature, np.nextafter(value, -np.inf), value)
+    if names == [None]:
+        return None
+    return listed(["missing" if name is None else name for name in names], _NAMED) or "other"
 
 
 def _table(curve: Curve, job: ExplainJob, labels: pl.Series | None, **values: NDArray[Any]) -> pl.DataFrame:

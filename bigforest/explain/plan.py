@@ -211,7 +211,7 @@ def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) ->
     if forest.config.boosts:
         _check_boosting(forest, given)
     if "filling" in given and any(feature.is_filled for feature in forest.spec.features):
-        raise ConfigError("filling needs trees that split on missing values; this forest takes the mean in their place")
+        raise ConfigError("filling needs trees that split on missing values; this forest puts numbers in their place")
     return tuple(part for part in MAKERS if part in given)
 
 

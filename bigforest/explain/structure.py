@@ -245,7 +245,7 @@ def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header) 
             texts["node", at] = f"{_projection(nodes, at, header)} {'<=' if left else '>'} {bound!r}"
             continue
         feature = header.spec.features[place]
-        if feature.kind == "category":
+        if feature.splits_on_levels:
             texts["node", at] = _listed(nodes, at, left, place, header)
             continue
         bound = float(nodes.threshold[at])
@@ -253,10 +253,20 @@ def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header) 
             high[place] = min(high.get(place, np.inf), bound)
         else:
             low[place] = max(low.get(place, -np.inf), bound)
+        if feature.has_level_values:
+            assert header.levels is not None
+            texts[place] = _in_levels(
+                feature.name, header.levels.between(place, feature, low.get(place, -np.inf), high.get(place, np.inf))
+            )
+            continue
         if not feature.missing or bool(nodes.default_left[at]) != left:
             shut.add(place)
         texts[place] = _interval(feature.name, low.get(place), high.get(place), place not in shut)
     return " and ".join(texts.values()) or "all rows"
+
+
+def _in_levels(name: str, levels: list[str | None]) -> str:
+    return f"{name} in {{{listed(['missing' if level is None else level for level in levels], _NAMED)}}}"
 
 
 def _interval(name: str, low: float | None, high: float | None, missing: bool) -> str:

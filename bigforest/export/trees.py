@@ -77,7 +77,8 @@ def exported_trees(forest: GrownForest, to: str, listener: Listener) -> Iterator
         f"{to} splits on one feature at a time, and this forest ({forest.config.family}) on projections; train the "
         "family axis or tree"
     )
-    if not forest.is_regression and forest.config.tie_rule != "lowest":  # which families of projections alone have
+    ties = not forest.is_regression and forest.config.tie_rule != "lowest"  # which families of projections alone have
+    if ties or any(feature.has_level_values for feature in forest.spec.features):
         raise projected
     place = {feature.name: number for number, feature in enumerate(forest.spec.features)}
     with stage("export", forest.trees, "trees", listener) as progress:

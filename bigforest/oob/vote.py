@@ -184,7 +184,7 @@ def _columns(store: Store, group: CodeTrees, first: int, last: int) -> RowBatch:
     for place in group.packed.used.tolist():
         feature = store.spec.features[place]
         cells = store.feature_codes(place, blocks)[first:last]
-        if feature.kind == "category":
+        if feature.splits_on_levels:
             columns.append(cells)
         elif group.packed.directions is not None or store.spec.fills is not None:
             columns.append(store.low(place)[cells])

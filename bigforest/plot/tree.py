@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -23,6 +25,7 @@ from bigforest.plot.draw import (
     one_line,
 )
 from bigforest.plot.moments import milliseconds, moment_text
+from bigforest.schema.dataspec import FeatureSpec
 
 DEPTH = 3
 MOST_DEPTH = 8
@@ -63,10 +66,10 @@ def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame
             places[node] = (places[nodes[node]["left"]] + places[nodes[node]["right"]]) / 2
     step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
     unit = "rows" if forest.spec.weight is None else "by weight"
-    listed, bars, edges, steps = [], [], [], milliseconds(forest)
+    listed, bars, edges, steps, categories = [], [], [], milliseconds(forest), _categories(forest)
     for node, row in nodes.items():
         split = row["left"] is not None
-        above, text = condition(row, steps) if split else ("", _answer(forest, row))
+        above, text = condition(row, steps, categories) if split else ("", _answer(forest, row))
         more = " \N{HORIZONTAL ELLIPSIS}" if split and row["left"] not in nodes else ""
         size = f"{number_text(row['weight'] * step)} {unit}"
         mean = f", mean {number_text(row['value'])}" if split and forest.is_regression else ""
@@ -83,11 +86,18 @@ def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame
     )
 
 
-def condition(row: dict[str, Any], steps: dict[str, float]) -> tuple[str, str]:
+def condition(
+    row: dict[str, Any], steps: dict[str, float], categories: dict[str, Callable[[float], list[str]]]
+) -> tuple[str, str]:
     """What sends a row to the left, in two lines: the feature, and its values.
 
-    row  of NODES; steps: of dates, see `milliseconds`.
+    row         of NODES
+    steps       of dates, see `milliseconds`
+    categories  whose levels have values, by name: from a threshold to the levels up to it
     """
+    if row["kind"] == "axis" and row["feature"] in categories:
+        levels = categories[row["feature"]](row["threshold"])
+        return one_line(row["feature"], _LINE), f"in {{{_listed(levels, _LINE - 2)}}}"
     if row["kind"] == "axis":
         return one_line(row["feature"], _LINE), f"≤ {moment_text(row['threshold'], steps.get(row['feature']))}"
     if row["kind"] == "category":
@@ -96,6 +106,17 @@ def condition(row: dict[str, Any], steps: dict[str, float]) -> tuple[str, str]:
     first, *others = (f"{term['weight']:.2g} {one_line(term['feature'], _NAME)}" for term in row["terms"])
     rest = f" + {len(others)} more" if others else ""
     return f"{first}{rest}", f"≤ {number_text(row['threshold'])}"
+
+
+def _categories(forest: Contents) -> dict[str, Callable[[float], list[str]]]:
+    """See `condition`."""
+
+    def levels_up_to(place: int, feature: FeatureSpec, threshold: float) -> list[str]:
+        names = forest.levels.between(place, feature, high=threshold)
+        return ["missing" if name is None else name for name in names]
+
+    features = enumerate(forest.spec.features)
+    return {own.name: partial(levels_up_to, place, own) for place, own in features if own.has_level_values}
 
 
 def _listed(levels: list[str], room: int) -> str:

@@ -469,7 +469,8 @@ class Forest(ExportableForest):
         """Convert a table to the array that exported models read: float64 [rows, features], in the order of `features`.
 
         Dates and times become numbers. A category becomes the index of its level among the levels of training (as in
-        levels.parquet, from 0; the number of levels if it did not occur there). NaN is missing.
+        levels.parquet, from 0; the number of levels if it did not occur there), or the value of its level where trees
+        split on projections. NaN is missing.
 
         Parameters
         ----------

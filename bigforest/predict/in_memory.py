@@ -97,7 +97,7 @@ def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
     matrix = np.empty((rows.rows, len(features)), np.float64)
     for place, column in enumerate(rows.columns()):
         matrix[:, place] = column
-        if features[place].kind == "category" and features[place].missing:
+        if features[place].splits_on_levels and features[place].missing:
             matrix[:, place] -= 1.0
             matrix[column == 0, place] = np.nan
     return matrix

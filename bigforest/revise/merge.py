@@ -106,7 +106,7 @@ def _check_alike(first: Forest, other: Forest) -> None:
             )
     if first.ranks is not None and other.ranks is not None and not first.ranks.equal(other.ranks):
         raise ConfigError(f"{where} were grown on different tables: the ranks of values differ; leave one")
-    if not first.levels.level.equals(other.levels.level):
+    if not first.levels.equal(other.levels):
         raise ConfigError(f"{where} were grown on different tables: the levels of categories differ; leave one")
 
 

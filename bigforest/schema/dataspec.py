@@ -35,7 +35,7 @@ _SUM_BITS = 61
 KINDS = ("numeric", "category")
 
 # Entries that are left out of JSON where they have this value.
-_USUAL = {"missing_words": (), "fill": None}
+_USUAL = {"missing_words": (), "fill": None, "other": None}
 
 Label = bool | int | float | str
 
@@ -52,6 +52,7 @@ class FeatureSpec:
     kind is "numeric", or "category": its levels are text, in levels.parquet (bigforest/store/levels.py).
     column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, as where it is None, `name`.
     fill is the value of missing cells where trees split on projections (grow/shared/filled_store.py); else None.
+    other is, of a category that then has a value for each level (store/levels.py), that of levels that did not occur.
     """
 
     name: str
@@ -63,6 +64,17 @@ class FeatureSpec:
     column: str | None = None
     missing: bool = False
     fill: float | None = None
+    other: float | None = None
+
+    @property
+    def splits_on_levels(self) -> bool:
+        """Whether it is a category by whose levels nodes split; not by values of these."""
+        return self.kind == "category" and self.fill is None
+
+    @property
+    def has_level_values(self) -> bool:
+        """Whether it is a category whose levels have values, by which nodes split."""
+        return self.kind == "category" and self.fill is not None
 
     @property
     def has_gaps(self) -> bool:
@@ -238,7 +250,9 @@ class DataSpec:
                 cls,
                 {"missing_words": (), **raw},
                 missing_words=tuple(raw.get("missing_words", ())),
-                features=tuple(_record(FeatureSpec, {"fill": None, **entry}) for entry in raw["features"]),
+                features=tuple(
+                    _record(FeatureSpec, {"fill": None, "other": None, **entry}) for entry in raw["features"]
+                ),
                 target=_record(
                     TargetSpec,
                     raw["target"],
@@ -311,7 +325,8 @@ def _sound_features(spec: DataSpec) -> bool:
     for feature in spec.features:
         typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.home))
         typed = typed and feature.kind in KINDS and isinstance(feature.missing, bool)
-        typed = typed and (feature.fill is None or (feature.kind == "numeric" and _is_finite(feature.fill)))
+        typed = typed and (feature.fill is None or _is_finite(feature.fill))
+        typed = typed and (_is_finite(feature.other) if feature.has_level_values else feature.other is None)
         if not typed or not is_integer(feature.codes, 1, MAX_CODES):
             return False
         if type(feature.width) is not int or type(feature.slot) is not int:

@@ -56,7 +56,7 @@ class TrainOptions:
         further=families,
         help="Family of trees: what a node splits on. tree is a single CART tree on all rows.",
         more=" ".join(f'"{name}": {text}.' for name, text in SPLITS_ON.items())
-        + " All but axis and tree put the mean in place of missing values, and refuse categories.",
+        + " All but axis and tree put numbers in place of categories and missing values.",
     )
     mtry: FeatureRule | int | float | None = option(
         None,
@@ -321,8 +321,6 @@ class TrainOptions:
         metavar="INT|INT,INT",
         text="one such number for each feature, separated by commas",
         unset="5 or more, by how much the levels of a category differ",
-        families=("axis", "tree"),
-        elsewhere=(5, 1000),
         help="Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.",
         more=(
             "The largest levels of a node are always split separately: as many as the number of its rows has binary "

@@ -36,7 +36,13 @@ LEVEL_COLUMNS = (
     Column("code", pa.uint32(), "in ascending order of the levels, from 0, or from 1 if values may be missing"),
     Column("level", pa.string(), "text as it is, booleans as `false` and `true`, integers as decimals"),
 )
+VALUE_COLUMN = Column(
+    "value",
+    pa.float32(),
+    "by which trees split; only of forests whose trees split on projections",
+)
 LEVELS = file_schema(LEVEL_COLUMNS)
+LEVELS_WITH_VALUES = file_schema((*LEVEL_COLUMNS, VALUE_COLUMN))
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +51,25 @@ class Levels:
 
     offsets  int64 [features + 1]
     level    String [all levels]
+    value    float32 [all levels], by which trees that split on projections split; None for others
     """
 
     offsets: NDArray[np.int64]
     level: pl.Series
+    value: NDArray[np.float32] | None = None
 
     @classmethod
     def none(cls, spec: DataSpec) -> Levels:
         """The levels of a table without categories: none."""
         return cls(np.zeros(len(spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
+
+    def equal(self, other: Levels) -> bool:
+        """Whether these are the same levels with the same values."""
+        if self.value is None or other.value is None:
+            same = self.value is other.value
+        else:
+            same = np.array_equal(self.value, other.value)
+        return same and self.level.equals(other.level)
 
     @cached_property
     def words(self) -> Any:
@@ -64,11 +80,32 @@ class Levels:
         """The levels of a feature, in the order of their codes."""
         return self.level.slice(int(self.offsets[feature]), int(self.offsets[feature + 1] - self.offsets[feature]))
 
+    def code_values(self, feature: int, known: FeatureSpec) -> NDArray[np.float32]:
+        """The values of the codes of a feature whose levels have some, and of the one past the last: a level that did
+        not occur."""
+        assert self.value is not None
+        own = self.value[self.offsets[feature] : self.offsets[feature + 1]]
+        return np.array([*[known.fill] * known.missing, *own, known.other], np.float32)
+
+    def between(self, feature: int, known: FeatureSpec, low: float = -np.inf, high: float = np.inf) -> list[str | None]:
+        """The levels whose values are above `low` and at most `high`, ascending; first None for missing ones."""
+        values = self.code_values(feature, known)[:-1]
+        names = [*[None] * known.missing, *self.of(feature)]
+        return [names[code] for code in np.flatnonzero((values > low) & (values <= high)).tolist()]
+
     def tables(self, spec: DataSpec) -> Iterator[pa.Table]:
-        """All of them as tables of schema LEVELS, as levels.parquet has them."""
+        """All of them as tables, as levels.parquet of a forest has them."""
         for feature, known in enumerate(spec.features):
             if known.kind == "category":
-                yield from level_tables(feature, int(known.missing), self.of(feature))
+                begin = int(self.offsets[feature])
+                for table in level_tables(feature, int(known.missing), self.of(feature)):
+                    end = begin + table.num_rows
+                    if self.value is not None:
+                        table = table.append_column(
+                            LEVELS_WITH_VALUES.field("value"), arrow_array(self.value[begin:end])
+                        )
+                    yield table
+                    begin = end
 
 
 def level_tables(feature: int, first: int, levels: pl.Series) -> Iterator[pa.Table]:

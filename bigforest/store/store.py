@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -307,7 +307,7 @@ class Store:
     def shape(self) -> Shape:
         """What decides how much memory training on it takes."""
         features = self.spec.features
-        odd = tuple(feature.name for feature in features if feature.kind == "category" or feature.has_gaps)
+        odd = tuple(feature.name for feature in features if feature.splits_on_levels or feature.has_gaps)
         return Shape(
             rows=self.rows,
             widths=tuple(feature.width for feature in features),
@@ -316,10 +316,10 @@ class Store:
             bits=not odd and self._holds_bits(),
             extras=Extras(
                 odd=odd,
-                category=max((feature.codes for feature in features if feature.kind == "category"), default=0),
+                category=max((feature.codes for feature in features if feature.splits_on_levels), default=0),
                 regression=self.spec.target.is_regression,
                 weighted=self.spec.weight is not None,
-                filled=any(feature.is_filled for feature in features),
+                filled=any(feature.is_filled or feature.has_level_values for feature in features),
             ),
         )
 
@@ -336,6 +336,7 @@ class Store:
         spec = json.loads(self.spec.to_json())
         for feature in spec["features"]:
             feature.pop("fill", None)  # of `with_fills`
+            feature.pop("other", None)
         content = [spec, self.max_bins, self.crc]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -397,8 +398,10 @@ class Store:
 
     def ends(self, feature: int) -> tuple[float, float]:
         """Smallest and largest value of a feature, which has some; with max_bins, of `low`."""
-        low = self.low(feature)
-        ends = low[[0, -1]] if low.size == 1 or not self.spec.features[feature].missing else low[[0, 1, -1]]
+        low, known = self.low(feature), self.spec.features[feature]
+        if known.has_level_values:
+            return float(low.min()), float(low.max())
+        ends = low[[0, -1]] if low.size == 1 or not known.missing else low[[0, 1, -1]]
         return float(np.nanmin(ends)), float(np.nanmax(ends))
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
@@ -441,7 +444,12 @@ class Store:
         if not any(feature.levels for feature in self.spec.features):
             return Levels.none(self.spec)
         self.fetch_whole(LEVELS)
-        return read_levels(self.folder / LEVELS, self.spec)
+        levels = read_levels(self.folder / LEVELS, self.spec)
+        features = self.spec.features
+        if not any(feature.has_level_values for feature in features):
+            return levels
+        values = [self.low(place)[int(feature.missing) :] for place, feature in enumerate(features) if feature.levels]
+        return replace(levels, value=np.concatenate(values).astype(np.float32))
 
     def with_values(self, values: NDArray[np.float64], made_by: Callable[[Store], Store]) -> Store:
         """The same table with other values of all codes, [all codes], ascending within each feature.
@@ -451,18 +459,33 @@ class Store:
         values = read_only(values)
         return replace(self, _low=values, _high=values, _made_by=made_by)
 
-    def with_fills(self, fills: Sequence[float], made_by: Callable[[Store], Store]) -> Store:
+    def with_fills(
+        self,
+        fills: Sequence[float],
+        levels: Mapping[int, tuple[NDArray[np.float32], float]],
+        made_by: Callable[[Store], Store],
+    ) -> Store:
         """The same table with a value for missing cells of each feature: that of code 0, which need not be the lowest
-        then. made_by: see `with_values`."""
-        pairs = zip(self.spec.features, fills, strict=True)
-        spec = replace(self.spec, features=tuple(replace(feature, fill=fill) for feature, fill in pairs))
-        places = [place for place, feature in enumerate(spec.features) if feature.is_filled]
+        then.
+
+        levels   of each category the values of its codes, in no order and not all different, and that of levels that
+                 did not occur.
+        made_by  see `with_values`.
+        """
+        features = [replace(feature, fill=fill) for feature, fill in zip(self.spec.features, fills, strict=True)]
+        for place, (_, other) in levels.items():
+            features[place] = replace(features[place], other=other)
+        spec = replace(self.spec, features=tuple(features))
+        places = [place for place, feature in enumerate(features) if feature.is_filled]
+        changed = bool(places or levels)
         ends = {LOW: self._low, HIGH: self._high}
-        for name in [] if not places else [LOW] if self._high is self._low else [LOW, HIGH]:
+        for name in [] if not changed else [LOW] if self._high is self._low else [LOW, HIGH]:
             assert self._files is not None
             self.fetch_whole(name)
             values = self._files.map(name, VALUE_TYPE, self._low.size, private=True)
             values[self._offsets[places]] = np.array(fills)[places]
+            for place, (own, _) in levels.items():
+                values[self._offsets[place] : self._offsets[place + 1]] = own
             ends[name] = read_only(values)
         high = ends[LOW] if self._high is self._low else ends[HIGH]
         return replace(self, spec=spec, _low=ends[LOW], _high=high, _made_by=made_by)

@@ -57,6 +57,7 @@ from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.memory import check_boosting, check_budget, check_machine
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, is_unfinished, remove_leftovers, reopen
 from bigforest.training.run_state import RunState, TrainingJob, versions
+from bigforest.training.weak_categories import choose_min_level
 from bigforest.training.weighing import grower_of
 
 
@@ -334,7 +335,7 @@ def make_store(
     table = open_table(job, temporary, memory=resources.memory)
     config = job.config
     if isinstance(table, Store):
-        config = agreed(table, job)
+        config = choose_min_level(table, agreed(table, job))
         table = filled_store(table, config, resources)
     # Once: it may read the target.
     roles = None if isinstance(table, Store) else column_roles(table, job.target, job.exclude, config)
@@ -350,7 +351,7 @@ def make_store(
             listener=listener,
             roles=roles,
         )
-        config = config.settled(encoded.spec.target.task)
+        config = choose_min_level(encoded, config.settled(encoded.spec.target.task))
         table = filled_store(encoded, config, resources)
     check_boosting(table.rows, config, resources)
     check_machine(table, config, resources)
@@ -359,13 +360,22 @@ def make_store(
 
 
 def _tell_of_fills(store: Store, listener: Listener) -> None:
-    """Say what is put in place of missing values, if anything is."""
-    filled = [repr(feature.name) for feature in store.spec.features if feature.is_filled]
+    """Say what is put in place of missing values and categories, if anything is."""
+    features = store.spec.features
+    filled = [repr(feature.name) for feature in features if feature.is_filled and feature.kind == "numeric"]
     if filled:
         listener(
             Notice(
                 f"projections need every value, so the mean is put in place of missing values in {listed(filled, 5)}; "
                 "the families axis and tree split on missing values as such"
+            )
+        )
+    categories = [repr(feature.name) for feature in features if feature.has_level_values]
+    if categories:
+        listener(
+            Notice(
+                "projections need numbers, so each level has one, by the mean of the target in its rows, in "
+                f"{listed(categories, 5)}; the families axis and tree split on sets of levels"
             )
         )
 

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from bigforest.sampling.bags import held_out_of
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.options import MIN_LEVEL
-from bigforest.schema.registered import base_family
-from bigforest.schema.train_options import OPTIONS
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 
@@ -38,7 +36,7 @@ def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
         return config
     features = store.spec.features
     categories = [place for place, feature in enumerate(features) if feature.kind == "category"]
-    if not categories or not OPTIONS["min_level"].of(base_family(config.family)):
+    if not categories:
         return replace(config, min_level=MIN_LEVEL)
     rows = _Rows(store, config)
     chosen = [MIN_LEVEL] * len(features)

@@ -46,9 +46,10 @@ FAMILIES: list[dict[str, Any]] = [
 
 
 @st.composite
-def projected(draw: st.DrawFn, **sizes: int) -> tuple[Data, TrainConfig, bool]:
+def projected(draw: st.DrawFn, *, categories: bool = False, **sizes: int) -> tuple[Data, TrainConfig, bool]:
     """A table with missing values, a configuration of two trees on projections, and whether of a regression."""
-    data = draw(mixed_tables(**sizes))._replace(categories=frozenset())
+    data = draw(mixed_tables(**sizes))
+    data = data if categories else data._replace(categories=frozenset())
     subspaces = subspace_configs(data.values.shape[1])
     config = draw(st.one_of(sparse_configs(), sparse_configs(), rotation_configs(), subspaces))
     numbers = draw(st.booleans()) and not config.in_subspaces
@@ -243,7 +244,7 @@ def test_train__any_kind_of_run_gives_the_same_rows(
 
 def test_explain__has_nothing_left_to_fill() -> None:
     forest = bigforest.train(table(), target="class", trees=2, family="sparse-oblique")
-    with pytest.raises(ConfigError, match="this forest takes the mean in their place"):
+    with pytest.raises(ConfigError, match="this forest puts numbers in their place"):
         bigforest.explain_forest(forest, table(), parts="filling")
 
 

@@ -226,8 +226,9 @@ def test_family__has_the_options_and_limits_of_another() -> None:
     assert isinstance(family_of(TrainConfig.of(family="pairs")), PairFamily)
     with pytest.raises(ConfigError, match="splitter is an option of the family axis or tree, not of pairs"):
         TrainConfig.of(family="pairs", splitter="random")
-    with pytest.raises(ConfigError, match="the family pairs projects numbers"):
-        choose_grow_plan(replace(SHAPE, extras=Extras(odd=("a",))), TrainConfig.of(family="pairs"), Resources())
+    with pytest.raises(ConfigError, match="ranks need numbers"):
+        config = TrainConfig.of(family="pairs", ranks=True)
+        choose_grow_plan(replace(SHAPE, extras=Extras(odd=("a",))), config, Resources())
     own, like = (TrainConfig.of(family=family, trees=5) for family in ("pairs", "rotation"))
     assert grow_estimate(SHAPE, own, Resources(threads=1)) == grow_estimate(SHAPE, like, Resources(threads=1))
 

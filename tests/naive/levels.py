@@ -41,11 +41,14 @@ def mean(counts: Counts, direction: list[int]) -> Fraction:
     return Fraction(sum(n * entry for n, entry in zip(counts, direction, strict=True)), sum(counts))
 
 
-def principal_component(levels: list[Counts]) -> list[int]:
-    """First principal component of the class shares of levels, by ten steps of power iteration in whole numbers."""
+def principal_component(levels: list[Counts], start: list[int] | None = None) -> list[int]:
+    """First principal component of the class shares of levels, by ten steps of power iteration in whole numbers.
+
+    start  where it starts, if not where it does in nodes
+    """
     classes = range(len(levels[0]))
     together = [sum(level[k] for level in levels) for k in classes]
-    direction = [rng.mix(k + 1) >> 48 for k in classes]
+    direction = start or [rng.mix(k + 1) >> 48 for k in classes]
     for _ in range(10):
         middle = floor(mean(together, direction) * 2**14)
         deviation = [floor(mean(level, direction) * 2**14) - middle for level in levels]

@@ -157,7 +157,7 @@ def _features(column: Any, kind: NDArray[np.int8], spec: DataSpec, require: Any)
     feature = known[index]
     without = oblique | (kind == KINDS.index("leaf"))
     require(np.array_equal(feature == LEAF, without), "a node splits on a feature that the dataspec does not have")
-    of_category = np.array([own.kind == "category" for own in spec.features] + [False])  # the last is that of LEAF
+    of_category = np.array([own.splits_on_levels for own in spec.features] + [False])  # the last is that of LEAF
     require(np.array_equal(of_category[feature], category), "a node is of another kind than the feature it splits on")
     feature[oblique] = OBLIQUE
     return feature

@@ -19,7 +19,7 @@ import platform
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -43,7 +43,7 @@ from bigforest.storage.atomic import write_durably
 from bigforest.storage.paths import local_path, readable
 from bigforest.store.levels import FILE as LEVELS_FILE
 from bigforest.store.levels import KIND as LEVELS_KIND
-from bigforest.store.levels import LEVELS, Levels, checked_levels
+from bigforest.store.levels import LEVELS, LEVELS_WITH_VALUES, Levels, checked_levels
 
 Entry = TypeVar("Entry")
 
@@ -421,7 +421,7 @@ def write_levels(directory: Path, header: Header) -> None:
     """Write levels.parquet of the forest in `directory`, where there are levels."""
     if header.levels is not None and has_levels(header.spec):
         tables = header.levels.tables(header.spec)
-        write_tables(LEVELS, tables, directory / LEVELS_FILE, LEVELS_KIND, header)
+        write_tables(_levels_schema(header.spec), tables, directory / LEVELS_FILE, LEVELS_KIND, header)
 
 
 def read_forest_levels(directory: Path, header: Header) -> Levels:
@@ -429,8 +429,19 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
     if not has_levels(header.spec):
         return Levels.none(header.spec)
     path = directory / LEVELS_FILE
-    table = read_table(path, LEVELS_KIND, LEVELS, header.identity)
-    return checked_levels(table.replace_schema_metadata(None), header.spec, path, damaged_forest)
+    table = read_table(path, LEVELS_KIND, _levels_schema(header.spec), header.identity).replace_schema_metadata(None)
+    levels = checked_levels(table.select(LEVELS.names), header.spec, path, damaged_forest)
+    if table.num_columns == len(LEVELS):
+        return levels
+    value = as_numpy(table["value"], np.nan)
+    if not np.isfinite(value).all():
+        raise damaged_forest(f"{path}: a level has no finite value")
+    return replace(levels, value=value)
+
+
+def _levels_schema(spec: DataSpec) -> pa.Schema:
+    """The columns of levels.parquet of a forest."""
+    return LEVELS_WITH_VALUES if any(feature.has_level_values for feature in spec.features) else LEVELS
 
 
 def read_origin(directory: Path) -> Origin | None:

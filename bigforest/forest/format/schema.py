@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from bigforest.common.arrow_arrays import Column, file_schema
 from bigforest.schema.dataspec import DataSpec
-from bigforest.store.levels import LEVEL_COLUMNS
+from bigforest.store.levels import LEVEL_COLUMNS, VALUE_COLUMN
 
 KINDS = ("leaf", "axis", "category", "oblique")
 
@@ -153,7 +153,7 @@ FILES: dict[str, tuple[Column, ...]] = {
             "oblique node share equally; 0 for all features if no split decreased the impurity",
         ),
     ),
-    "levels.parquet": LEVEL_COLUMNS,
+    "levels.parquet": (*LEVEL_COLUMNS, VALUE_COLUMN),
     "ranks.parquet": (
         _FEATURE,
         Column("value", pa.float64(), "ascending within a feature"),

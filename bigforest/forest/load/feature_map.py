@@ -36,7 +36,7 @@ class FeatureMap(NamedTuple):
         """Whether all values are float32 by their types, as `Reader` reads them, and those for missing cells too."""
         features = self.spec.features
         return self.spec.has_narrow_fills and all(
-            features[position].codes <= MAX_NARROW_INTEGER
+            features[position].has_level_values or features[position].codes <= MAX_NARROW_INTEGER
             if features[position].kind == "category"
             else type(leaf.dtype) in NARROW
             for position, leaf in self.leaves.items()

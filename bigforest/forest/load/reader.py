@@ -39,7 +39,8 @@ class Reader:
     unseen  how a level that did not occur in training is treated: see vote_rule.py VoteRule.
 
     The code of a level that is not known is one past the last, and so is that of a missing one of a category that was
-    never missing in training: no node lists it.
+    never missing in training: no node lists it. Where trees split on the values of levels, these take the place of
+    codes.
     """
 
     spec: DataSpec
@@ -51,6 +52,12 @@ class Reader:
         """The names of the first features that are categories."""
         names = (feature.name for feature in self.spec.features if feature.kind == "category")
         return list(islice(names, _NAMED))
+
+    @cached_property
+    def _values(self) -> dict[int, NDArray[np.float32]]:
+        """Of the features whose levels have values, see Levels.code_values."""
+        features = enumerate(self.spec.features)
+        return {place: self.levels.code_values(place, own) for place, own in features if own.has_level_values}
 
     def frame(self, frame: pl.DataFrame, found: FeatureMap, used: Iterable[int]) -> RowBatch:
         """The features `used` (positions in the dataspec) of a frame in which they were `found`.
@@ -158,6 +165,8 @@ class Reader:
             )
         missing = np.isnan(found) | (found == feature.codes) if self.unseen == "missing" else np.isnan(found)
         codes = np.where(missing, 0 if feature.missing else feature.codes, found)
+        if feature.has_level_values:
+            return self._values[place][codes.astype(np.int64)]
         return codes.astype(np.min_scalar_type(feature.codes))
 
     def _objects(self, column: NDArray[Any], place: int) -> NDArray[Any]:

@@ -104,12 +104,9 @@ class ProjectionFamily(Family):
     def check(self, shape: Shape, config: TrainConfig) -> None:
         extras = shape.extras
         if extras.odd:
-            what, remedy = "categories", "convert them to numbers"
-            if config.ranks:
-                what, remedy = "categories or missing values", "fill or convert them"
             raise ConfigError(
-                f"the family {self.name} projects numbers, and there are {what} in "
-                f"{listed(list(map(repr, extras.odd)))}: exclude these columns, {remedy}, or choose the family axis"
+                "ranks need numbers without missing values, and there are categories or missing values in "
+                f"{listed(list(map(repr, extras.odd)))}: train without ranks, exclude, fill or convert them"
             )
 
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:

@@ -36,7 +36,7 @@ class Features(NamedTuple):
         features, mean = store.spec.features, store.spec.searched_weight
         least = [1 + round((level - 1) * mean) for level in config.min_levels(len(features))]
         kinds = [
-            CATEGORY if feature.kind == "category" else MISSING if feature.has_gaps else NUMBER for feature in features
+            CATEGORY if feature.splits_on_levels else MISSING if feature.has_gaps else NUMBER for feature in features
         ]
         return cls(tuple(feature.codes for feature in features), np.array(kinds, np.uint8), np.array(least, np.int64))
 

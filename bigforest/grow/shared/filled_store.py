@@ -1,9 +1,10 @@
-"""Missing values of tables whose trees split on projections: every feature has a value for them.
+"""Tables whose trees split on projections: every cell has a value, missing ones and categories too.
 
-It is the mean of the values that are there, each row counting once whatever its weight. If it is one of the values, or
-within a bin, it is moved up past it: missing cells can then be told from all others by thresholds. A feature that no
-row lacks has the mean of the first rows, as float32, for rows that are predicted. The values are part of the dataspec
-of the forest (`FeatureSpec.fill`). The store on disk is as for all families. Oracle: tests/naive/fill.py.
+The levels of categories have the values of level_values.py. The value of the missing cells of a number is the mean of
+the values that are there, each row counting once whatever its weight. If it is one of the values, or within a bin, it
+is moved up past it: missing cells can then be told from all others by thresholds. A feature that no row lacks has the
+mean of the first rows, as float32, for rows that are predicted. The values are part of the forest (`FeatureSpec.fill`,
+`Levels.value`). The store on disk is as for all families. Oracle: tests/naive/fill.py, tests/naive/level_values.py.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from bigforest.common.arrays import read_only
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.shared.level_values import LevelValues, level_values
 from bigforest.kernels.common.layout import Codes
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
@@ -29,28 +31,42 @@ _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def filled_store(store: Store, config: TrainConfig, resources: Resources) -> Store:
-    """The store with a value for missing cells, if trees of `config` split on projections of values; else as encoded.
+    """The store with values for missing cells and levels, if trees of `config`, which has its min_level, split on
+    projections of values; else as encoded.
 
-    Reads the columns with missing values once. A store with categories stays as it is.
+    Reads the columns with missing values once, and categories with the target twice.
     """
     store, features = store.as_encoded(), store.spec.features
-    if not config.fills_missing or any(feature.kind == "category" for feature in features):
+    if not config.fills_missing:
         return store
-    gaps = [(store, place) for place, feature in enumerate(features) if feature.missing]
-    found = iter(resources.executor().gather(fill_of, gaps))
+    categories = [place for place, feature in enumerate(features) if feature.kind == "category"]
+    gaps = [place for place, feature in enumerate(features) if feature.missing and feature.kind == "numeric"]
+    executor = resources.executor()
+    values = executor.gather(level_values, [(store, config, place) for place in categories])
+    levels = dict(zip(categories, values, strict=True))
+    found = dict(zip(gaps, executor.gather(fill_of, [(store, place) for place in gaps]), strict=True))
     store.fetch(None, range(1))  # at once
-    fills = [next(found) if feature.missing else usual_value(store, place) for place, feature in enumerate(features)]
-    return PutFills(tuple(fills))(store)
+    for place, feature in enumerate(features):
+        if place in levels:
+            own = levels[place]
+            found[place] = float(own.by_code()[0]) if feature.missing else own.other
+        elif place not in found:
+            found[place] = usual_value(store, place)
+    fills = tuple(found[place] for place in range(len(features)))
+    return PutFills(fills, tuple(levels.items()))(store)
 
 
 @dataclass(frozen=True)
 class PutFills:
-    """From a store to the same with values for missing cells of the features; for other processes too."""
+    """From a store to the same with values for missing cells of the features, and for the levels of categories; for
+    other processes too."""
 
     fills: tuple[float, ...]
+    levels: tuple[tuple[int, LevelValues], ...]
 
     def __call__(self, store: Store) -> Store:
-        return store.with_fills(self.fills, self)
+        values = {place: (own.by_code(), own.other) for place, own in self.levels}
+        return store.with_fills(self.fills, values, self)
 
 
 def fill_of(store: Store, feature: int) -> float:
@@ -98,11 +114,13 @@ def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
 
 
 def ordered_store(store: Store) -> Store:
-    """A store with values for missing cells, with codes in the order of the values; for growing in memory.
+    """A store with values for missing cells and levels, with codes in the order of the values; for growing in memory.
 
-    Memory: the codes of the widths that features with such cells have, and the values of all codes.
+    Equal values become one code; the last codes then have no rows, and the largest value. Memory: the codes of the
+    widths that these features have, and the values of all codes.
     """
-    places = [place for place, feature in enumerate(store.spec.features) if feature.is_filled]
+    filled = [feature.is_filled or feature.has_level_values for feature in store.spec.features]
+    places = np.flatnonzero(filled).tolist()
     if not places:
         return store
     features, (offsets, low, high) = store.spec.features, store.dictionaries
@@ -112,11 +130,12 @@ def ordered_store(store: Store) -> Store:
     ends = [low.copy()] if high is low else [low.copy(), high.copy()]
     for place in places:
         own = slice(offsets[place], offsets[place + 1])
-        order = np.argsort(low[own], kind="stable")
+        _, first, code = np.unique(low[own], return_index=True, return_inverse=True)
+        order = np.append(first, np.full(code.size - first.size, first[-1]))
         for values in ends:
             values[own] = values[own][order]
         column = matrices[features[place].width][features[place].slot]
-        np.take(np.argsort(order).astype(column.dtype), column, out=column, mode="clip")
+        np.take(code.astype(column.dtype), column, out=column, mode="clip")
     low, high = (read_only(ends[0]), read_only(ends[-1])) if len(ends) == 2 else [read_only(ends[0])] * 2
     return store.with_codes(Codes._make([*map(read_only, matrices.values()), codes.place]), low, high)
 
