@@ -258,8 +258,8 @@ def train(
         Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off. The largest levels
         of a node are always split separately: as many as the number of its rows has binary digits, 10 for 1,000. The
         default is half the ratio of the variance of the target within the levels of a category to that between them, at
-        least 5 and at most 1,000. A forest keeps it for each feature. None means 5 or more, by how much the levels of a
-        category differ.
+        least 5 and at most 1,000. A forest keeps it for each feature. Where trees split on projections, levels of fewer
+        rows in the table have one number together. None means 5 or more, by how much the levels of a category differ.
     keep_targets : bool, default=False
         Keep the training targets of every leaf, for quantiles (regression).
     keep_votes : bool, default=False

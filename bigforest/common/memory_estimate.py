@@ -31,11 +31,12 @@ _LARGE = 2 << 20
 class Extras(NamedTuple):
     """What a table has beside classes to learn and features that are numbers, none of them missing.
 
-    odd         features that are categories or have missing values, unless these are filled.
-    category    codes of the largest category at most; 0 without one.
+    odd         features that are categories or have missing values, unless both are filled.
+    category    codes of the largest category at most, unless categories are filled; 0 without one.
     regression  whether the target is a regression.
     weighted    whether rows have weights.
-    filled      whether missing values are filled, see grow/shared/filled_store.py.
+    filled      whether missing values and categories are filled, see grow/shared/filled_store.py.
+    levels      codes of the largest category at most, if categories are filled; 0 without one.
     """
 
     odd: tuple[str, ...] = ()
@@ -43,6 +44,7 @@ class Extras(NamedTuple):
     regression: bool = False
     weighted: bool = False
     filled: bool = False
+    levels: int = 0
 
 
 PLAIN = Extras()

@@ -65,23 +65,18 @@ def shape_of(
         for feature, kind in kinds.items()
     )
     gaps = {feature for feature in kinds if known.get(feature, UNKNOWN).whole is False}
+    category = max((codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0)
     extras = Extras(
         odd=tuple(
             feature
             for feature, kind in kinds.items()
             if (kind == "category" or feature in gaps) and not config.fills_missing
         ),
-        category=max(
-            (
-                codes
-                for codes, kind in zip(most, kinds.values(), strict=True)
-                if kind == "category" and not config.fills_missing
-            ),
-            default=0,
-        ),
+        category=0 if config.fills_missing else category,
         regression=task == "regression",
         weighted=config.weighs_rows,
-        filled=config.fills_missing and (bool(gaps) or "category" in kinds.values()),
+        filled=config.fills_missing and bool(gaps or category),
+        levels=category if config.fills_missing else 0,
     )
     return Shape(table.rows, widths, sum(most), classes, sizes, bits, extras)
 

@@ -191,7 +191,7 @@ def _larger_left(table: pa.Table, store: Store, found: _Described, rows: slice) 
 
     Where some lack it the search has decided, by rows that do, or by its own weights.
     """
-    known = {feature.name for feature in store.spec.features if feature.kind == "numeric" and not feature.missing}
+    known = {feature.name for feature in store.spec.features if not (feature.splits_on_levels or feature.missing)}
     feature, given = table["feature"].chunk(0), table["default_left"].chunk(0)
     is_known = np.array([name in known for name in feature.dictionary.to_pylist()] + [False])
     here = np.flatnonzero(is_known[as_numpy(feature.indices, -1)])

@@ -320,6 +320,7 @@ class Store:
                 regression=self.spec.target.is_regression,
                 weighted=self.spec.weight is not None,
                 filled=any(feature.is_filled or feature.has_level_values for feature in features),
+                levels=max((feature.codes for feature in features if feature.has_level_values), default=0),
             ),
         )
 

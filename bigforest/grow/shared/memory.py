@@ -28,6 +28,8 @@ _WRITTEN = 200
 # Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
 _LISTED = 8
 _WRITTEN_LEVEL = 24
+# Bytes of a level while its value is found: sizes and groups 24, the value in single precision and in a dictionary 12.
+_LEVEL_VALUE = 36
 # Further bytes of a row of a growing regression tree, and of a node of it.
 _NUMBER = 24
 _NUMBER_NODE = 24
@@ -112,8 +114,9 @@ def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
 
 
 def base_bytes(shape: Shape, config: TrainConfig) -> int:
-    """Bytes of a process after all imports, and of ranks if trees split on them."""
-    return BASE_BYTES + (8 * shape.codes + CODE_BYTES * min(shape.rows, shape.codes) if config.ranks else 0)
+    """Bytes of a process after all imports, of ranks if trees split on them, and of the values of levels."""
+    ranks = 8 * shape.codes + CODE_BYTES * min(shape.rows, shape.codes) if config.ranks else 0
+    return BASE_BYTES + ranks + _LEVEL_VALUE * shape.extras.levels
 
 
 def target_bytes(shape: Shape) -> int:
