@@ -325,8 +325,8 @@ class TrainOptions:
         more=(
             "The largest levels of a node are always split separately: as many as the number of its rows has binary "
             "digits, 10 for 1,000. The default is half the ratio of the variance of the target within the levels of a "
-            "category to that between them, at least 5 and at most 1,000. A forest keeps it for each feature. Where trees "
-            "split on projections, levels of fewer rows in the table have one number together."
+            "category to that between them, at least 5 and at most 1,000. A forest keeps it for each feature. Where "
+            "trees split on projections, levels of fewer rows in the table have one number together."
         ),
     )
     keep_targets: bool = option(
