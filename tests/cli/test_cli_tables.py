@@ -214,13 +214,15 @@ def test_table__of_numbers_is_wider_than_a_narrow_terminal(
 
 def test_compare__reasons_stand_below_the_table(run: Run, folder: Path) -> None:
     pl.read_parquet("things.parquet").with_columns(kind=pl.lit("x")).write_parquet("kinds.parquet")
-    shown = run("compare", "kinds.parquet", "--trees", "2", "--out", "c").out.splitlines()
+    Path("ranks.toml").write_text("[default]\n\n[ranks]\nranks = true\n")
+    given = ["--trees", "2", "--candidates", "ranks.toml", "--out", "c"]
+    shown = run("compare", "kinds.parquet", *given).out.splitlines()
     table = shown[: shown.index("")]
     assert table[0].split() == ["candidate", "trees", "loss", "difference", "standard", "error", "time"]
     assert not any("cannot" in line for line in table)
     assert [line.split()[-1] for line in table[1:]].count("winner") == 1
-    assert next(line for line in table if "sparse" in line).endswith("retired")
-    assert any(line.startswith("sparse-oblique  cannot be grown here") for line in shown)
+    assert next(line for line in table if "ranks" in line).endswith("retired")
+    assert any(line.startswith("ranks  cannot be grown here") for line in shown)
 
 
 def test_number_cells__the_largest_has_four_digits_and_all_as_many_decimals() -> None:

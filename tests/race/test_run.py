@@ -267,8 +267,11 @@ def test_compare__default_candidates_of_any_table() -> None:
     frame = table(80).with_columns(pl.Series("word", ["a", "b", None, "c"] * 20))
     found = bf.compare(pl.concat([frame, frame]), "y", options={"trees": 25}, listener=listen)
     reasons = dict(found.candidates.select("candidate", "retired").iter_rows())
-    assert "cannot be grown here" in reasons["rotation"]
+    assert not any("cannot be grown here" in (reason or "") for reason in reasons.values())
     assert reasons["default"] is None
+    ranks = {"default": {}, "ranks": {"ranks": True}}
+    found = bf.compare(frame, "y", options={"trees": 5}, candidates=ranks)
+    assert "cannot be grown here" in dict(found.candidates.select("candidate", "retired").iter_rows())["ranks"]
     assert any("80 of 160 rows equal another row" in notice for notice in notices)
     assert any(notice.startswith("25 trees: ") for notice in notices)
     numbers = bf.compare(table(80, regression=True), "y", options={"trees": 25}, candidates=3)
