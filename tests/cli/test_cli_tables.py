@@ -212,11 +212,11 @@ def test_table__of_numbers_is_wider_than_a_narrow_terminal(
     assert [line.split()[-2:] for line in lines if "," in line] == [["1,234,567", "0.1234567"]] * 2
 
 
-def test_compare__reasons_stand_below_the_table(run: Run, folder: Path) -> None:
+def test_compare__reasons_stand_below_the_table(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pl.read_parquet("things.parquet").with_columns(kind=pl.lit("x")).write_parquet("kinds.parquet")
-    Path("ranks.toml").write_text("[default]\n\n[ranks]\nranks = true\n")
-    given = ["--trees", "2", "--candidates", "ranks.toml", "--out", "c"]
-    shown = run("compare", "kinds.parquet", *given).out.splitlines()
+    ranks = {"default": {}, "ranks": {"ranks": True}}
+    monkeypatch.setattr("bigforest.race.run.default_candidates", lambda *_: ranks)
+    shown = run("compare", "kinds.parquet", "--trees", "2", "--out", "c").out.splitlines()
     table = shown[: shown.index("")]
     assert table[0].split() == ["candidate", "trees", "loss", "difference", "standard", "error", "time"]
     assert not any("cannot" in line for line in table)

@@ -257,7 +257,7 @@ def test_compare__goes_by_the_deviance_where_trees_do() -> None:
     assert found.metric == "poisson_deviance" and found.loss == pytest.approx(found.forest.oob.error)
 
 
-def test_compare__default_candidates_of_any_table() -> None:
+def test_compare__default_candidates_of_any_table(monkeypatch: pytest.MonkeyPatch) -> None:
     notices: list[str] = []
 
     def listen(event: Event) -> None:
@@ -269,8 +269,10 @@ def test_compare__default_candidates_of_any_table() -> None:
     reasons = dict(found.candidates.select("candidate", "retired").iter_rows())
     assert not any("cannot be grown here" in (reason or "") for reason in reasons.values())
     assert reasons["default"] is None
-    ranks = {"default": {}, "ranks": {"ranks": True}}
-    found = bf.compare(frame, "y", options={"trees": 5}, candidates=ranks)
+    with monkeypatch.context() as patch:
+        ranks = {"default": {}, "ranks": {"ranks": True}}
+        patch.setattr("bigforest.race.run.default_candidates", lambda *_: ranks)
+        found = bf.compare(frame, "y", options={"trees": 5})
     assert "cannot be grown here" in dict(found.candidates.select("candidate", "retired").iter_rows())["ranks"]
     assert any("80 of 160 rows equal another row" in notice for notice in notices)
     assert any(notice.startswith("25 trees: ") for notice in notices)
