@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -282,3 +283,12 @@ def test_read__refuses_damaged_values(tmp_path: Path) -> None:
             bigforest.read_forest(tmp_path / "f").predict(table())
         pq.write_table(whole, path)
     assert bigforest.read_forest(tmp_path / "f").predict(table()).equals(forest.predict(table()))
+
+
+def test_store__comes_to_workers_with_its_values(tmp_path: Path) -> None:
+    encoded = bigforest.encode_store(table().drop("number"), tmp_path / "s", target="class")
+    store = filled_store(encoded, TrainConfig(family="sparse-oblique", task="classification"), ONE)
+    again = pickle.loads(pickle.dumps(store))
+    assert again.spec == store.spec
+    assert np.array_equal(again.values(0, store.rows), store.values(0, store.rows))
+    assert encoded.fingerprint == again.fingerprint
