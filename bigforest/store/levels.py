@@ -83,8 +83,8 @@ class Levels:
     def code_values(self, feature: int, known: FeatureSpec) -> NDArray[np.float32]:
         """The values of the codes of a feature whose levels have some, and of the one past the last: a level that did
         not occur."""
-        assert self.value is not None
-        own = self.value[self.offsets[feature] : self.offsets[feature + 1]]
+        none = np.empty(0, np.float32)  # of categories that have missing values alone
+        own = none if self.value is None else self.value[self.offsets[feature] : self.offsets[feature + 1]]
         return np.array([*[known.fill] * known.missing, *own, known.other], np.float32)
 
     def between(self, feature: int, known: FeatureSpec, low: float = -np.inf, high: float = np.inf) -> list[str | None]:

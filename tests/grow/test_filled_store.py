@@ -222,24 +222,31 @@ def test_predict__fills_where_no_node_projects(tmp_path: Path) -> None:
 def test_train__any_kind_of_run_gives_the_same_rows(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = table(70_000)
     options = {"target": "class", "trees": 3, "seed": 3, "max_depth": 6, **options}
-    bigforest.train(frame, out=tmp_path / "one", threads=1, **options)
-    expected = rows_of(tmp_path / "one")
-    frame.write_parquet(tmp_path / "t.parquet", row_group_size=999)
-    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "two", threads=2, **options)
-    assert_equal(rows_of(tmp_path / "two"), expected)
-    bins = options.get("max_bins", "exact")
-    store = bigforest.encode_store(frame, tmp_path / "s.store", target="class", max_bins=bins)
-    bigforest.train(store, out=tmp_path / "store", **options)
-    assert_equal(rows_of(tmp_path / "store"), expected)
-    bigforest.train(frame, out=tmp_path / "few", **(options | {"trees": 1}))
-    bigforest.train(frame, resume=tmp_path / "few", trees=3)
-    assert_equal(rows_of(tmp_path / "few"), expected)
+    assert_same_by_any_run(table(70_000), options, tmp_path, monkeypatch)
+
+
+def assert_same_by_any_run(
+    frame: pl.DataFrame, options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forests of three trees have the same rows from a frame, a file and a store, on one thread and two, resumed, and
+    by passes."""
+    bigforest.train(frame, out=folder / "one", threads=1, **options)
+    expected = rows_of(folder / "one")
+    frame.write_parquet(folder / "t.parquet", row_group_size=999)
+    bigforest.train(folder / "t.parquet", out=folder / "two", threads=2, **options)
+    assert_equal(rows_of(folder / "two"), expected)
+    encoding = {name: options[name] for name in ("target", "max_bins", "categories") if name in options}
+    store = bigforest.encode_store(frame, folder / "s.store", **encoding)
+    bigforest.train(store, out=folder / "store", **options)
+    assert_equal(rows_of(folder / "store"), expected)
+    bigforest.train(frame, out=folder / "few", **(options | {"trees": 1}))
+    bigforest.train(frame, resume=folder / "few", trees=3)
+    assert_equal(rows_of(folder / "few"), expected)
     limits = MemoryLimits(rows=30_000, keys=3_000, cells=1 << 10, room=1 << 15)
     monkeypatch.setattr("bigforest.grow.forest.choose_grow_plan", lambda *_: GrowPlan(1, limits, 2, 0))
-    bigforest.train(frame, out=tmp_path / "passes", **options)
-    assert_equal(rows_of(tmp_path / "passes"), expected)
+    bigforest.train(frame, out=folder / "passes", **options)
+    assert_equal(rows_of(folder / "passes"), expected)
 
 
 def test_explain__has_nothing_left_to_fill() -> None:

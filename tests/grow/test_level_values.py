@@ -20,12 +20,10 @@ from bigforest.common.errors import ConfigError, DataError, FormatError
 from bigforest.common.events import Notice
 from bigforest.grow.forest import grow_tree
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.shared.filled_store import filled_store
 from bigforest.grow.shared.level_values import level_values as find_values
 from bigforest.schema.config import TrainConfig
-from tests.grow.test_filled_store import FAMILIES, ONE, assert_same, projected
-from tests.grow.test_invariance import assert_equal, rows_of
+from tests.grow.test_filled_store import FAMILIES, ONE, assert_same, assert_same_by_any_run, projected
 from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_passes import WHOLE, parts, ways
 from tests.naive.level_values import level_values
@@ -197,27 +195,21 @@ def test_predict__treats_levels_that_did_not_occur_as_asked() -> None:
 def test_train__any_kind_of_run_gives_the_same_rows(
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, drop = ("number", "class") if "task" in options else ("class", "number")
-    if "task" in options:
-        options = {key: value for key, value in options.items() if key != "task"}
-    frame = table(70_000).drop(drop)
+    options = dict(options)
+    regression = options.pop("task", None) is not None
+    target, drop = ("number", "class") if regression else ("class", "number")
     options = {"target": target, **OPTIONS, "trees": 3, "max_depth": 6, **options}
-    bigforest.train(frame, out=tmp_path / "one", threads=1, **options)
-    expected = rows_of(tmp_path / "one")
-    frame.write_parquet(tmp_path / "t.parquet", row_group_size=999)
-    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "two", threads=2, **options)
-    assert_equal(rows_of(tmp_path / "two"), expected)
-    bins = options.get("max_bins", "exact")
-    store = bigforest.encode_store(frame, tmp_path / "s.store", target=target, max_bins=bins, categories=["zip"])
-    bigforest.train(store, out=tmp_path / "store", **options)
-    assert_equal(rows_of(tmp_path / "store"), expected)
-    bigforest.train(frame, out=tmp_path / "few", **(options | {"trees": 1}))
-    bigforest.train(frame, resume=tmp_path / "few", trees=3)
-    assert_equal(rows_of(tmp_path / "few"), expected)
-    limits = MemoryLimits(rows=30_000, keys=3_000, cells=1 << 10, room=1 << 15)
-    monkeypatch.setattr("bigforest.grow.forest.choose_grow_plan", lambda *_: GrowPlan(1, limits, 2, 0))
-    bigforest.train(frame, out=tmp_path / "passes", **options)
-    assert_equal(rows_of(tmp_path / "passes"), expected)
+    assert_same_by_any_run(table(70_000).drop(drop), options, tmp_path, monkeypatch)
+
+
+def test_train__takes_a_category_without_a_level(tmp_path: Path) -> None:
+    frame = table().select("x", "class", none=pl.lit(None, pl.String), few=pl.lit("a"))
+    options: dict[str, Any] = {"target": "class", "family": "sparse-oblique", "trees": 3, "seed": 3}
+    for own in (frame, frame.drop("few")):
+        forest = bigforest.train(own, out=tmp_path / f"{own.width}", **options)
+        again = bigforest.read_forest(tmp_path / f"{own.width}")
+        new = own.with_columns(none=pl.lit("some"))
+        assert forest.predict(new).equals(again.predict(own))
 
 
 def test_explain__names_levels(tmp_path: Path) -> None:
