@@ -138,6 +138,12 @@ def test_fit_least_share__as_isotonic_regression(pairs: list[tuple[float, bool]]
     assert [share >= least for share in tried] == naive.answered(confidence, wrong, risk, tried)
 
 
+@pytest.mark.parametrize(("wrong", "least"), [("00101", 0.6), ("1011", 0.8), ("10", 0.0), ("11", np.inf)])
+def test_fit_least_share__of_equal_losses_takes_the_one_that_answers_most(wrong: str, least: float) -> None:
+    shares, errors = np.array([0.9, 0.8, 0.7, 0.6, 0.5]), np.array([mark == "1" for mark in wrong])
+    assert fit_least_share(shares[: len(wrong)], errors, 0.5) == least
+
+
 @given(st.lists(st.tuples(SHARES, st.booleans()), min_size=1, max_size=60))
 def test_reject_curve__as_the_oracle(pairs: list[tuple[float, bool]]) -> None:
     confidence, wrong = (list(column) for column in zip(*pairs, strict=True))
