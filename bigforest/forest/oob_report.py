@@ -41,11 +41,11 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 class OobReport:
     """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
 
-    rows       LazyFrame, one row per training row; columns as in forest/format/schema.py oob_rows
-    curve      error by number of trees; columns CURVE, or number_curve for regression
-    confusion  confusion matrix; columns confusion. None for regression
-    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all, columns metrics; for
-               regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance, columns number_metrics
+    rows       LazyFrame, one row per training row: row, truth, prediction, trees that voted, and p_<class>
+    curve      error by number of trees: trees, error (regression: mse or poisson_deviance), rows
+    confusion  confusion matrix: truth, prediction, rows, weight. None for regression
+    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and, where class is null, of all; for
+               regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance
     error      out-of-bag error on the rows that are out of bag for at least one tree; nan if there are none
     measure    what that is: error (the share of wrong rows), mean squared error or, with the impurity poisson, mean
                Poisson deviance
