@@ -29,7 +29,7 @@ def _read(context: typer.Context, file: str | None) -> None:
         raise typer.BadParameter(f"{path}: there is no such file; check the path") from error
     except OSError as error:
         raise typer.BadParameter(f"{path} cannot be read: {error.strerror}; give a TOML file") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{path} cannot be read as TOML: {error}") from error
     known = {parameter.name: parameter for parameter in context.command.params}
     for name in ("config_file", "help", "data"):
@@ -49,7 +49,7 @@ def _read(context: typer.Context, file: str | None) -> None:
 def _value(parameter: Any, value: Any, where: str) -> Any:
     """The value of an option as the command takes it; what would be read as another is refused."""
     if isinstance(value, dict):
-        return json.dumps(value)
+        return json.dumps(value, default=str)  # of dates: the option says what it takes
     if parameter.multiple:
         return value if isinstance(value, list) else [value]
     if isinstance(value, list) or (isinstance(value, bool) and not parameter.is_flag):

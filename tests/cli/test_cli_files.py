@@ -240,7 +240,11 @@ def test_config__the_command_line_comes_first(folder: Path, run: Run) -> None:
     ("text", "message"),
     [
         ("tres = 3", "train has no option 'tres'; did you mean trees"),
-        ("trees = [", "cannot be read as TOML"),
+        *[(text, "cannot be read as TOML") for text in ("trees = [", "trees = " + "[" * 5000, f"seed = {'9' * 5000}")],
+        (
+            "class_weight = {small = 2020-01-01}",
+            "must be above 0 and finite, not '2020-01-01' of 'small'",
+        ),
         ("trees = 'many'", "Invalid value for '--trees'"),
         ("trees = 0", "--trees must be a whole number"),
         ("seed = true", "c.toml: seed cannot be true"),

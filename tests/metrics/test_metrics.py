@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.metrics.classes import Area, Metrics, Scores
+from bigforest.metrics.numbers import NumberSums
 from tests.thorough import examples
 
 COLUMNS = ["class", "rows", "predicted", "precision", "recall", "f1", "log_loss", "brier", "auc"]
@@ -144,3 +145,10 @@ def test_metrics__a_refused_answer_is_no_prediction() -> None:
     first, second, whole = metrics.result()
     assert (first.precision, first.recall, second.precision, second.recall) == (1.0, 1.0, 1.0, 0.5)
     assert (whole.rows, whole.predicted, metrics.accuracy) == (3, 2, 2 / 3)
+
+
+@pytest.mark.parametrize(("predicted", "r2"), [(5.0, 1.0), (5.5, 0.0)])
+def test_number_metrics__r2_of_equal_targets(predicted: float, r2: float) -> None:
+    sums = NumberSums(0.0)
+    sums.add(np.full(3, 5.0), np.full(3, predicted))
+    assert sums.result().r2 == r2
