@@ -19,7 +19,7 @@ DIGITS = Path(__file__).parent / "data" / "digits.parquet"
 
 def main() -> None:
     """Two worker processes on this machine; on a cluster, give the scheduler's address to Client instead."""
-    here = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
+    here = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": ":0"}
     with (
         # At the end workers may log that the scheduler has closed before them; these messages are hidden.
         Client(**here, silence_logs=logging.CRITICAL),  # Client("tcp://host:8786") on a cluster
