@@ -230,7 +230,8 @@ class DataSpec:
     @cached_property
     def has_narrow_fills(self) -> bool:
         """Whether these, if there are any, are all float32."""
-        return self.fills is None or bool((self.fills.astype(np.float32) == self.fills).all())
+        with np.errstate(over="ignore"):  # what is too large for float32 differs then
+            return self.fills is None or bool((self.fills.astype(np.float32) == self.fills).all())
 
     @property
     def wide_weights(self) -> bool:

@@ -270,6 +270,13 @@ def test_compare__fills_for_the_candidates_that_project(tmp_path: Path) -> None:
     assert sorted(found.candidates["candidate"]) == ["axis", "sparse"]
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_train__fills_with_values_beyond_float32() -> None:
+    large = pl.DataFrame({"x": [None, 1e300, 2e300, -1e300] * 9, "y": ["a", "b", "b", "a"] * 9})
+    forest = bigforest.train(large, "y", trees=3, family="sparse-oblique", threads=1, class_weight="balanced")
+    assert forest.score(large) > 0.5
+
+
 def test_train__refuses_ranks_with_missing_values() -> None:
     with pytest.raises(ConfigError, match="categories or missing values in 'a'"):
         bigforest.train(table(), target="class", family="sparse-oblique", ranks=True)
