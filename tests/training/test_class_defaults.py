@@ -50,7 +50,7 @@ def test_train__more_features_where_that_is_much_better(tmp_path: Path) -> None:
     assert forest.config.min_leaf == 1
     (notice,) = [event.message for event in told if isinstance(event, Notice) and "mtry" in event.message]
     assert "(24 of 40 features)" in notice
-    assert "the 6 of sqrt" in notice
+    assert "sqrt (6 features)" in notice
     check_choice(frame, tmp_path / "forest", {"mtry": "sqrt"}, {"mtry": 24})
 
 
