@@ -292,7 +292,7 @@ def _say_own_name(error: Any, command: Any) -> None:
     from bigforest.api.given import SKLEARN_NAMES
 
     own = SKLEARN_NAMES.get(error.option_name.lstrip("-").replace("-", "_"), "")
-    if own in {parameter.name for parameter in command.params}:
+    if own and own in {parameter.name for parameter in command.params}:
         error.possibilities = [f"--{own.replace('_', '-')}"]
 
 
