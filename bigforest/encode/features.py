@@ -82,7 +82,7 @@ def feature_kinds(
         check_column(name, names, "categories")
         dtype = leaves[name].dtype
         if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer()):
-            raise DataError(f"{name!r} has type {dtype}; only text, whole numbers and booleans can be categories")
+            raise DataError(f"{name!r} has type {dtype}; only text, whole numbers and booleans can be categories; cast it to Int64 or to text")
     return {name: "category" if name in categories or is_text_type(leaves[name].dtype) else "numeric" for name in names}
 
 
@@ -99,7 +99,7 @@ def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collectio
         if name not in left_out and leaf.column not in exclude and not _PANDAS_INDEX.fullmatch(leaf.column)
     ]
     if not names:
-        raise DataError(f"no feature is left besides the target {target!r}; exclude fewer columns")
+        raise DataError(f"no feature is left besides target {target!r}; exclude fewer columns")
     unusable = [name for name in names if not is_feature_type(leaves[name].dtype)]
     if unusable:
         named = listed([f"{name} ({leaves[name].dtype})" for name in unusable])

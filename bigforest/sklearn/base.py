@@ -35,6 +35,7 @@ from bigforest.sklearn.tables import (
     only,
     outputs_of,
     table_frame,
+    unmasked,
     with_categories,
 )
 from bigforest.sklearn.tree import FittedTree, mean_of_shares
@@ -387,7 +388,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
 
     def _table(self, X: Any) -> tuple[pl.DataFrame | SparseTable, list[str]]:
         """X as a table, checked and remembered as scikit-learn does, and the names of its columns."""
-        frame = table_frame(X)
+        frame = table_frame(X := unmasked(X))
         if frame is None:
             cells = objects_of(X)
             if cells is not None and has_text(cells):
@@ -403,7 +404,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any) -> Any:
         """Rows to predict, checked against those of training, as the forest reads them: a frame, or an array, dense or
         sparse."""
-        frame = table_frame(X)
+        frame = table_frame(X := unmasked(X))
         if frame is not None:
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
             return named(frame, self._names)

@@ -24,6 +24,7 @@ from bigforest.source.in_memory import (
     is_matrix,
     is_sparse,
     package_of,
+    plain_array,
     table_of_list,
 )
 
@@ -52,6 +53,11 @@ def table_frame(X: Any) -> pl.DataFrame | None:
         names = [name for name, found in infinite.row(0, named=True).items() if found]
         raise DataError(f"X contains infinity in {names[0]!r}; replace infinite values, by nulls for instance")
     return frame
+
+
+def unmasked(values: Any) -> Any:
+    """An array whose masked cells are NaN, where scikit-learn would read what is below the mask; others as they are."""
+    return plain_array(values) if isinstance(values, np.ma.MaskedArray) else values
 
 
 def objects_of(X: Any) -> NDArray[np.object_] | None:
@@ -128,6 +134,7 @@ def outputs_of(y: Any) -> list[Any]:
     elif package_of(y) == "pyarrow" and hasattr(y, "column_names"):
         columns = y.columns
     else:
+        y = unmasked(y)
         array = np.asarray(y)
         columns = list(array.T) if array.ndim == 2 else [y]
     return columns if len(columns) > 1 else [column_or_1d(y, warn=True)]
@@ -180,7 +187,7 @@ def checked_sample_weight(sample_weight: Any, frame: Any) -> NDArray[np.float64]
     if isinstance(sample_weight, Real):
         sample_weight = np.full(frame.shape[0], sample_weight)
     weights: NDArray[np.float64] = check_array(
-        sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"
+        unmasked(sample_weight), dtype=np.float64, ensure_2d=False, input_name="sample_weight"
     )
     if weights.ndim != 1:
         raise DataError(f"Sample weights must be 1D, one for each row, not of shape {weights.shape}")

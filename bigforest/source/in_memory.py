@@ -98,6 +98,10 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
     sparse = {place: dtype.subtype for place, dtype in numbered.dtypes.items() if type(dtype).__name__ == "SparseDtype"}
     if sparse:
         numbered = numbered.astype(sparse)
+    for place, dtype in numbered.dtypes.items():
+        # Polars has no such categories, which pandas.cut makes; their text is that of new rows, too.
+        if type(getattr(getattr(dtype, "categories", None), "dtype", None)).__name__ in ("IntervalDtype", "PeriodDtype"):
+            numbered[place] = numbered[place].cat.rename_categories(str)
     try:
         found = pl.from_pandas(numbered)
     except _PANDAS_FAULTS as error:
@@ -109,8 +113,8 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
                 raise DataError(f"{where} ({reason(error)}); convert or drop it") from error
         raise DataError(f"the pandas frame cannot be read ({reason(error)})") from error
     found.columns = names
-    ordered = [name for name, dtype in zip(names, frame.dtypes, strict=True) if getattr(dtype, "ordered", False)]
-    categories = {name: frame.iloc[:, names.index(name)].cat.categories for name in ordered}
+    dtypes = zip(names, numbered.dtypes, strict=True)
+    categories = {name: dtype.categories for name, dtype in dtypes if getattr(dtype, "ordered", False)}
     # Polars would forget the order, and the categories that no row has.
     enums = {name: pl.Enum(list(known)) for name, known in categories.items() if all(type(one) is str for one in known)}
     return found.with_columns(found.get_column(name).cast(dtype) for name, dtype in enums.items())
@@ -239,7 +243,7 @@ def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[
             raise DataError(
                 f"{called} has {counted(len(column), 'row')}, and X has {rows:,}; give a value for each row"
             )
-        if column.name in known:
+        if column.name and column.name in known:
             raise DataError(
                 f"X has a column {column.name!r} too; drop it from X, or name a column in place of an array"
             )
@@ -282,6 +286,8 @@ def _series(values: Any) -> pl.Series:
         return _series(pl.from_arrow(values))
     if isinstance(values, np.ndarray):
         return _from_numpy(values)
+    if package == "dask":
+        raise DataError("a column cannot be made of a collection of Dask; give the result of its compute()")
     if not isinstance(values, Sequence | deque) or isinstance(values, bytes):
         raise DataError(f"a column cannot be made of {type(values).__name__}; give an array, a list or a Series")
     values = list(values)
@@ -388,6 +394,8 @@ def frame_in_memory(data: Any) -> pl.DataFrame | None:
 
         if isinstance(data, pa.Table | pa.RecordBatch):
             return frame_from_arrow(data)
+    if package == "dask":
+        raise DataError("a table cannot be made of a collection of Dask; write it with to_parquet, and give the folder")
     return None
 
 

@@ -112,8 +112,6 @@ def _reader(data: Any) -> Any:
             return data
     if (reader := arrow_stream(data)) is not None:
         return reader
-    if package_of(data) == "dask":
-        raise DataError("a table cannot be made of a collection of Dask; write it with to_parquet, and give the folder")
     raise DataError(
         f"a table cannot be made of {type(data).__name__}; give a path, a Polars, pyarrow or pandas table, "
         "or a pair (X, y)"

@@ -300,7 +300,7 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         {},
         "more than the 65535 classes",
     ),
-    "no feature": lambda: (table(), {"exclude": ["x"]}, "no feature is left besides the target 'y'"),
+    "no feature": lambda: (table(), {"exclude": ["x"]}, "no feature is left besides target 'y'"),
     "lists": lambda: (
         table(a=[[1], [2]], b=[{"c": b"x"}] * 2),
         {},

@@ -87,3 +87,17 @@ def test_infinite_values__are_refused() -> None:
     for table in (broken, pl.DataFrame(broken), pd.DataFrame(broken)):
         with pytest.raises(ValueError, match="infinity"):
             BigForestClassifier().fit(table, Y)
+
+
+def test_masked_cells__are_missing() -> None:
+    gaps = np.where(X > 1.0, np.nan, X)
+    masked = np.ma.masked_array(X, mask=X > 1.0)
+    weights = np.ma.masked_array(np.ones(len(Y)), mask=False)
+    ours = BigForestClassifier(n_estimators=3).fit(masked, Y, sample_weight=weights)
+    plain = BigForestClassifier(n_estimators=3).fit(gaps, Y, sample_weight=weights)
+    assert same(ours, plain, gaps) and np.array_equal(ours.predict_proba(masked), plain.predict_proba(gaps))
+    for kind, target in ((BigForestClassifier, Y), (BigForestRegressor, X[:, 0])):
+        with pytest.raises(ValueError, match="Input y contains NaN"):
+            kind().fit(X, np.ma.masked_array(target, mask=np.arange(len(Y)) == 3))
+    with pytest.raises(ValueError, match="Input sample_weight contains NaN"):
+        BigForestClassifier().fit(X, Y, sample_weight=np.ma.masked_array(Y + 1, mask=Y == 2))

@@ -243,6 +243,27 @@ def test_train__refuses_arrays_beside_files(tmp_path: Path) -> None:
         bf.train((X, Y), Y)
 
 
+def test_train__values_without_a_name_beside_a_column_without_one() -> None:
+    """The index that pandas writes into CSV files is such a column."""
+    table = WHOLE.drop("target").rename({"x0": ""})
+    forest = bf.train(table, Y.tolist(), weight=Y + 1, trees=2)
+    assert forest.spec.feature_names == ["", "x1", "x2"]
+    assert forest.score(table, Y) > 0.8
+
+
+def test_train__categories_of_pandas_that_are_intervals_or_periods() -> None:
+    values = np.random.default_rng(3).normal(size=90)
+    month = pd.Series(pd.date_range("2020-01-01", periods=90)).dt.to_period("M")
+    frame = pd.DataFrame({"bin": pd.cut(values, [-9, -1, 0, 1, 9]), "month": pd.Categorical(month)})
+    text = frame.astype(str)
+    forest = bf.train(frame, values > 0, trees=3, min_level=1)
+    assert [one.kind for one in forest.spec.features] == ["category", "category"]
+    assert forest.score(frame, values > 0) > 0.9
+    assert_frame_equal(pl.from_pandas(forest.predict_proba(text)), pl.from_pandas(forest.predict_proba(frame)))
+    unordered = frame.assign(bin=frame["bin"].cat.as_unordered())
+    assert bf.train(unordered, values > 0, trees=3, min_level=1).score(unordered, values > 0) > 0.9
+
+
 def test_train__categories_of_pandas_that_are_numbers(tmp_path: Path) -> None:
     draw = np.random.default_rng(2)
     code, flag, size, out = draw.integers(0, 6, (4, 90))

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bigforest import train
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.source import open_source
 from bigforest.source.source import reading_parquet
@@ -204,8 +205,15 @@ def test_open_source__a_text_that_was_never_filled(name: str, tmp_path: Path) ->
 
 def test_dask__is_told_to_write_files(tmp_path: Path) -> None:
     frame = pytest.importorskip("dask.dataframe").from_dict({"a": [1, 2], "target": [0, 1]}, npartitions=1)
-    with pytest.raises(DataError, match="a collection of Dask; write it with to_parquet"):
+    told = "a collection of Dask; write it with to_parquet"
+    with pytest.raises(DataError, match=told):
         open_source(frame, scratch=tmp_path)
+    forest = train([[1], [2]] * 5, [0, 1] * 5, trees=1)
+    for use in (lambda: train(frame[["a"]], [0, 1]), lambda: forest.predict(frame)):
+        with pytest.raises(DataError, match=told):
+            use()
+    with pytest.raises(DataError, match=r"y: a column cannot be made of a collection of Dask; .* compute\(\)"):
+        train([[1], [2]], frame["target"])
 
 
 def test_open_source__a_file_without_permission_is_not_called_damaged() -> None:
