@@ -82,7 +82,9 @@ def feature_kinds(
         check_column(name, names, "categories")
         dtype = leaves[name].dtype
         if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer()):
-            raise DataError(f"{name!r} has type {dtype}; only text, whole numbers and booleans can be categories; cast it to Int64 or to text")
+            raise DataError(
+                f"{name!r} has type {dtype}; only text, whole numbers and booleans can be categories: cast it to one"
+            )
     return {name: "category" if name in categories or is_text_type(leaves[name].dtype) else "numeric" for name in names}
 
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self, TypeVar
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
@@ -38,7 +37,7 @@ from bigforest.sklearn.tables import (
     unmasked,
     with_categories,
 )
-from bigforest.sklearn.tree import FittedTree, mean_of_shares
+from bigforest.sklearn.tree import ForestTree, mean_of_shares, path_matrix
 from bigforest.source.in_memory import SparseTable, frame_in_memory, free_name, is_sparse, numeric_categories
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path
@@ -46,6 +45,9 @@ from bigforest.storage.paths import as_path
 _Estimator = TypeVar("_Estimator", bound=type[BaseEstimator])
 # What the estimators call options that texts name.
 _WORDS = {"`mtry`": "`max_features`", "`sample_fraction`": "`max_samples`"}
+# Parameters of one tree on all rows, where there is nothing out of bag.
+_ALONE = {"n_estimators": 1, "bootstrap": False, "max_samples": None, "replace": True, "sampling": "uniform"}
+_ALONE |= {"stop_oob": None, "calibration": None, "keep_votes": False, "oob_score": False, "warm_start": False}
 
 
 def keep_parameters(estimator: Any, given: Mapping[str, Any]) -> None:
@@ -109,8 +111,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     feature_importances_ : ndarray of float64 of shape (n_features_in_,)
         Mean over the trees of each column's share in the decrease of impurity, as in scikit-learn; with several
         outputs, the mean over them.
-    estimators_ : list of FittedTree
-        The trees, each with its own `predict` and its nodes as `tree_`. With several outputs, entry i is the i-th tree
+    estimators_ : list of ForestTree
+        The trees, as estimators, each with its nodes as `tree_`. With several outputs, entry i is the i-th tree
         of each.
     estimators_samples_ : list of ndarray of int32
         Rows in the bag of each tree, recomputed when requested. All outputs have the same, unless
@@ -131,11 +133,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return len(self.forests_[0])
 
-    def __getitem__(self, number: int) -> FittedTree:
+    def __getitem__(self, number: int) -> ForestTree:
         """One tree: see `estimators_`."""
         return self.estimators_[number]
 
-    def __iter__(self) -> Iterator[FittedTree]:
+    def __iter__(self) -> Iterator[ForestTree]:
         return iter(self.estimators_)
 
     def __sklearn_tags__(self) -> Tags:
@@ -171,10 +173,11 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return mean_of_shares(found)
 
     @property
-    def estimators_(self) -> list[FittedTree]:
-        """The trees, with the methods and some of the attributes of scikit-learn's."""
+    def estimators_(self) -> list[ForestTree]:
+        """The trees, as estimators with the methods and some of the attributes of scikit-learn's."""
         check_is_fitted(self)
-        return [FittedTree(self, number) for number in range(len(self))]
+        seed = self.forests_[0].config.seed
+        return [ForestTree(self, number, seed) for number in range(len(self))]
 
     @property
     def estimators_samples_(self) -> list[NDArray[np.int32]]:
@@ -265,17 +268,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             for side in ("left", "right"):
                 inner = own[side].is_not_null().to_numpy()
                 parent[(root[inner] + own[side].drop_nulls().to_numpy()).astype(np.int64)] = place[inner]
-        at = (leaves + roots).ravel()
-        row = np.repeat(np.arange(len(leaves)), sizes.size)
-        rows, passed = [], []
-        while at.size:
-            rows.append(row)
-            passed.append(at)
-            at = parent[at]
-            row, at = row[at >= 0], at[at >= 0]
-        places = (np.concatenate(rows), np.concatenate(passed)) if rows else (row, at)
-        ones = np.ones(places[0].size, np.int64)
-        return sparse.csr_matrix((ones, places), shape=(len(leaves), parent.size)), first
+        return path_matrix((leaves + roots).reshape(len(leaves), -1), parent), first
 
     def _leaves(self, X: Any) -> NDArray[np.int64]:
         """The leaf of each row in each tree of each output, int64 [rows, trees, outputs]."""
@@ -287,10 +280,20 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         table, threads = self._read(X), threads_of(self.n_jobs)
         return [getattr(forest, method)(table, threads=threads, **options) for forest in self.forests_]
 
+    @classmethod
+    def _ours(cls) -> Any:
+        """The class that declares the parameters; one derived from it may have an __init__ with others."""
+        return next(kind for kind in cls.__mro__ if BaseBigForest in kind.__bases__)
+
     def _parameters(self) -> dict[str, Any]:
-        """The parameters by name, also where a class derived from ours has an __init__ with other ones."""
-        ours: Any = next(kind for kind in type(self).__mro__ if BaseBigForest in kind.__bases__)
-        return {name: getattr(self, name) for name in ours._get_param_names()}
+        """The parameters by name."""
+        return {name: getattr(self, name) for name in self._ours()._get_param_names()}
+
+    def _alone(self) -> BaseBigForest:
+        """An estimator that is not fitted, of one tree on all rows, with the parameters of this one that go with it."""
+        own = self._parameters()
+        forest: BaseBigForest = self._ours()(**own | {name: _ALONE[name] for name in _ALONE.keys() & own.keys()})
+        return forest
 
     def _fit(
         self, X: Any, targets: Sequence[pl.Series], sample_weight: Any, groups: Any, class_weights: Sequence[Any]

@@ -1,21 +1,30 @@
-"""One tree of a fitted estimator, with what tools look for in scikit-learn's trees."""
+"""One tree of a forest as an estimator, with what tools look for in scikit-learn's trees."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
 
 from bigforest.explain.importance import tree_shares
 from bigforest.export.trees import node_impurities, node_values
 from bigforest.sklearn.tables import joined, only
 
-# Attributes of the estimator that its trees have too, beside its parameters.
+# Attributes of the forest that its trees have too, beside its parameters.
 _SHARED = ("classes_", "n_classes_", "n_outputs_", "n_features_in_", "feature_names_in_")
+
+
+def _has_classes(tree: Any) -> bool:
+    return hasattr(tree.estimator, "predict_proba")
 
 
 class FittedArrays(NamedTuple):
@@ -55,44 +64,94 @@ class FittedArrays(NamedTuple):
         return self.feature.size
 
     @property
+    def n_outputs(self) -> int:
+        """Number of outputs: each has a tree of its own."""
+        return self.value.shape[1]
+
+    @property
+    def n_classes(self) -> NDArray[np.int64]:
+        """Number of classes; 1 for regression."""
+        return np.array([self.value.shape[2]])
+
+    @property
     def n_leaves(self) -> int:
         """Number of leaves."""
         return int((self.children_left < 0).sum())
 
 
-class FittedTree:
-    """A tree of an estimator. It predicts what the tree alone says; classes as the estimator names them.
+class ForestTree(BaseEstimator):  # type: ignore[misc]
+    """A tree of a forest, as an estimator: it predicts what the tree alone says, classes as the forest names them.
 
-    With several outputs it is the trees of this number of all of them. Parameters of the estimator, its classes and its
-    numbers of features and outputs are attributes of its trees too.
+    Those in `estimators_` are fitted. A clone is not: its `fit` grows one tree on all rows that it is given, with the
+    forest's parameters except those about bags. With several outputs it is the trees of this number of all of them.
+    Parameters of the forest, its classes and its numbers of features and outputs are attributes of its trees too.
+
+    Parameters
+    ----------
+    estimator : BigForestClassifier or BigForestRegressor
+        The forest.
+    number : int, default=0
+        Number of the tree in it. One grown by `fit` is drawn as tree 0.
+    random_state : int, RandomState or None, default=None
+        Random seed of `fit`; trees of a fitted forest have its seed. None for the parameter of the forest.
+
+    Attributes
+    ----------
+    tree_ : FittedArrays, or a list of them for several outputs
+        The nodes.
     """
 
-    def __init__(self, estimator: Any, number: int) -> None:
-        self._estimator = estimator
-        self._number = number
-        self._trees = [forest[number] for forest in estimator.forests_]
+    def __init__(self, estimator: Any, number: int = 0, random_state: Any = None) -> None:
+        self.estimator = estimator
+        self.number = number
+        self.random_state = random_state
+        if hasattr(estimator, "forests_"):
+            self._take(estimator, number)
 
-    def __repr__(self) -> str:
-        return repr(only(self._trees))
+    def _take(self, forest: Any, number: int) -> None:
+        """Be this tree of a fitted forest."""
+        self._forest, self._number = forest, number
+        self._trees = [own[number] for own in forest.forests_]
+        self.__dict__.pop("tree_", None)
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Grow the tree on all of these rows, see `BigForestClassifier.fit`."""
+        alone = self.estimator._alone()
+        if self.random_state is not None:
+            alone.set_params(random_state=self.random_state)
+        self._take(alone.fit(X, y, sample_weight), 0)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_forest" in vars(self)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = self.estimator.__sklearn_tags__()
+        return tags
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        return repr(only(self._trees)) if self.__sklearn_is_fitted__() else super().__repr__(N_CHAR_MAX)
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and (name in _SHARED or name in self._estimator._get_param_names()):
-            return getattr(self._estimator, name)
+        forest = vars(self).get("_forest", vars(self).get("estimator"))
+        if forest is not None and (name in _SHARED or name in forest._get_param_names()):
+            return getattr(forest, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @cached_property
     def tree_(self) -> Any:
-        """The nodes, FittedArrays; a list of them for several outputs."""
+        """The nodes."""
+        check_is_fitted(self)
         return only([self._arrays(output) for output in range(len(self._trees))])
 
     def _arrays(self, output: int) -> FittedArrays:
         tree = self._trees[output]
-        nodes, place = tree.nodes, self._estimator._places(tree.forest)
+        nodes, place = tree.nodes, self._forest._places(tree.forest)
         leaf = nodes["left"].is_null().to_numpy()
         weight = nodes["weight"].to_numpy().astype(np.float64)
         value = node_values(nodes, tree.forest)
         if not tree.forest.is_regression:
-            value = self._estimator._of_all_classes(output, value)
+            value = self._forest._of_all_classes(output, value)
         return FittedArrays(
             nodes["left"].cast(int).fill_null(-1).to_numpy(),
             nodes["right"].cast(int).fill_null(-1).to_numpy(),
@@ -114,6 +173,7 @@ class FittedTree:
 
         The features of an oblique node share equally. With several outputs, the mean over those with a split.
         """
+        check_is_fitted(self)
         return mean_of_shares([self._importances(output) for output in range(len(self._trees))])
 
     def _importances(self, output: int, normalize: bool = True) -> NDArray[np.float64]:
@@ -124,34 +184,82 @@ class FittedTree:
         splits = tree.nodes.filter(pl.col("left").is_not_null()).with_columns(used=used)
         decrease = pl.col("gain") * pl.col("weight") / pl.col("used").list.len()
         found = splits.select("used", decrease=decrease).explode("used")
-        own = np.zeros((1, self._estimator.n_features_in_))
-        place = self._estimator._places(tree.forest)
+        own = np.zeros((1, self._forest.n_features_in_))
+        place = self._forest._places(tree.forest)
         np.add.at(own[0], [place[name] for name in found["used"]], found["decrease"].to_numpy())
         return tree_shares(own)[0] if normalize else own[0] / tree.nodes["weight"][0]
 
     def get_depth(self) -> int:
         """Level of the deepest leaf, the root having 0."""
+        check_is_fitted(self)
         return max(int(tree.depth) for tree in self._trees)
 
     def get_n_leaves(self) -> int:
         """Number of leaves, of all outputs."""
+        check_is_fitted(self)
         return sum(tree.leaves for tree in self._trees)
 
     def apply(self, X: Any) -> NDArray[np.int64]:
         """Number of the leaf in which each row ends; with several outputs int64 [rows, outputs]."""
+        check_is_fitted(self)
         return joined([self._apply(output, X) for output in range(len(self._trees))])
 
     def _apply(self, output: int, X: Any) -> NDArray[np.int64]:
-        return self._trees[output].apply(self._estimator._read(X)).astype(np.int64)
+        return self._trees[output].apply(self._forest._read(X)).astype(np.int64)
+
+    def decision_path(self, X: Any) -> Any:
+        """Sparse matrix in CSR format, [rows, nodes]: 1 where a node is on the path of a row. A list of them for
+        several outputs."""
+        check_is_fitted(self)
+        found = []
+        for output, tree in enumerate(self._trees):
+            parent = np.full(len(tree), -1)
+            for side in ("left", "right"):
+                inner = tree.nodes.select("node", side).drop_nulls()
+                parent[inner[side].to_numpy()] = inner["node"].to_numpy()
+            found.append(path_matrix(self._apply(output, X)[:, None], parent))
+        return only(found)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """What the tree predicts for each row."""
-        return self._estimator._predict(X, trees=[self._number])
+        check_is_fitted(self)
+        return self._forest._predict(X, trees=[self._number])
 
+    @available_if(_has_classes)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> Any:
-        """The shares of the classes in the leaf of each row, in the order of the estimator's `classes_`; a list for
+        """The shares of the classes in the leaf of each row, in the order of the forest's `classes_`; a list for
         several outputs."""
-        return only(self._estimator._shares(X, trees=[self._number]))
+        check_is_fitted(self)
+        return only(self._forest._shares(X, trees=[self._number]))
+
+    @available_if(_has_classes)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Any:
+        """Logarithms of `predict_proba`; minus infinity for a class that the leaf lacks."""
+        check_is_fitted(self)
+        with np.errstate(divide="ignore"):
+            return only([np.log(shares) for shares in self._forest._shares(X, trees=[self._number])])
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy, or R2 for regression, as the score of the forest."""
+        score: float = type(self.estimator).score(self, X, y, sample_weight)
+        return score
+
+
+def path_matrix(leaves: NDArray[np.int64], parent: NDArray[np.int64]) -> Any:
+    """The nodes on the paths of rows, a sparse matrix in CSR format, int64 [rows, nodes].
+
+    leaves  int64 [rows, trees], the nodes where they end.
+    parent  int64 [nodes]; -1 at a root.
+    """
+    row, at = np.repeat(np.arange(len(leaves)), leaves.shape[1]), leaves.ravel()
+    rows, passed = [row], [at]
+    while at.size:
+        at = parent[at]
+        row, at = row[at >= 0], at[at >= 0]
+        rows.append(row)
+        passed.append(at)
+    places = (np.concatenate(rows), np.concatenate(passed))
+    return sparse.csr_matrix((np.ones(places[0].size, np.int64), places), shape=(len(leaves), parent.size))
 
 
 def mean_of_shares(of_outputs: Sequence[NDArray[np.float64]] | NDArray[np.float64]) -> NDArray[np.float64]:

@@ -99,8 +99,8 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
     if sparse:
         numbered = numbered.astype(sparse)
     for place, dtype in numbered.dtypes.items():
-        # Polars has no such categories, which pandas.cut makes; their text is that of new rows, too.
-        if type(getattr(getattr(dtype, "categories", None), "dtype", None)).__name__ in ("IntervalDtype", "PeriodDtype"):
+        kind = getattr(getattr(dtype, "categories", None), "dtype", None)
+        if type(kind).__name__ in ("IntervalDtype", "PeriodDtype"):  # of pandas.cut; Polars has no such categories
             numbered[place] = numbered[place].cat.rename_categories(str)
     try:
         found = pl.from_pandas(numbered)

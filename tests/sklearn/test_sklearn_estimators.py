@@ -249,24 +249,6 @@ def test_out_of_bag__is_what_trees_say_that_have_not_seen_a_row(kind: type[BaseB
     assert ours.oob_score_ == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
-def test_samples__give_their_tree_again(kind: type[BaseBigForest]) -> None:
-    table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
-    first = fitted(kind, max_samples=0.5, max_features=2, min_samples_leaf=2, shrink="off")
-    rows = first.estimators_samples_[0]
-    other = first.get_params() | {"n_estimators": 1, "bootstrap": False, "max_samples": None}
-    again: Any = kind(**other).fit(table[rows], target[rows])  # type: ignore[attr-defined]
-    for name in ("feature", "threshold", "n_node_samples"):
-        assert np.array_equal(getattr(again[0].tree_, name), getattr(first[0].tree_, name)), name
-    np.testing.assert_allclose(again[0].tree_.value, first[0].tree_.value)
-
-
-def test_trees__have_the_parameters_of_their_forest() -> None:
-    tree = fitted(min_impurity_decrease=0.01, random_state=3)[0]
-    assert (tree.min_impurity_decrease, tree.random_state, tree.n_features_in_, tree.n_outputs_) == (0.01, 3, 6, 1)
-    assert tree.classes_.tolist() == [0, 1, 2] and not hasattr(tree, "nothing") and not hasattr(tree, "oob_score_")
-
-
 def test_oob_score__may_be_a_function_and_needs_bags() -> None:
     ours = fitted(n_estimators=40, oob_score=balanced_accuracy_score)
     assert ours.oob_score_ == balanced_accuracy_score(Y, ours.oob_decision_function_.argmax(axis=1))
