@@ -11,6 +11,7 @@ from bigforest.predict.html import chosen_of
 
 if TYPE_CHECKING:
     from bigforest import Forest
+    from bigforest.forest.format.choices import Power, Shrinkage
 
 
 def training_facts(forest: Forest) -> dict[str, Any]:
@@ -27,7 +28,8 @@ def training_facts(forest: Forest) -> dict[str, Any]:
         "nodes": forest.node_count,
         "stop": asdict(forest.origin.stop) if forest.origin is not None and forest.origin.stop is not None else None,
         "oob": error_facts(forest),
-        "shrinkage": shrinkage_facts(forest),
+        "shrinkage": choice_facts(forest.shrinkage),
+        "power": choice_facts(forest.power),
         "validation": forest.validation.row(-1, named=True) if forest.has_validation else None,
         "seconds": dict(forest.run.select("stage", "seconds").iter_rows()),
     }
@@ -44,12 +46,12 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
     return {"error": forest.oob.error, "rows": forest.oob.rows_used, **weighted, **biased}
 
 
-def shrinkage_facts(forest: Forest) -> dict[str, Any]:
-    """Lambda, and the out-of-bag loss by each that was tried."""
-    found = forest.shrinkage
+def choice_facts(found: Shrinkage | Power) -> dict[str, Any]:
+    """Lambda or the power, and the out-of-bag loss by each that was tried."""
+    name = found.NAMES[0]
     return {
-        "lambda": found.amount,
-        "tried": [{"lambda": each, "loss": loss} for each, loss in zip(found.tried, found.losses, strict=False)],
+        name: found.amount,
+        "tried": [{name: each, "loss": loss} for each, loss in zip(found.tried, found.losses, strict=False)],
         "cross_fitted": found.cross_fitted,
     }
 

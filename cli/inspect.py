@@ -9,7 +9,7 @@ import typer
 from . import options
 from .compare import draw_candidates
 from .config_file import toml_of
-from .show import Facts, count, lines, out_of_bag, plain, print_table, show, shrinkage_lines, table_size, words
+from .show import Facts, choice_lines, count, lines, out_of_bag, plain, print_table, show, table_size, words
 
 if TYPE_CHECKING:
     from bigforest import Forest
@@ -62,7 +62,7 @@ def _draw(facts: Facts) -> None:
         ("nodes", f"{count(facts['nodes'])} ({count(facts['leaves'])} leaves)"),
         ("depth", count(facts["depth"])),
         ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
-        *shrinkage_lines(facts["shrinkage"]),
+        *choice_lines(facts),
         *([("chosen", facts["chosen"])] if "chosen" in facts else []),
         ("options", words(", ".join(f"{name} {value_text(value)}" for name, value in used.items()))),
         ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),

@@ -176,16 +176,22 @@ def out_of_bag(oob: Facts | None) -> str:
     return f"error {percent(oob['error'])} on {rows}{biased}"
 
 
-def shrinkage_lines(shrinkage: Facts) -> list[tuple[str, str]]:
-    """The line about lambda, where leaves are shrunk or some was tried."""
-    amount, tried = shrinkage["lambda"], shrinkage["tried"]
+def choice_lines(facts: Facts) -> list[tuple[str, str]]:
+    """The lines about lambda and the power, where leaves are shrunk and shares raised, or some was tried."""
+    shrunk = _choice_line(facts["shrinkage"], "lambda", 0.0)
+    raised = _choice_line(facts["power"], "power", 1.0)
+    return [(name, text) for name, text in (("shrinkage", shrunk), ("probabilities", raised)) if text]
+
+
+def _choice_line(choice: Facts, name: str, usual: float) -> str:
+    amount, tried = choice[name], choice["tried"]
     if not tried:
-        return [("shrinkage", f"lambda {amount:g}")] if amount else []
-    losses = {row["lambda"]: row["loss"] for row in tried}
-    if not amount:
-        return [("shrinkage", f"none: no lambda clearly lowers the out-of-bag loss of {losses[0.0]:.4g}")]
-    lowered = f"out-of-bag loss {losses[amount]:.4g} (cross-fitted {shrinkage['cross_fitted']:.4g})"
-    return [("shrinkage", f"lambda {amount:g}: {lowered} instead of {losses[0.0]:.4g}")]
+        return "" if amount == usual else f"{name} {amount:g}"
+    losses = {row[name]: row["loss"] for row in tried}
+    if amount == usual:
+        return f"none: no {name} clearly lowers the out-of-bag loss of {losses[usual]:.4g}" if name == "lambda" else ""
+    lowered = f"out-of-bag loss {losses[amount]:.4g} (cross-fitted {choice['cross_fitted']:.4g})"
+    return f"{name} {amount:g}: {lowered} instead of {losses[usual]:.4g}"
 
 
 def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ import typer
 from . import options
 from .command import command
 from .options import Given
-from .show import Facts, count, duration, lines, number_cells, out_of_bag, print_table, shrinkage_lines
+from .show import Facts, choice_lines, count, duration, lines, number_cells, out_of_bag, print_table
 
 
 def _draw(facts: Facts) -> None:
@@ -17,7 +17,7 @@ def _draw(facts: Facts) -> None:
     lines(
         ("trees", count(facts["trees"])),
         *([("out of bag", out_of_bag(oob))] if oob else []),
-        *shrinkage_lines(facts["shrinkage"]),
+        *choice_lines(facts),
         ("time", duration(facts["seconds"])),
         ("forest", facts["forest"]),
     )
@@ -56,4 +56,4 @@ def shrink(
     from .facts import revised_facts
 
     shrunk = bigforest.shrink_forest(forest, out, amount=amount, data=data, **run)
-    return revised_facts(shrunk, "trees", "oob", "shrinkage")
+    return revised_facts(shrunk, "trees", "oob", "shrinkage", "power")

@@ -11,7 +11,7 @@ from .command import command
 from .config import CONFIG
 from .config_file import CONFIG_FILE
 from .options import RUN, Given, count_or_word, option
-from .show import Facts, count, duration, lines, out_of_bag, shrinkage_lines, stop_lines, table_size, validation_lines
+from .show import Facts, choice_lines, count, duration, lines, out_of_bag, stop_lines, table_size, validation_lines
 from .streams import table_of
 
 
@@ -23,7 +23,7 @@ def _draw(facts: Facts) -> None:
         ("trees", f"{count(facts['trees'])} with {count(facts['nodes'], 'node')}"),
         *stop_lines(facts),
         ("out of bag", out_of_bag(facts["oob"])),
-        *shrinkage_lines(facts["shrinkage"]),
+        *choice_lines(facts),
         *validation_lines(facts["validation"]),
         ("time", f"{stages} · total {duration(sum(seconds.values()))}"),
         ("forest", facts["forest"]),

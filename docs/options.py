@@ -57,7 +57,7 @@ _OTHERWISE = {
     *("bootstrap", "group", "weight", "class_weight", "task", "categories", "missing", "ties"),
 }
 _ESTIMATOR = tuple(name for name in OPTIONS if name not in _OTHERWISE)
-_CLASSES_ALONE = ("family", "sampling", "vote", "mean_difference", "mean_difference_scope")
+_CLASSES_ALONE = ("family", "sampling", "vote", "power", "mean_difference", "mean_difference_scope")
 _NUMBERS = [name for name, tasks in TASKS_OF.items() if "regression" in tasks]
 
 

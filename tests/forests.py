@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.checks import Nodes
+from bigforest.forest.format.choices import Choices
 from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import Header, write_features, write_run
 from bigforest.forest.format.nodes import TreeArrays, write_part
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.kernels.common.layout import OBLIQUE, Terms
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.schema.config import TrainConfig
@@ -101,7 +101,7 @@ def write_forest(
     for start, stop in zip(starts, [*parts, len(trees)], strict=True):
         write_part(directory, start, trees[start:stop], header)
     write_features(directory, header, importance(directory, spec))
-    write_run(directory, {"grow": 0.5}, 2, header, None, Shrinkage())
+    write_run(directory, {"grow": 0.5}, 2, header, None, Choices())
     return made
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from bigforest.forest.format.choices import Choices
 from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import Header, write_features, write_levels, write_run
 from bigforest.forest.format.nodes import TreeArrays, write_part
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.kernels.common.layout import LevelLists
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.schema.config import TrainConfig
@@ -130,7 +130,7 @@ def write_mixed(
         write_part(directory, start, trees[start:stop], header)
     write_levels(directory, header)
     write_features(directory, header, importance(directory, spec))
-    write_run(directory, {"grow": 0.5}, 2, header, None, Shrinkage())
+    write_run(directory, {"grow": 0.5}, 2, header, None, Choices())
     return read_forest(directory)
 
 

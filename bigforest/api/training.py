@@ -49,6 +49,7 @@ def train(
     constants: Literal["redraw", "count"] = "redraw",
     vote: Literal["soft", "hard"] = "soft",
     shrink: Literal["auto", "off"] | float = "auto",
+    power: Literal["auto", "off"] | float = "auto",
     stop_oob: float | None = None,
     bootstrap: bool = True,
     sample_fraction: float = 1.0,
@@ -213,6 +214,13 @@ def train(
         deviance with that impurity). It uses 0 unless the loss decreases by more than the standard error of the
         difference. It also uses 0 without out-of-bag rows, with hard votes, with more than 64 classes, or if rows times
         classes exceed 4,194,304. With `sampling` arc-x4 and adaboost leaves are shrunk only by a given lambda.
+    power : {"auto", "off"} or float, default="auto"
+        Raise class probabilities to a power, scaled to sum to 1: by out-of-bag log loss (auto), or to POWER. Means over
+        trees are often too cautious: the predicted class is right more often than its probability says. "auto" selects
+        the power from 1 to 9 that has the lowest out-of-bag log loss. It uses 1 unless the loss decreases by more than
+        two standard errors of the difference, or without out-of-bag rows. POWER is a whole number of quarters.
+        Predicted classes do not change, nor do a class without votes and the answers of single trees. With `sampling`
+        arc-x4 and adaboost only a given power is used.
     stop_oob : float or None, default=None
         Stop when 20 more trees reduce the out-of-bag error by at most this fraction. After every 10 trees, from 40 on,
         the mean of the error curve over its last 20 points is compared with the mean over the 20 points before. `trees`
@@ -383,6 +391,7 @@ def plan_training(
     constants: Literal["redraw", "count"] = "redraw",
     vote: Literal["soft", "hard"] = "soft",
     shrink: Literal["auto", "off"] | float = "auto",
+    power: Literal["auto", "off"] | float = "auto",
     stop_oob: float | None = None,
     bootstrap: bool = True,
     sample_fraction: float = 1.0,

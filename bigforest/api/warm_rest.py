@@ -134,6 +134,8 @@ def _route(forest: Forest, table: pl.DataFrame, folder: Path) -> None:
         for way in ways:
             opened.predict(table, **way)
     opened.shrink(1.0).predict(table)
+    if not forest.is_regression:
+        opened.sharpen(2.0).predict_proba(table)
     predict_file(forest.directory, table, folder / "predictions.parquet", overwrite=True, listener=silent)
 
 

@@ -119,7 +119,8 @@ def _number(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple
 
 
 def _class(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[list[Any], list[Any]]:
-    """The label of the largest sum of votes, the first among ties; shares are the sums by the number of trees."""
+    """The label of the largest sum of votes, the first among ties; shares are the sums by the number of trees, to the
+    power of the forest."""
     classes = forest.classes
     if isinstance(classes[0], str):
         labels, kind = [label.encode() for label in classes], onnx.TensorProto.STRING
@@ -143,8 +144,18 @@ def _class(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[
         make("Constant", [], ["labels"], value=known),
         make("ArgMax", [_SUMS], ["place"], axis=1, keepdims=0),
         make("Gather", ["labels", "place"], [_LABEL]),
-        make("Div", [_SUMS, "trees"], [_SHARES]),
+        make("Div", [_SUMS, "trees"], ["shares" if forest.power.amount != 1.0 else _SHARES]),
     ]
+    if forest.power.amount != 1.0:
+        power = onnx.helper.make_tensor("power", onnx.TensorProto.FLOAT, [1], [forest.power.amount])
+        nodes += [
+            make("Constant", [], ["power"], value=power),
+            make("ReduceMax", ["shares"], ["largest"], axes=[1], keepdims=1),  # no power of all shares is then 0
+            make("Div", ["shares", "largest"], ["ratios"]),
+            make("Pow", ["ratios", "power"], ["raised"]),
+            make("ReduceL1", ["raised"], ["total"], axes=[1], keepdims=1),
+            make("Div", ["raised", "total"], [_SHARES]),
+        ]
     return nodes, [
         onnx.helper.make_tensor_value_info(_LABEL, kind, [None]),
         onnx.helper.make_tensor_value_info(_SHARES, onnx.TensorProto.FLOAT, [None, len(classes)]),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.events import Listener, silent
-from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories
+from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, refuse_power
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
@@ -26,6 +26,7 @@ def to_sklearn(forest: GrownForest, listener: Listener = silent) -> Any:
     """`Forest.to_sklearn`."""
     ensemble = library("sklearn.ensemble", "sklearn")
     refuse_categories(forest, _TO)
+    refuse_power(forest, _TO)
     names = forest.spec.feature_names
     trees = [_estimator(tree, len(names), forest) for tree in exported_trees(forest, _TO, listener)]
     kind = ensemble.RandomForestRegressor if forest.is_regression else ensemble.RandomForestClassifier

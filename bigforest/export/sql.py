@@ -43,8 +43,12 @@ def to_sql(forest: GrownForest, table: str, keep: Sequence[str], listener: Liste
     head = f"-- {counted(forest.trees, 'tree')} of bigforest for {' '.join(forest.spec.target.name.split())}\n"
     if forest.is_regression:
         return f"{head}{query}\n"
-    shares = [f"{quoted(own)} AS {quoted(name)}" for own, name in zip(inner, names, strict=True)]
-    outer = [*kept, f"{_label(forest.classes, inner)} AS {quoted('prediction')}", *shares]
+    power, shares = forest.power.amount, [quoted(own) for own in inner]
+    if power != 1.0:
+        raised = [f"POWER({own}, {_number(power)})" for own in shares]
+        shares = [f"{own} / ({' + '.join(raised)})" for own in raised]
+    named = [f"{own} AS {quoted(name)}" for own, name in zip(shares, names, strict=True)]
+    outer = [*kept, f"{_label(forest.classes, inner)} AS {quoted('prediction')}", *named]
     return f"{head}SELECT {', '.join(outer)} FROM (\n{query}\n) AS votes\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bigforest.common.events import Listener, silent
-from bigforest.export.trees import ExportedTree, exported_trees, library
+from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_power
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
@@ -17,6 +17,7 @@ def to_treelite(forest: GrownForest, listener: Listener = silent) -> Any:
     """`Forest.to_treelite`."""
     library("treelite", "treelite")
     builders = library("treelite.model_builder", "treelite")
+    refuse_power(forest, _TO)
     outputs = 1 if forest.is_regression else len(forest.classes)
     builder = builders.ModelBuilder(
         threshold_type="float64",

@@ -172,6 +172,15 @@ def refuse_categories(forest: GrownForest, to: str) -> None:
         )
 
 
+def refuse_power(forest: GrownForest, to: str) -> None:
+    """Raise ConfigError where the shares of votes are raised to a power and the format has none."""
+    if forest.power.amount != 1.0:
+        raise ConfigError(
+            f"{to} gives shares of votes, and the class probabilities of this forest are those to the power of "
+            f"{forest.power.amount:g}; export forest.sharpen(1), train with power off, or export to onnx or sql"
+        )
+
+
 def library(name: str, extra: str) -> Any:
     """An optional library. Raises ConfigError where it is not installed."""
     try:

@@ -13,6 +13,7 @@ import polars as pl
 from bigforest.common.errors import ConfigError, damaged_forest
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.checks import Nodes, join_nodes
+from bigforest.forest.format.choices import Choices
 from bigforest.forest.format.files import Header, has_levels, read_features, read_origin, read_table, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.leaf_targets import targets_files
@@ -31,6 +32,7 @@ from bigforest.forest.format.schema import (
     CALIBRATED,
     PRUNED,
     RUN,
+    SHARPENED,
     SHRUNK,
     TUNING,
     TUNING_KIND,
@@ -38,7 +40,6 @@ from bigforest.forest.format.schema import (
     VALIDATION_KIND,
     nodes_schema,
 )
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.tree_votes import FILE as BOOSTING_FILE
 from bigforest.forest.load.tree_votes import read_boosting
 from bigforest.forest.oob_report import OobReport, oob_rows_files
@@ -51,7 +52,7 @@ from bigforest.store.levels import Levels
 
 VALIDATION_FILE = Path("validation", "curve.parquet")
 TUNING_FILE = Path("tuning", "candidates.parquet")
-_REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated", SHRUNK: "shrunk"}
+_REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated", SHRUNK: "shrunk", SHARPENED: "sharpened"}
 
 
 class Contents:
@@ -62,7 +63,8 @@ class Contents:
     directory  where its files are.
     spec       the dataspec: features and target of the training table.
     config     the configuration it was grown with.
-    shrinkage  by what the values of its leaves are shrunk, and how that was chosen.
+    shrinkage  by what the values of its leaves are shrunk, and how that was chosen; power: to which power shares of
+               classes are raised, likewise.
     identity   equal for all files of one forest and no others: its dataspec and configuration.
     part_files  the files of its trees.
     """
@@ -72,18 +74,18 @@ class Contents:
         directory: Path,
         header: Header,
         parts: Sequence[Span] | None,
-        shrinkage: Shrinkage,
+        choices: Choices,
         holding: object = None,
         *,
-        shrunk: bool = False,
+        changed: tuple[str, ...] = (),
     ) -> None:
-        """header: with levels; parts: None if they are checked when they are first read; shrunk: whether `shrinkage` is
-        another than that of the files."""
+        """header: with levels; parts: None if they are checked when they are first read; changed:
+        the stages by which `choices` are others than those of the files."""
         self.directory = directory
         self.spec: DataSpec = header.spec
         self.config: TrainConfig = header.config
-        self.shrinkage = shrinkage
-        self._shrunk = shrunk
+        self.choices, self.shrinkage, self.power = choices, choices.shrinkage, choices.power
+        self._changed = changed
         self.header = header
         self.identity = header.identity
         self.part_files = part_paths(directory) if parts is None else [part.path for part in parts]
@@ -175,8 +177,8 @@ class Contents:
 
     @cached_property
     def revised(self) -> str | None:
-        """What was done to the trees since they were grown, "pruned", "calibrated" or "shrunk", if anything."""
-        stages = [*self.run["stage"], *([SHRUNK] if self._shrunk else [])]
+        """What was done since the trees were grown, "pruned", "calibrated", "shrunk" or "sharpened", if anything."""
+        stages = [*self.run["stage"], *self._changed]
         return next((word for stage, word in _REVISED.items() if stage in stages), None)
 
     @property
@@ -210,8 +212,9 @@ class Contents:
 
     @property
     def has_votes(self) -> bool:
-        """Whether the votes of trees on out-of-bag rows are kept with the forest; they are the same by any lambda."""
-        return self.config.keep_votes and self.revised in (None, _REVISED[SHRUNK])
+        """Whether the votes of trees on out-of-bag rows are kept with the forest; they are the same by any lambda and
+        power."""
+        return self.config.keep_votes and self.revised not in (_REVISED[PRUNED], _REVISED[CALIBRATED])
 
     @property
     def oob_votes(self) -> pl.LazyFrame:
@@ -232,7 +235,7 @@ class Contents:
     @property
     def has_validation(self) -> bool:
         """Whether the forest was trained with a validation set."""
-        return not self._shrunk and (self.directory / VALIDATION_FILE).exists()
+        return not self._changed and (self.directory / VALIDATION_FILE).exists()
 
     @property
     def validation(self) -> pl.DataFrame:

@@ -115,13 +115,21 @@ class GrownForest(Contents):
             least_share = self.calibration.least_share(_inner_share(reject_above, "reject_above"))
         own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
         return VoteRule(
-            vote, own if ties is None else ties, self.config.seed, unseen, shares, some, conformal, least_share
+            vote,
+            own if ties is None else ties,
+            self.config.seed,
+            unseen,
+            shares,
+            some,
+            conformal,
+            least_share,
+            self.power.amount if vote == self.config.vote and not some else 1.0,
         )
 
     @cached_property
     def _usual_rule(self) -> VoteRule:
         """The rule where nothing is requested: a call for one row takes no longer than making one."""
-        return VoteRule(self.config.vote, self.config.tie_rule, self.config.seed)
+        return VoteRule(self.config.vote, self.config.tie_rule, self.config.seed, power=self.power.amount)
 
     @cached_property
     def calibration(self) -> Calibration:

@@ -25,8 +25,8 @@ from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.forest.votes.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
+from bigforest.oob.choice import LOSS_ROWS, powers_to_try
 from bigforest.oob.score_files import ROW_BYTES
-from bigforest.oob.shrinkage import LOSS_ROWS
 from bigforest.sampling.bags import distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
 from bigforest.store.format import BLOCK_ROWS
@@ -132,7 +132,8 @@ def choose_oob(
     loading = loading_bytes(nodes, shape.classes)
     replacing = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
     writing = 4 * step * (8 * shape.classes + 32)
-    losing = _LOSS_BYTES * lambdas * min(LOSS_ROWS, shape.rows) if lambdas > 1 else 0
+    most = max(lambdas, len(powers_to_try(config, shape.classes)))
+    losing = _LOSS_BYTES * most * min(LOSS_ROWS, shape.rows) if most > 1 else 0
     fixed = BASE_BYTES + replacing + writing + resources.workers * (max(finding, loading) + losing)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0

@@ -30,6 +30,7 @@ from bigforest.forest.format.schema import (
     oob_rows,
 )
 from bigforest.forest.load.predictor import deviation
+from bigforest.forest.load.vote_rule import as_probabilities
 from bigforest.forest.oob_report import ROWS_OF_FILE, oob_rows_path
 from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics
@@ -50,11 +51,13 @@ class ReportPlan(NamedTuple):
     directory  of the forest.
     scratch    for the scores of rows, if there are more rows than `scores`.
     scores     different scores held at a time.
+    power      to which shares of classes are raised.
     """
 
     directory: Path
     scratch: Path
     scores: int
+    power: float
 
 
 def write_report(
@@ -196,7 +199,7 @@ class _Classes:
 
     def __init__(self, store: Store, config: TrainConfig, plan: ReportPlan) -> None:
         self.shares: Sequence[str] = proba_names(store.spec.target)
-        self._weighted = config.weighs_trees
+        self._weighted, self._power = config.weighs_trees, plan.power
         weight, classes = store.spec.weight, len(store.spec.target.classes)
         self._pairs = np.zeros((3, 0), np.int64)
         self._metrics = Metrics(classes, plan.scores, None if weight is None else weight.total)
@@ -233,10 +236,13 @@ class _Classes:
         self._metrics.join(other._metrics)
 
     def _shares(self, accumulator: OobAccumulator, used: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """float64 [classes, rows], the votes divided by the sum of the weights of what voters cast, or their number."""
+        """float64 [classes, rows], the votes divided by the sum of the weights of what voters cast, or their number,
+        raised to the power."""
         votes = accumulator.votes
-        total = votes.sum(axis=1) if self._weighted else accumulator.voters
-        return np.divide(votes.T, np.where(used, total, 1.0), order="C")
+        total = np.where(used, votes.sum(axis=1) if self._weighted else accumulator.voters, 1.0)
+        if self._power == 1.0:
+            return np.divide(votes.T, total, order="C")
+        return np.ascontiguousarray(as_probabilities(votes / total[:, None], self._power).T)
 
     def tables(self, store: Store, plan: ReportPlan, executor: Executor) -> dict[str, pa.Table]:
         found, known = self._metrics, stored_labels(store.spec.target)

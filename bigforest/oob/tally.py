@@ -44,8 +44,8 @@ from bigforest.oob.accumulator import (
     row_weights,
     write_tally,
 )
+from bigforest.oob.choice import ChoiceLosses, losses_by_lambda, losses_by_power
 from bigforest.oob.plan import PIECES
-from bigforest.oob.shrinkage import LambdaLosses, losses_of
 from bigforest.sampling.bags import held_out_of
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -60,6 +60,7 @@ class TallyInputs(NamedTuple):
     folder   for tallies, where they do not stay in the process.
     loss     of predicted numbers.
     votes    weights of the votes of the trees, float64 [trees]; None if all votes have the same weight.
+    powers   by which the shares of classes are evaluated; one where it is not chosen.
     """
 
     store: Store
@@ -70,6 +71,7 @@ class TallyInputs(NamedTuple):
     folder: Path | None
     loss: NumberLoss
     votes: NDArray[np.float64] | None = None
+    powers: tuple[float, ...] = (1.0,)
 
     @property
     def chunk_rows(self) -> int:
@@ -87,10 +89,12 @@ class TalliedRange(NamedTuple):
     tallies  of these rows, in files one for each file of rows.
     changes  int64 [3, trees], by how much each tree changed the weight of the rows that are wrong, or the sum of the
              losses of numbers by weight (NumberLoss); the number of rows that have a vote; and their weight.
+    losses   by each power; None where there is one to use.
     """
 
     tallies: list[RangeTally]
     changes: NDArray[np.int64]
+    losses: ChoiceLosses | None
 
 
 class _Grown(NamedTuple):
@@ -165,26 +169,30 @@ class _TallyPiece(NamedTuple):
         return sound and add_spread(as_grown, cast.grown.value, tally.spread)
 
 
-def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> LambdaLosses:
+def lambda_losses(work: TallyInputs, begin: int, end: int, advance: Advance) -> ChoiceLosses:
     """Task: the losses of rows `begin` to before `end` by each lambda; `advance` is told of finished trees."""
     store, votes, cuts = work.store, no_votes_by(len(work.amounts), end - begin), _cut(work, begin, end)
     pieces = [
         _LambdaPiece.of(store, votes.part(start - begin, stop - begin), start, stop) for start, stop in pairwise(cuts)
     ]
     _add_up(work, cuts, pieces, advance)
-    return losses_of(store, begin, votes, work.loss, held_out_of(store, work.config, begin, end), work.workers)
+    return losses_by_lambda(store, begin, votes, work.loss, held_out_of(store, work.config, begin, end), work.workers)
 
 
 def tally_range(work: TallyInputs, begin: int, end: int, advance: Advance) -> TalliedRange:
     """Task: the votes on rows `begin` to before `end`; `advance` is told of finished trees."""
     accumulator = no_votes(end - begin, work.store.spec)
     changes = _tally(work, begin, end, accumulator, advance)
+    losses = None
+    if len(work.powers) > 1:
+        held = held_out_of(work.store, work.config, begin, end)
+        losses = losses_by_power(work.store, begin, accumulator, work.powers, held, work.workers)
     if work.folder is None:
-        return TalliedRange([RangeTally(begin, end, accumulator)], changes)
+        return TalliedRange([RangeTally(begin, end, accumulator)], changes, losses)
     cuts = [begin, *range((begin // ROWS_OF_FILE + 1) * ROWS_OF_FILE, end, ROWS_OF_FILE), end]
     parts = ((start, stop, accumulator.part(start - begin, stop - begin)) for start, stop in pairwise(cuts))
     tallies = [RangeTally(start, stop, write_tally(part, work.folder)) for start, stop, part in parts]
-    return TalliedRange(tallies, changes)
+    return TalliedRange(tallies, changes, losses)
 
 
 def tally_further(

@@ -18,23 +18,23 @@ from bigforest.common.errors import ConfigError, FormatError, counted, damaged_f
 from bigforest.common.process_cache import ProcessCache
 from bigforest.export.exportable import ExportableForest
 from bigforest.forest.format import ranks as training_ranks
+from bigforest.forest.format.choices import Choices, Power, Shrinkage
 from bigforest.forest.format.files import (
     check_bytes,
     check_file,
     file_kind,
+    read_choices,
     read_forest_levels,
     read_header,
-    read_shrinkage,
     write_run,
 )
 from bigforest.forest.format.parts import check_parts, part_paths
-from bigforest.forest.format.schema import BOOSTING, FEATURES, RANKS, RUN, SHRUNK
-from bigforest.forest.format.shrinkage import Shrinkage
+from bigforest.forest.format.schema import BOOSTING, FEATURES, RANKS, RUN, SHARPENED, SHRUNK
 from bigforest.forest.load import tree_votes
 from bigforest.predict.html import html_of
 from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
 from bigforest.schema.labels import label_type
-from bigforest.schema.options import check_amount
+from bigforest.schema.options import check_amount, check_power
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
@@ -78,7 +78,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     if header.config.boosts:
         check_file(directory / tree_votes.FILE, tree_votes.KIND, BOOSTING, header.identity)
     label_type(header.spec.target)
-    return Forest(directory, header, parts, read_shrinkage(directory), holding)
+    return Forest(directory, header, parts, read_choices(directory), holding)
 
 
 def opened_forest(forest: Forest | str | Path) -> Forest:
@@ -86,12 +86,12 @@ def opened_forest(forest: Forest | str | Path) -> Forest:
     return forest if isinstance(forest, Forest) else read_forest(forest)
 
 
-def grown_forest(directory: Path, shrinkage: Shrinkage, holding: object = None) -> Forest:
+def grown_forest(directory: Path, choices: Choices, holding: object = None) -> Forest:
     """The forest whose trees have just been written to `directory`, while its other files may not be there. Its parts
     are checked when they are first read."""
     header, _ = read_header(part_paths(directory)[0], "trees")
     levels = read_forest_levels(directory, header)
-    return Forest(directory, replace(header, levels=levels), None, shrinkage, holding)
+    return Forest(directory, replace(header, levels=levels), None, choices, holding)
 
 
 class Forest(ExportableForest):
@@ -126,13 +126,13 @@ class Forest(ExportableForest):
 
         One in a temporary folder, which goes away with this object, is handed on as the bytes of its files.
         """
-        amount = self.shrinkage.amount if self._shrunk else None
+        changed = (self.choices, self._changed) if self._changed else None
         if self._holding is not None:
             files = {str(path.relative_to(self.directory)): path.read_bytes() for path in self._files()}
-            return _carried, (files, amount)
+            return _carried, (files, changed)
         looked_at = [*self.part_files, self.directory / RUN_FILE]
         stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in looked_at]
-        return _again, (str(self.directory.resolve()), self.identity, tuple(stamps), amount)
+        return _again, (str(self.directory.resolve()), self.identity, tuple(stamps), changed)
 
     def __repr__(self) -> str:
         classes = "" if self.is_regression else f"{counted(len(self.classes), 'class')}, "
@@ -190,7 +190,7 @@ class Forest(ExportableForest):
             are missing.
         vote : {"soft", "hard", "stochastic"} or None, default=None
             "soft" averages class probabilities, "hard" counts one vote per tree, "stochastic" draws a class with its
-            soft probability. None as in training.
+            mean probability. None as in training.
         ties : {"lowest", "reject", "random"} or None, default=None
             Prediction if classes have equal votes; "reject" gives null. None as in training: "lowest", or "reject" for
             the subspace families.
@@ -217,7 +217,7 @@ class Forest(ExportableForest):
             classification.
         reject_above : float or None, default=None
             For classification: null for rows whose estimated error is above this limit. The estimate is the error of
-            out-of-bag rows with the same vote share for their predicted class.
+            out-of-bag rows with the same probability of their predicted class.
         coverage_by : str, Series or None, default=None
             With `coverage`, a column of categories (text, booleans, integers, dates) that `data` has too. Rows of each
             category are calibrated separately (Mondrian), so the coverage holds for each. Pass its name if the training
@@ -269,7 +269,9 @@ class Forest(ExportableForest):
         data, keep, threads, memory, unseen, trees
             As for `predict`.
         vote : str or None, default=None
-            "soft": mean class probabilities of the trees; "hard": share of trees. None as in training.
+            "soft": mean class probabilities of the trees; "hard": share of trees. None as in training. Both are raised
+            to the power of the forest and scaled to sum to 1, unless `vote` is another than in training, or `trees` is
+            set.
 
         Returns
         -------
@@ -488,7 +490,7 @@ class Forest(ExportableForest):
         """Return the same trees with leaf values shrunk by another lambda (Agarwal et al. 2022).
 
         The result shares the files of this forest; `write` saves it as a forest. It has no out-of-bag report, because
-        the existing one is for another lambda.
+        the existing one is for another lambda. A power that was selected for its class probabilities is dropped.
 
         Parameters
         ----------
@@ -505,8 +507,37 @@ class Forest(ExportableForest):
             If it is not a finite number of at least 0.
         """
         check_amount(amount)
-        found = Shrinkage(float(amount))
-        return Forest(self.directory, self.header, self._parts, found, self._holding, shrunk=True)
+        choices = self.choices.for_other_shares(self.config.power, Shrinkage(float(amount)))
+        return self._with(choices, (*self._changed, SHRUNK))
+
+    def sharpen(self, power: float) -> Forest:
+        """Return the same trees with class probabilities raised to another power, scaled to sum to 1.
+
+        The result shares the files of this forest; `write` saves it as a forest. Predicted classes do not change. It
+        has no out-of-bag report, because the existing one is for another power.
+
+        Parameters
+        ----------
+        power : float
+            A whole number of quarters from 0.25 to 16. 1 gives the shares of the votes themselves.
+
+        Returns
+        -------
+        Forest
+
+        Raises
+        ------
+        ConfigError
+            For another power, or a regression forest.
+        """
+        check_power(power)
+        if self.is_regression:
+            raise ConfigError(f"{self.spec.target.name!r} is a regression target, without class probabilities")
+        return self._with(replace(self.choices, power=Power(float(power))), (*self._changed, SHARPENED))
+
+    def _with(self, choices: Choices, changed: tuple[str, ...]) -> Forest:
+        """The same trees with other choices, by these stages."""
+        return Forest(self.directory, self.header, self._parts, choices, self._holding, changed=changed)
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the folder `path`.
@@ -538,13 +569,17 @@ class Forest(ExportableForest):
                     raise damaged_forest(
                         f"{source} belongs to another forest, as its dataspec or configuration differs"
                     )
-            if self._shrunk:
-                seconds = {**dict(self.run.select("stage", "seconds").iter_rows()), SHRUNK: 0.0}
+            if self._changed:
+                seconds = {**dict(self.run.select("stage", "seconds").iter_rows()), **dict.fromkeys(self._changed, 0.0)}
                 threads = self.run["threads"][0]
-                write_run(copy, seconds, threads, self.header, self.origin, self.shrinkage)
+                write_run(copy, seconds, threads, self.header, self.origin, self.choices)
 
 
-def _carried(files: dict[str, bytes], amount: float | None) -> Forest:
+# The choices of a forest, and the stages by which they are others than those of its files; None where they are these.
+_Changed = tuple[Choices, tuple[str, ...]] | None
+
+
+def _carried(files: dict[str, bytes], changed: _Changed) -> Forest:
     """The forest of these files, in a temporary folder of its own. Raises FormatError."""
     home = TemporaryFolder(None)
     try:
@@ -553,7 +588,7 @@ def _carried(files: dict[str, bytes], amount: float | None) -> Forest:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         forest = read_forest(home.path, holding=home)
-        return forest if amount is None else forest.shrink(amount)
+        return forest if changed is None else forest._with(*changed)
     except BaseException:
         home.remove()
         raise
@@ -607,8 +642,8 @@ class Tree:
 _opened: ProcessCache[Forest] = ProcessCache(2)
 
 
-def _again(directory: str, identity: str, stamps: tuple[tuple[str, int, int], ...], amount: float | None) -> Forest:
-    """The forest in a directory, which other stamps of its files make another one, shrunk by `amount` unless None.
+def _again(directory: str, identity: str, stamps: tuple[tuple[str, int, int], ...], changed: _Changed) -> Forest:
+    """The forest in a directory, which other stamps of its files make another one.
 
     Raises FormatError.
     """
@@ -617,6 +652,6 @@ def _again(directory: str, identity: str, stamps: tuple[tuple[str, int, int], ..
         forest = read_forest(directory)
         if forest.identity != identity:
             raise FormatError(f"{directory} is not the forest that was sent: it has changed, or this is another disk")
-        return forest if amount is None else forest.shrink(amount)
+        return forest if changed is None else forest._with(*changed)
 
-    return _opened.get((directory, identity, stamps, amount), opened)
+    return _opened.get((directory, identity, stamps, changed), opened)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.oob.shrinkage import in_second_half
+from bigforest.oob.choice import in_second_half
 from bigforest.race.losses import MeasuredLoss, Rows, RowScores, measure_loss, standard_error
 
 # Trees that are grown before the candidates are compared again.

@@ -342,7 +342,7 @@ def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> Non
         return
     origin = replace(forest.origin, data=data, exclude=tuple(exclude))
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
-    write_run(directory, seconds, forest.run["threads"][0], forest.header, origin, forest.shrinkage)
+    write_run(directory, seconds, forest.run["threads"][0], forest.header, origin, forest.choices)
 
 
 def _forest_of(out: Path, name: str) -> Path:

@@ -16,13 +16,13 @@ from itertools import combinations
 from pathlib import Path
 
 from bigforest.common.errors import ConfigError, damaged_forest
+from bigforest.forest.format.choices import Choices, Power, Shrinkage
 from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import write_features, write_levels, write_run
 from bigforest.forest.format.leaf_targets import copy_targets
 from bigforest.forest.format.origin import MergedForest, Origin
 from bigforest.forest.format.ranks import write_ranks
 from bigforest.forest.format.rewrite import copy_parts
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.votes.kept_votes import copy_votes
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.schema.dataspec import DataSpec
@@ -88,8 +88,8 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
             copy_targets(sources, directory, merged)
         if config.keep_votes:
             copy_votes(sources, directory, merged)
-        seconds, shrinkage = {"merge": time.perf_counter() - begin}, _merged_shrinkage(forests)
-        write_run(directory, seconds, 1, merged, origin, shrinkage)
+        seconds, choices = {"merge": time.perf_counter() - begin}, _merged_choices(forests)
+        write_run(directory, seconds, 1, merged, origin, choices)
     return read_forest(out)
 
 
@@ -126,12 +126,18 @@ def _difference(first: DataSpec, other: DataSpec) -> str:
     return f"the feature {odd_name!r} has another place, type or number of values"
 
 
-def _merged_shrinkage(forests: Sequence[Forest]) -> Shrinkage:
-    """The mean of the lambdas by the numbers of trees: the loss is flat around the best one."""
-    if len({forest.shrinkage.amount for forest in forests}) == 1:
-        return Shrinkage(forests[0].shrinkage.amount)
-    trees = sum(forest.trees for forest in forests)
-    return Shrinkage(math.fsum(forest.shrinkage.amount * (forest.trees / trees) for forest in forests))
+def _merged_choices(forests: Sequence[Forest]) -> Choices:
+    """The mean of the lambdas by the numbers of trees, and of the powers, as quarters: the loss is flat around the best
+    ones."""
+    trees = [forest.trees for forest in forests]
+    lambdas, powers = ([getattr(forest, name).amount for forest in forests] for name in ("shrinkage", "power"))
+    return Choices(Shrinkage(_mean(lambdas, trees)), Power(round(4 * _mean(powers, trees)) / 4))
+
+
+def _mean(amounts: Sequence[float], trees: Sequence[int]) -> float:
+    if len(set(amounts)) == 1:
+        return amounts[0]
+    return math.fsum(amount * (own / sum(trees)) for amount, own in zip(amounts, trees, strict=True))
 
 
 def _merged_origin(forests: Sequence[Forest]) -> Origin:

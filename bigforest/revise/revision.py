@@ -23,7 +23,6 @@ from bigforest.forest.format.decreases import importance
 from bigforest.forest.format.files import read_table, write_features, write_levels, write_run
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.feature_map import check_schema, open_rows
 from bigforest.forest.load.flatten import pack
 from bigforest.forest.load.router import RowRouter, chunk_rows
@@ -99,7 +98,7 @@ def revise(
         _write(forest, parts, directory, revision, counts)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
-        kept = Shrinkage(forest.shrinkage.amount)
+        kept = forest.choices.for_other_shares(forest.config.power)
         write_run(directory, seconds, resources.workers, forest.header, forest.origin, kept)
     return read_forest(out)
 

@@ -19,10 +19,10 @@ from bigforest.execution.arguments import resources_of
 from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.contents import VALIDATION_FILE
+from bigforest.forest.format.choices import Choices
 from bigforest.forest.format.files import file_kind, write_table
 from bigforest.forest.format.frames import to_frame
 from bigforest.forest.format.schema import VALIDATION, VALIDATION_KIND
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.feature_map import FeatureMap, check_schema, open_rows
 from bigforest.forest.load.predictor import Predictor
 from bigforest.forest.load.router import RowRouter, chunk_rows
@@ -99,10 +99,10 @@ def _is_curve(path: Path) -> bool:
 
 
 def write_validation(
-    directory: Path, source: Source, shrinkage: Shrinkage, resources: Resources, listener: Listener
+    directory: Path, source: Source, choices: Choices, resources: Resources, listener: Listener
 ) -> None:
     """Evaluate the trees in a directory by the rule of their configuration, and write the curve to their folder."""
-    forest = grown_forest(directory, shrinkage)
+    forest = grown_forest(directory, choices)
     table = measure(forest, source, None, None, resources, listener)
     write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.header)
 

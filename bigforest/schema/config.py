@@ -144,6 +144,8 @@ class TrainConfig(TrainOptions):
             raise ConfigError(f"the vote {self.vote} is for classification; regression averages the trees")
         if self.draws_by_class or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression does not have; drop them")
+        if not isinstance(self.power, str):
+            raise ConfigError("power is of class probabilities, which a regression does not have; drop it")
         if self.mean_difference != "none":
             raise ConfigError("mean_difference is of class means, which a regression does not have; drop it")
         if self.rotation == "pca-classes":

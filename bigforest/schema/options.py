@@ -26,6 +26,7 @@ MAX_TREES = 1_000_000
 MAX_BINS = 65_536
 MAX_PROJECTIONS = 2**31 - 1
 MAX_LEVEL = 2**31 - 1
+MAX_POWER = 16
 # Sizes of subspaces in one forest.
 MAX_SIZES = 100
 
@@ -129,6 +130,17 @@ def is_number(value: object) -> bool:
 def is_lambda(value: object) -> bool:
     """Whether this is a number that float64 holds, 0 or more."""
     return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
+
+
+def is_power(value: object) -> bool:
+    """Whether this is a power to which shares of classes may be raised: a whole number of quarters."""
+    return is_number(value) and 0.25 <= value <= MAX_POWER and 4 * value == int(4 * value)  # type: ignore[operator]
+
+
+def check_power(value: object) -> None:
+    """Raise ConfigError unless `power` is one."""
+    if not is_power(value):
+        raise ConfigError(f"power must be a whole number of quarters from 0.25 to {MAX_POWER}, not {shown(value)}")
 
 
 def check_amount(value: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bigforest.common.errors import ConfigError
+from bigforest.schema.options import check_power
 from bigforest.schema.registered import base_family
 from bigforest.schema.train_options import TrainOptions
 
@@ -14,6 +15,8 @@ def check_rules(config: TrainOptions) -> None:
     _check_calibration(config)
     _check_out_of_bag(config)
     _check_family(config)
+    if not isinstance(config.power, str):
+        check_power(config.power)
 
 
 def _check_bag(config: TrainOptions) -> None:

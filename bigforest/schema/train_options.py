@@ -201,6 +201,20 @@ class TrainOptions:
             "leaves are shrunk only by a given lambda."
         ),
     )
+    power: Literal["auto", "off"] | float = option(
+        "auto",
+        panel=TREES,
+        within="[0.25, 16]",
+        metavar="auto|off|POWER",
+        help="Raise class probabilities to a power, scaled to sum to 1: by out-of-bag log loss (auto), or to POWER.",
+        more=(
+            "Means over trees are often too cautious: the predicted class is right more often than its probability "
+            'says. "auto" selects the power from 1 to 9 that has the lowest out-of-bag log loss. It uses 1 unless the '
+            "loss decreases by more than two standard errors of the difference, or without out-of-bag rows. POWER is a "
+            "whole number of quarters. Predicted classes do not change, nor do a class without votes and the answers "
+            "of single trees. With `sampling` arc-x4 and adaboost only a given power is used."
+        ),
+    )
     stop_oob: float | None = option(
         None,
         panel=TREES,

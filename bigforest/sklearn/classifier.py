@@ -113,6 +113,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         constants: Literal["redraw", "count"] = "redraw",
         vote: Literal["soft", "hard"] = "soft",
         shrink: Literal["auto", "off"] | float = "auto",
+        power: Literal["auto", "off"] | float = "auto",
         stop_oob: float | None = None,
         replace: bool = True,
         calibration: float | None = None,

@@ -24,12 +24,12 @@ from bigforest.common.events import Event, Listener, Notice, StageFinished, stag
 from bigforest.encode.pipeline import column_roles, encode
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.choices import Choices, Power, Shrinkage
 from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import Header, read_shrinkage, write_features, write_levels, write_run
+from bigforest.forest.format.files import Header, read_choices, write_features, write_levels, write_run
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.ranks import ranked_store
 from bigforest.forest.format.rewrite import recut
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.feature_map import open_rows
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
@@ -37,6 +37,7 @@ from bigforest.grow.forest import ForestJob, KeptTrees, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.filled_store import filled_store
+from bigforest.oob.choice import powers_to_try
 from bigforest.oob.leaf_targets import write_targets
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
@@ -133,7 +134,7 @@ def check_roles(job: TrainingJob, resources: Resources) -> None:
 
 def _opened(directory: Path, trees: FlatTrees | None, holding: object = None) -> Forest:
     """The finished forest, which need not read its trees where they are in memory."""
-    forest = grown_forest(directory, read_shrinkage(directory), holding)
+    forest = grown_forest(directory, read_choices(directory), holding)
     if trees is not None:
         forest.take(trees)
     return forest
@@ -441,24 +442,24 @@ def _write_forest(
     _tell_of_fills(store, clock)
     keep = validation is None or resources.memory is None  # a budget is not shared with validation
     with store.unchanged():
-        config, origin, shrinkage, trees = _grow_and_report(job, origin, run, keep=keep)
+        config, origin, choices, trees = _grow_and_report(job, origin, run, keep=keep)
     if validation is not None:
-        write_validation(directory, validation, shrinkage, resources, clock)
+        write_validation(directory, validation, choices, resources, clock)
     store.check_unchanged()
     remove_leftovers(directory)
-    write_run(directory, clock.seconds, resources.executor().size, Header(store.spec, config), origin, shrinkage)
+    write_run(directory, clock.seconds, resources.executor().size, Header(store.spec, config), origin, choices)
     return trees
 
 
 def _grow_and_report(
     job: ForestJob, origin: Origin, run: ResumableRun | None, *, keep: bool
-) -> tuple[TrainConfig, Origin, Shrinkage, FlatTrees | None]:
+) -> tuple[TrainConfig, Origin, Choices, FlatTrees | None]:
     """The stages that need the store alone.
 
     keep  whether the trees are wanted.
 
-    Returns the configuration and the origin with the final number of trees, the shrinkage of leaves, and the trees, so
-    shrunk, if they are in memory.
+    Returns the configuration and the origin with the final number of trees, the shrinkage and the power, and the trees,
+    so shrunk, if they are in memory.
     """
     if job.config.stop_oob is not None:
         known = None if run is None else run.state.settled
@@ -486,7 +487,10 @@ def _grow_and_report(
             grown = None
         else:
             job = job._replace(resources=rest)
-    shrinkage = write_oob(job) if config.bootstrap else Shrinkage(tried[0] if tried else 0.0)
+    if config.bootstrap:
+        choices = write_oob(job)
+    else:
+        choices = Choices(Shrinkage(tried[0] if tried else 0.0), Power(powers_to_try(config, 1)[0]))
     if config.keep_targets:
         write_targets(job)
     if grown is None:  # within a budget a process reads one part at a time
@@ -494,8 +498,8 @@ def _grow_and_report(
     else:
         shares = grown.decreases.shares
     write_features(directory, header, shares)
-    trees = None if grown is None else grown.packed(leaf_lambdas(config, shrinkage.amount), resources.workers)
-    return config, origin, shrinkage, trees
+    trees = None if grown is None else grown.packed(leaf_lambdas(config, choices.shrinkage.amount), resources.workers)
+    return config, origin, choices, trees
 
 
 def grow_forest(job: ForestJob, *, keep: bool = False, way: GrowPlan | None = None) -> KeptTrees | None:

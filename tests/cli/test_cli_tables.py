@@ -14,7 +14,7 @@ from rich.console import Console
 
 import bigforest
 from cli.images import images
-from cli.show import number_cells, print_table, shrinkage_lines, size
+from cli.show import choice_lines, number_cells, print_table, size
 from cli.simulate import simulate
 from tests.commands import Run, contents, folder, run
 
@@ -233,7 +233,19 @@ def test_number_cells__the_largest_has_four_digits_and_all_as_many_decimals() ->
 
 def test_shrinkage__says_what_it_gives_or_that_there_is_none() -> None:
     tried = [{"lambda": 0.0, "loss": 0.25}, {"lambda": 3.0, "loss": 0.125}]
-    [(_, text)] = shrinkage_lines({"lambda": 3.0, "tried": tried, "cross_fitted": 0.1875})
+    usual = {"power": 1.0, "tried": [], "cross_fitted": None}
+    [(_, text)] = choice_lines({"shrinkage": {"lambda": 3.0, "tried": tried, "cross_fitted": 0.1875}, "power": usual})
     assert text == "lambda 3: out-of-bag loss 0.125 (cross-fitted 0.1875) instead of 0.25"
-    [(_, text)] = shrinkage_lines({"lambda": 0.0, "tried": tried, "cross_fitted": 0.25})
+    [(_, text)] = choice_lines({"shrinkage": {"lambda": 0.0, "tried": tried, "cross_fitted": 0.25}, "power": usual})
     assert text == "none: no lambda clearly lowers the out-of-bag loss of 0.25"
+
+
+def test_power__says_what_it_gives() -> None:
+    none = {"lambda": 0.0, "tried": [], "cross_fitted": None}
+    tried = [{"power": 1.0, "loss": 0.25}, {"power": 1.5, "loss": 0.125}]
+    assert choice_lines({"shrinkage": none, "power": {"power": 1.0, "tried": tried, "cross_fitted": 0.25}}) == []
+    assert choice_lines({"shrinkage": none, "power": {"power": 2.0, "tried": [], "cross_fitted": None}}) == [
+        ("probabilities", "power 2")
+    ]
+    [(_, text)] = choice_lines({"shrinkage": none, "power": {"power": 1.5, "tried": tried, "cross_fitted": 0.1875}})
+    assert text == "power 1.5: out-of-bag loss 0.125 (cross-fitted 0.1875) instead of 0.25"

@@ -175,7 +175,7 @@ def two_texts(rows: int, seed: int) -> pl.DataFrame:
     return two_numbers(rows, seed).with_columns(target=pl.col("target").replace_strict({-1: "b", 2: "a"}))
 
 
-@pytest.mark.parametrize("options", [{"shrink": "off"}, {"shrink": 3.0}, {"vote": "hard"}], ids=str)
+@pytest.mark.parametrize("options", [{"shrink": "off"}, {"shrink": 3.0}, {"vote": "hard"}, {"power": 2.75}], ids=str)
 @pytest.mark.parametrize("make", [two_numbers, two_texts], ids=_name)
 def test_onnx__of_two_classes(make: Any, options: dict[str, Any]) -> None:
     """Of two classes a classifier of ONNX would take a sum for a score above or below 0."""
@@ -224,6 +224,21 @@ def test_treelite__predicts_the_same(make: Any) -> None:
     else:
         labels = np.array(forest.classes)[found.argmax(axis=1)]
         check_classes(forest, rows, labels, found, 1e-6)
+
+
+def test_power__is_in_the_query_and_refused_where_a_format_has_none() -> None:
+    forest = train(numbers_table, power=2.75)
+    rows = rows_at_thresholds(forest, numbers_table, False).with_row_index("id")
+    check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
+    for export in (forest.to_treelite, forest.to_sklearn):
+        with pytest.raises(ConfigError, match=r"those to the power of 2\.75; export forest\.sharpen\(1\)"):
+            export()
+    table, plain = rows.drop("id").to_pandas().astype("float32"), forest.sharpen(1)
+    check_classes(plain, pl.from_pandas(table), *(getattr(plain.to_sklearn(), name)(table) for name in WAYS), 1e-12)
+
+
+# What scikit-learn's estimators predict with.
+WAYS = ("predict", "predict_proba")
 
 
 def test_hard_votes__are_counted_in_every_format() -> None:
@@ -328,7 +343,7 @@ KNOWN = {
     *("keep_targets", "keep_votes", "vote", "constants", "splitter", "family", "feature_fraction", "ranks", "shrink"),
     *("projections", "projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize", "axes"),
     *("orthogonal", "rotation", "axis_features", "axes_from", "subspace", "subspace_per", "steps", "max_epochs"),
-    *("ties", "calibration", "missing", "max_leaf_nodes", "min_impurity_decrease", "ccp_alpha"),
+    *("ties", "power", "calibration", "missing", "max_leaf_nodes", "min_impurity_decrease", "ccp_alpha"),
 }
 
 

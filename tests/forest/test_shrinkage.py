@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format import parts
-from bigforest.forest.format.files import read_shrinkage, write_table
+from bigforest.forest.format.choices import Choices, Shrinkage
+from bigforest.forest.format.files import read_choices, write_table
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.schema import RUN
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.leaf_shrinking import LeafShrinking
 from bigforest.kernels.common.layout import LEAF
 from tests.forests import forest_of, nodes_of, random_tree, spec_of
@@ -224,15 +224,15 @@ def test_read_shrinkage__refuses_damage(forest: bf.Forest, tmp_path: Path, chang
     table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
     place = tmp_path / "run.parquet"
     write_table(table, place, "run", forest.header, {"shrinkage": sound})
-    assert read_shrinkage(tmp_path) == Shrinkage(3.0, (1.0, 3.0), (0.2, 0.1), 0.1)
+    assert read_choices(tmp_path).shrinkage == Shrinkage(3.0, (1.0, 3.0), (0.2, 0.1), 0.1)
     write_table(table, place, "run", forest.header, {"shrinkage": sound | change})
     with pytest.raises(FormatError, match="the shrinkage cannot be read"):
-        read_shrinkage(tmp_path)
+        read_choices(tmp_path)
 
 
 def test_shrinkage__writes_what_it_reads(forest: bf.Forest, tmp_path: Path) -> None:
     table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
     for found in (Shrinkage(), Shrinkage(2.5), Shrinkage(0.0, (0.0, 1.0)), Shrinkage(1.0, (0.0, 1.0), (2.0, 1.0), 1.5)):
-        entries = json.loads(json.dumps(found.entries()))
+        entries = json.loads(json.dumps(Choices(found).entries()))
         write_table(table, tmp_path / "run.parquet", "run", forest.header, entries)
-        assert read_shrinkage(tmp_path) == found
+        assert read_choices(tmp_path).shrinkage == found

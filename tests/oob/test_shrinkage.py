@@ -24,17 +24,17 @@ from bigforest.common.limits import Limits
 from bigforest.common.memory_estimate import Shape
 from bigforest.execution import arguments
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.choices import Shrinkage
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load import groups
 from bigforest.forest.load.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.votes import leaf_files
 from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.losses import sum_losses
 from bigforest.oob import plan
+from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate
-from bigforest.oob.shrinkage import SQUARES, LambdaLosses, choose_shrinkage, in_second_half
 from bigforest.oob.trees import entry_bytes
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
@@ -79,7 +79,7 @@ def options_of(kind: str) -> dict[str, Any]:
 def test_write_oob__chooses_as_a_recomputation_does(kind: str, stores: dict[str, Store], tmp_path: Path) -> None:
     store, grown = stores[kind], grown_for(kind, 7)
     config = forest_in(tmp_path / "f", store, grown, [2, 6], seed=3, shrink="auto", **options_of(kind))
-    found = write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=2), silent))
+    found = write_oob(ForestJob(store, config, tmp_path / "f", Resources(threads=2), silent)).shrinkage
     rows = store.values(0, store.rows).tolist()
     bags = [bag(store.rows, tree, config).tolist() for tree in range(len(grown))]
     truth = store.target.tolist() if kind == "classes" else store.numbers(0, store.rows).tolist()
@@ -109,8 +109,8 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
         patch.setattr(leaf_files, "_STEP_BYTES", 1)
         patch.setattr(plan, "FILE_BYTES", 0)
         store, grown = stores[kind], grown_for(kind, 9)
-        config = forest_in(Path(name) / "whole", store, grown, [3, 4], shrink="auto", **options_of(kind))
-        forest_in(Path(name) / "small", store, grown, [3, 4], shrink="auto", **options_of(kind))
+        config = forest_in(Path(name) / "whole", store, grown, [3, 4], shrink="auto", power="auto", **options_of(kind))
+        forest_in(Path(name) / "small", store, grown, [3, 4], shrink="auto", power="auto", **options_of(kind))
         whole = write_oob(ForestJob(store, config, Path(name) / "whole", Resources(threads=1), silent))
         sizes = entry_bytes(groups.survey(Path(name) / "small", 1), len(LAMBDAS))
         threads = draws.draw(st.sampled_from([1, 2]))
@@ -271,7 +271,7 @@ def test_choose_shrinkage__each_half_chooses_for_the_other_what_gains_more_than_
     losses = np.array([[10, 4, 6], [10, 9, 3]], np.int64) << 52  # sixteenths
     squares = np.array([[0, (error << 52) ** 2, 0], [0, 0, 0]], object)
     spec: Any = SimpleNamespace(target=SimpleNamespace(is_regression=False), total_weight=8)
-    found = LambdaLosses(losses, squares, np.array([3, 5]))
+    found = ChoiceLosses(losses, squares, np.array([3, 5]))
     tried = (0.0, 1.0, 3.0)
     expected = Shrinkage(3.0, tried, (20 / 16, 13 / 16, 9 / 16), crossed / 16)
     assert choose_shrinkage(tried, found, SimpleNamespace(spec=spec), 1.0) == expected  # type: ignore[arg-type]

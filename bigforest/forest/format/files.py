@@ -33,9 +33,9 @@ from numpy.typing import NDArray
 from bigforest.common.arrow_arrays import arrow_table, as_numpy
 from bigforest.common.errors import BigForestError, FormatError, damaged_forest
 from bigforest.common.version import __version__
+from bigforest.forest.format.choices import Choices, Power, Shrinkage
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.schema import FEATURES, RUN
-from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec, json_object
 from bigforest.storage.arrow import FAULTS, naming_faults
@@ -392,9 +392,9 @@ def write_run(
     threads: int,
     header: Header,
     origin: Origin | None,
-    shrinkage: Shrinkage,
+    choices: Choices,
 ) -> None:
-    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and shrinkage."""
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and choices."""
     import numba
 
     same = {
@@ -408,7 +408,7 @@ def write_run(
     }
     columns = {"stage": list(seconds), "seconds": list(seconds.values())}
     columns |= {name: [value] * len(seconds) for name, value in same.items()}
-    more = {name: entry for own in (origin, shrinkage) if own is not None for name, entry in own.entries().items()}
+    more = choices.entries() | ({} if origin is None else origin.entries())
     write_table(arrow_table(columns, RUN), directory / "run.parquet", "run", header, more)
 
 
@@ -449,9 +449,12 @@ def read_origin(directory: Path) -> Origin | None:
     return _run_entry(directory, "origin", Origin.parse, "the origin of the forest")
 
 
-def read_shrinkage(directory: Path) -> Shrinkage:
-    """The shrinkage of the forest in `directory`. Raises FormatError if damaged."""
-    return _run_entry(directory, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage()
+def read_choices(directory: Path) -> Choices:
+    """The shrinkage and the power of the forest in `directory`. Raises FormatError if damaged."""
+    return Choices(
+        _run_entry(directory, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage(),
+        _run_entry(directory, "power", Power.parse, "the power") or Power(),
+    )
 
 
 def _run_entry(directory: Path, name: str, parse: Callable[[Any], Entry], what: str) -> Entry | None:

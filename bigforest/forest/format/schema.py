@@ -353,10 +353,11 @@ TUNING_KIND = "tuning"
 TARGET_VALUES = file_schema(FILES["targets/values.parquet"])
 LEAF_TARGETS = file_schema(FILES["targets/part-NNNNNNN.parquet"])
 
-# The stages by which a pruned and a calibrated forest are known, and one that is shrunk by a lambda of the user's.
+# The stages by which a pruned and a calibrated forest are known, and one that has a lambda or a power of the user's.
 PRUNED = "prune"
 CALIBRATED = "calibrate"
 SHRUNK = "shrink"
+SHARPENED = "sharpen"
 
 
 def nodes_schema(spec: DataSpec) -> pa.Schema:

@@ -15,7 +15,7 @@ from bigforest.forest.format.ranks import Ranks
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.router import RowRouter, chunk_rows, prediction_kernels
 from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.vote_rule import REJECTED, VoteRule
+from bigforest.forest.load.vote_rule import REJECTED, VoteRule, as_probabilities
 from bigforest.metrics.jackknife import JackknifeIntervals
 from bigforest.schema.dataspec import DataSpec
 
@@ -39,7 +39,7 @@ class Answers(NamedTuple):
     """Answers to rows, in order.
 
     codes  int32 [rows], class of each row or REJECTED; none for regression.
-    proba  float64 [rows, classes], votes over trees; None if not requested.
+    proba  float64 [rows, classes], votes over trees, raised to the power of the rule; None if not requested.
     value  float64 [rows], mean of what the trees predict; None where classes are predicted.
     quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
     spread  float64 [rows], standard deviation of what the trees predict as grown; None if the rule does not ask for it.
@@ -301,10 +301,13 @@ class Predictor(NamedTuple):
                     find_quantiles(known, *targets[2:], shares, answers.quantiles[first:last])
                 continue
             answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
+            if answers.proba is None and self.rule.least_share == 0.0:
+                continue
+            shares = as_probabilities(here / total, self.rule.power)
             if self.rule.least_share > 0.0:
-                answers.codes[first:last][(here / total).max(axis=1) < self.rule.least_share] = REJECTED
+                answers.codes[first:last][shares.max(axis=1) < self.rule.least_share] = REJECTED
             if answers.proba is not None:
-                answers.proba[first:last] = here / total
+                answers.proba[first:last] = shares
 
     @property
     def _notes_leaves(self) -> bool:

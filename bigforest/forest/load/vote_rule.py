@@ -42,7 +42,8 @@ class VoteRule:
     quantiles  of the numbers that trees predict, besides: shares from 0 to 1 (Meinshausen 2006).
     trees  numbers of the trees that answer, ascending; empty for all trees.
     conformal  intervals of numbers, or sets of classes, besides.
-    least_share  of the votes: a row whose predicted class has less is REJECTED.
+    least_share  the least probability of the predicted class: a row with less is REJECTED.
+    power  to which shares of the votes are raised, see kernels/predict/powers.py. It does not decide a class.
     """
 
     vote: str
@@ -53,6 +54,7 @@ class VoteRule:
     trees: tuple[int, ...] = ()
     conformal: Intervals | ClassSets | ByCategory | JackknifeIntervals | None = None
     least_share: float = 0.0
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         if not all(0.0 <= share <= 1.0 for share in self.quantiles) or len(set(self.quantiles)) < len(self.quantiles):
@@ -126,6 +128,16 @@ class VoteRule:
             key = stream_key(np.uint64(self.seed), purpose, np.uint64(0), np.uint64(0))
             draw_rows(np.uint64(key), numbers, random)
         return (random >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def as_probabilities(shares: NDArray[np.float64], power: float) -> NDArray[np.float64]:
+    """Shares of the votes [rows, classes] raised to a power, which may be changed in place."""
+    if power == 1.0:
+        return shares
+    from bigforest.kernels.predict.powers import raise_shares
+
+    raise_shares(shares, np.int64(round(4 * power)))
+    return shares
 
 
 def _first(true: NDArray[np.bool_]) -> NDArray[np.int32]:

@@ -1,0 +1,104 @@
+"""Probabilities of classes from shares of votes, by a power.
+
+The probability of class k is p_k**a / sum of p_j**a over the classes j, of shares p. A power a is a whole number of
+quarters, so it is a product of square roots and products, which are rounded in the same way on every processor. Shares
+are divided by the largest one first, so no power of all shares is 0. A class without votes keeps the probability 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from bigforest.kernels.compiler.jit import inlined, kernel
+
+_NONE, _ONE, _TWO = np.int64(0), np.int64(1), np.int64(2)
+
+
+@inlined
+def _raised(ratio, root, fourth, quarters):
+    """ratio**(quarters / 4), of a ratio from 0 to 1 and its roots; quarters: int64, 1 or more."""
+    found = fourth if quarters & _ONE else 1.0
+    if quarters & _TWO:
+        found *= root
+    square, left = ratio, quarters >> _TWO
+    while left:
+        if left & _ONE:
+            found *= square
+        square *= square
+        left >>= _ONE
+    return found
+
+
+@inlined
+def raised(ratio, quarters):
+    """ratio**(quarters / 4), of a ratio from 0 to 1; quarters: int64, 1 or more."""
+    root = math.sqrt(ratio)
+    return _raised(ratio, root, math.sqrt(root), quarters)
+
+
+@inlined
+def _largest(votes, row):
+    """The largest of the votes on a row."""
+    found = votes[row, np.uint64(0)]
+    for k in range(np.uint64(1), np.uint64(votes.shape[1])):
+        found = max(found, votes[row, np.uint64(k)])
+    return found
+
+
+@kernel
+def raise_shares(shares, quarters):
+    """Replace shares of votes by probabilities (module docstring); a row without votes stays.
+
+    shares    float64 [rows, classes], 0 or more, changed in place
+    quarters  int64, 1 or more: the power, times 4
+
+    Cost: rows * classes steps of some ns. Oracle: tests/naive/power.py.
+    """
+    for i in range(np.uint64(shares.shape[0])):
+        row = np.uint64(i)
+        largest, total = _largest(shares, row), 0.0
+        if largest <= 0.0:
+            continue
+        for k in range(np.uint64(shares.shape[1])):
+            own = np.uint64(k)
+            shares[row, own] = raised(shares[row, own] / largest, quarters)
+            total += shares[row, own]
+        for k in range(np.uint64(shares.shape[1])):
+            shares[row, np.uint64(k)] /= total
+
+
+@kernel
+def true_probabilities(votes, rows, truth, quarters, found):
+    """The probability of the class that each of some rows is of, by each power.
+
+    votes     float64 [table rows, classes], 0 or more
+    rows      int64 [rows], those to look at
+    truth     uint16 [table rows], their classes
+    quarters  int64 [powers], 1 or more, ascending: the powers, times 4
+    found     float64 [rows, powers], out; 0 of a row without votes
+
+    Cost: rows * classes * powers steps of some ns; a class without votes takes one. Oracle: tests/naive/power.py.
+    """
+    for i in range(np.uint64(rows.size)):
+        at, row = np.uint64(i), np.uint64(rows[np.uint64(i)])
+        largest = _largest(votes, row)
+        for p in range(np.uint64(quarters.size)):
+            found[at, np.uint64(p)] = 0.0
+        if largest <= 0.0:
+            continue
+        for k in range(np.uint64(votes.shape[1])):
+            ratio = votes[row, np.uint64(k)] / largest
+            if ratio > 0.0:
+                root = math.sqrt(ratio)
+                fourth = math.sqrt(root)
+                reached, power = _NONE, 1.0
+                for p in range(np.uint64(quarters.size)):
+                    step = quarters[np.uint64(p)] - reached
+                    reached = quarters[np.uint64(p)]
+                    power *= _raised(ratio, root, fourth, step)
+                    found[at, np.uint64(p)] += power
+        own = votes[row, np.uint64(truth[row])] / largest
+        for p in range(np.uint64(quarters.size)):
+            found[at, np.uint64(p)] = raised(own, quarters[np.uint64(p)]) / found[at, np.uint64(p)]
