@@ -24,9 +24,9 @@ _LEAF, _UNDEFINED = -1, -2
 
 def to_sklearn(forest: GrownForest, listener: Listener = silent) -> Any:
     """`Forest.to_sklearn`."""
-    ensemble = library("sklearn.ensemble", "sklearn")
     refuse_categories(forest, _TO)
     refuse_power(forest, _TO)
+    ensemble = library("sklearn.ensemble", "sklearn")
     names = forest.spec.feature_names
     trees = [_estimator(tree, len(names), forest) for tree in exported_trees(forest, _TO, listener)]
     kind = ensemble.RandomForestRegressor if forest.is_regression else ensemble.RandomForestClassifier

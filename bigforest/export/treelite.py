@@ -15,9 +15,9 @@ _TO = "treelite"
 
 def to_treelite(forest: GrownForest, listener: Listener = silent) -> Any:
     """`Forest.to_treelite`."""
+    refuse_power(forest, _TO)
     library("treelite", "treelite")
     builders = library("treelite.model_builder", "treelite")
-    refuse_power(forest, _TO)
     outputs = 1 if forest.is_regression else len(forest.classes)
     builder = builders.ModelBuilder(
         threshold_type="float64",
