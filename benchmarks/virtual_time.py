@@ -3,9 +3,9 @@
     python benchmarks/virtual_time.py [--rows 1000000] [--trees 8] [--workers 2 4 6 8] [--rounds 2] [--out benchmarks]
 
 Real: a forest grows by passes on worker processes of one thread each. With the first two numbers of workers, what each
-call costs is measured in processor time, and so how much of it every worker repeats; and what it takes of client and
-scheduler besides. Virtual: the same calls with these costs on any number of workers, which share the processors of this
-machine.
+call costs is measured in processor time, and so how much of it every worker repeats; and what client, scheduler and
+workers take besides. Virtual: the same calls with these costs on any number of workers, which share the processors of
+this machine.
 
 Then the task of projection.py, on 2 to 1,000 workers of 16 threads, alike, with one in twenty at a tenth of the speed,
 and with workers that are lost. Writes virtual_time.md.
@@ -80,6 +80,7 @@ class VirtualCluster:
     """Workers of some threads. cores: processors that they share, None for one for each thread.
 
     call, task  seconds of client and scheduler for each call, and for each task in it.
+    besides     processor seconds of a worker for each task, besides the task itself; for shared processors.
     slow, lost  numbers of the workers that are slow, and of those that are lost on the way.
     """
 
@@ -88,6 +89,7 @@ class VirtualCluster:
     cores: int | None
     call: float
     task: float
+    besides: float = 0.0
     link: float = CLUSTER.link
     slow: frozenset[int] = frozenset()
     lost: frozenset[int] = frozenset()
@@ -118,7 +120,7 @@ class VirtualCluster:
         if self.cores is not None and self.cores < self.workers * self.threads:
             work = [sum(call.seconds) / self.workers] * self.workers if call.divided else list(call.seconds)
             took = _sharing(work, self.workers, self.cores) + _sharing(list(call.last), self.workers, self.cores)
-            took += call.each * self.workers / self.cores
+            took += (call.each * self.workers + self.besides * tasks) / self.cores
             return took + self.call + self.task * tasks, False
         if call.divided:
             ends = [self._share(call) / speed for speed in speeds]
@@ -236,7 +238,7 @@ def real(options: argparse.Namespace) -> pl.DataFrame:
         store = Store.open(bigforest.encode_store(home / "table.parquet", home / "s", target=TARGET, threads=1).path)
         config = TrainConfig(trees=options.trees)
         traces: list[list[Call]] = []
-        costs: list[tuple[float, float]] = []
+        costs: list[tuple[float, ...]] = []
         for workers in options.workers:
             with ExitStack() as stack:
                 client = stack.enter_context(cluster(workers))
@@ -249,12 +251,16 @@ def real(options: argparse.Namespace) -> pl.DataFrame:
                     seconds.append(time.perf_counter() - begin)
                 if len(traces) < 2:
                     client.run(count_processor_time)
+                    before = client.run(time.process_time)
                     with traced() as trace:
                         out = home / f"{workers}-traced"
                         way = by_passes(store, config)
                         grow_forest(ForestJob(store, config, out, resources, silent), way=way)
+                    spent = sum(client.run(time.process_time).values()) - sum(before.values())
+                    tasks = [taken for call in trace for taken in (*call.seconds, *call.last)]
                     traces.append(trace)
-                    costs.append(overheads(ClusterExecutor(Cluster(client), 1)))
+                    besides = max(0.0, spent - sum(tasks)) / len(tasks)
+                    costs.append((*overheads(ClusterExecutor(Cluster(client), 1)), besides))
             rows.append({"workers": workers, "real": median(seconds[WARM:])})
             print(rows[-1], file=sys.stderr)
     more = options.workers[1] - options.workers[0]
