@@ -108,17 +108,34 @@ def assert_same(found: TreeArrays, expected: TreeArrays, fills: NDArray[np.float
         assert found.default_left[node] == goes_left
 
 
+@pytest.mark.filterwarnings("error")
+def test_fill__is_finite_where_no_number_is_free(tmp_path: Path) -> None:
+    """A bin from the lowest to the largest number leaves none; an infinite one would be refused as damaged."""
+    most = float(np.finfo(np.float64).max)
+    frame = pl.DataFrame({"x": [-most, most, None, 1.0] * 10, "z": range(40), "y": [0, 1, 0, 1] * 10})
+    bigforest.train(frame, "y", family="sparse-oblique", trees=2, max_bins=2, out=tmp_path / "forest")
+    forest = bigforest.read_forest(tmp_path / "forest")
+    assert forest.spec.fills is not None
+    assert np.isfinite(forest.spec.fills).all()
+    assert forest.predict(frame).height == 40
+
+
+def assert_passes_equal_memory(case: tuple[Data, TrainConfig, bool], way: GrowPlan, **options: Any) -> None:
+    """Of a filled table, passes give the files of growing in memory."""
+    data, config, numbers = case
+    config = replace(config, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=way.group)
+        store = filled_store(store, config, ONE)
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
 @given(case=projected(max_rows=30, max_features=4), way=ways(), bins=st.sampled_from(["exact", 3]))
 @settings(deadline=None, max_examples=examples(60))
 def test_passes__give_the_files_of_growing_in_memory(
     case: tuple[Data, TrainConfig, bool], way: GrowPlan, bins: str | int
 ) -> None:
-    data, config, numbers = case
-    config = replace(config, max_bins=bins)
-    with tempfile.TemporaryDirectory() as folder:
-        store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=way.group)
-        store = filled_store(store, config, ONE)
-        assert parts(store, config, way) == parts(store, config, WHOLE)
+    assert_passes_equal_memory(case, way, max_bins=bins)
 
 
 def table(rows: int = 500) -> pl.DataFrame:

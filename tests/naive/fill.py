@@ -25,7 +25,10 @@ def fill(cells: Sequence[float], bins: Sequence[tuple[float, float]]) -> float:
         low, span = finite[0] * unit, finite[-1] * unit - finite[0] * unit
         steps = [round((value * unit - low) / span * STEPS) for value in finite]
         found = (low + float(Fraction(sum(steps), len(steps) * STEPS)) * span) / unit
+    free = found
     for low, high in bins:
-        if low <= found <= high:
-            found = math.nextafter(high, math.inf)
-    return found if found < math.inf else math.nextafter(finite[0], -math.inf)
+        if low <= free <= high:
+            free = math.nextafter(high, math.inf)
+    if free == math.inf:
+        free = math.nextafter(finite[0], -math.inf)
+    return found if math.isinf(free) else free

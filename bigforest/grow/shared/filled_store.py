@@ -2,9 +2,10 @@
 
 The levels of categories have the values of level_values.py. The value of the missing cells of a number is the mean of
 the values that are there, each row counting once whatever its weight. If it is one of the values, or within a bin, it
-is moved up past it: missing cells can then be told from all others by thresholds. A feature that no row lacks has the
-mean of the first rows, as float32, for rows that are predicted. The values are part of the forest (`FeatureSpec.fill`,
-`Levels.value`). The store on disk is as for all families. Oracle: tests/naive/fill.py, tests/naive/level_values.py.
+is moved up past it, or below all values: missing cells can then be told from all others by thresholds. Where no number
+is free it stays. A feature that no row lacks has the mean of the first rows, as float32, for rows that are predicted.
+The values are part of the forest (`FeatureSpec.fill`, `Levels.value`). The store on disk is as for all families.
+Oracle: tests/naive/fill.py, tests/naive/level_values.py.
 """
 
 from __future__ import annotations
@@ -74,12 +75,15 @@ def fill_of(store: Store, feature: int) -> float:
     low, high, codes = store.low(feature)[1:], store.high(feature)[1:], _finite_codes(store, feature)
     if not codes:
         return 0.0
-    fill = float(not low[codes[0] - 1]) if len(codes) == 1 else _mean(store, feature, codes, store.rows)
+    fill = mean = float(not low[codes[0] - 1]) if len(codes) == 1 else _mean(store, feature, codes, store.rows)
     at = int(np.searchsorted(high, fill))
-    while at < low.size and low[at] <= fill:
-        fill = float(np.nextafter(high[at], np.inf))
-        at += 1
-    return fill if fill < np.inf else float(np.nextafter(low[codes[0] - 1], -np.inf))
+    with np.errstate(over="ignore"):  # beyond the largest number is infinity
+        while at < low.size and low[at] <= fill:
+            fill = float(np.nextafter(high[at], np.inf))
+            at += 1
+        if fill == np.inf:
+            fill = float(np.nextafter(low[codes[0] - 1], -np.inf))
+    return fill if fill > -np.inf else mean
 
 
 def usual_value(store: Store, feature: int) -> float:
