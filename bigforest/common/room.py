@@ -31,7 +31,7 @@ class Room(threading.local):
             self._bytes = np.empty(starts[-1], np.uint8)
         return [
             self._bytes[start : start + size].view(kind).reshape(shape)
-            for start, size, (shape, kind) in zip(starts, sizes, wanted, strict=False)
+            for start, size, (shape, kind) in zip(starts[:-1], sizes, wanted, strict=True)
         ]
 
     def words(self, count: int) -> NDArray[np.uint64]:

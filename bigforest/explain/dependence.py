@@ -157,7 +157,7 @@ def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], lo
 
 def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32], local: bool) -> NDArray[np.float64]:
     """Values of a feature among the rows: all, or as many quantiles as requested, each of them a value; all levels
-    that the rows have. One value for local effects of a feature that no tree uses: there are none."""
+    that the rows have. One value for local effects of a feature that no tree uses, which has none."""
     feature = job.forest.spec.features[place]
     if place in table.used:
         values = table.values()[rows, table.used.index(place)].astype(np.float64)

@@ -191,7 +191,7 @@ def _choice(
 
 
 def _chosen(losses: NDArray[np.int64], squares: NDArray[np.object_], errors: int) -> int:
-    """The place of the least loss, the first among ties, if it is below the first by more than so many standard errors.
+    """The place of the least loss, the first among ties, if it is lower than the first by `errors` standard errors.
 
     The error is the root of the sum of the squares of the differences, as if their mean were 0.
     """

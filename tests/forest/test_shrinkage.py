@@ -219,7 +219,7 @@ def test_shrink__refuses_what_is_no_lambda(forest: bf.Forest, amount: Any) -> No
         {"more": 1},
     ],
 )
-def test_read_shrinkage__refuses_damage(forest: bf.Forest, tmp_path: Path, change: dict[str, Any]) -> None:
+def test_read_choices__refuses_damage(forest: bf.Forest, tmp_path: Path, change: dict[str, Any]) -> None:
     sound = {"lambda": 3.0, "tried": [1.0, 3.0], "losses": [0.2, 0.1], "cross_fitted": 0.1}
     table = pq.read_table(forest.directory / "run.parquet").cast(RUN)
     place = tmp_path / "run.parquet"

@@ -23,9 +23,16 @@ from bigforest.grow.memory import GrowPlan
 from bigforest.grow.shared.filled_store import filled_store
 from bigforest.grow.shared.level_values import level_values as find_values
 from bigforest.schema.config import TrainConfig
-from tests.grow.test_filled_store import FAMILIES, ONE, assert_same, assert_same_by_any_run, projected
+from tests.grow.test_filled_store import (
+    FAMILIES,
+    ONE,
+    assert_passes_equal_memory,
+    assert_same,
+    assert_same_by_any_run,
+    projected,
+)
 from tests.grow.test_mixed_forest import store_of
-from tests.grow.test_passes import WHOLE, parts, ways
+from tests.grow.test_passes import ways
 from tests.naive.level_values import level_values
 from tests.strategies import Data, mixed_tables
 from tests.thorough import examples
@@ -90,12 +97,7 @@ def test_trees__are_those_of_the_table_of_numbers(case: tuple[Data, TrainConfig,
 def test_passes__give_the_files_of_growing_in_memory(
     case: tuple[Data, TrainConfig, bool], way: GrowPlan, bins: str | int, least: int
 ) -> None:
-    data, config, numbers = case
-    config = replace(config, max_bins=bins, min_level=least)
-    with tempfile.TemporaryDirectory() as folder:
-        store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=way.group)
-        store = filled_store(store, config, ONE)
-        assert parts(store, config, way) == parts(store, config, WHOLE)
+    assert_passes_equal_memory(case, way, max_bins=bins, min_level=least)
 
 
 def table(rows: int = 600) -> pl.DataFrame:
