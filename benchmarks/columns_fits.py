@@ -103,7 +103,7 @@ def fit_bigforest(
 ) -> Predict:
     """given: options of training, instead of those of the benchmark."""
     import bigforest
-    from bigforest.common.events import Event, StageFinished, StageStarted
+    from bigforest.events import Event, StageFinished, StageStarted
 
     def listen(event: Event) -> None:
         if isinstance(event, StageStarted) and event.stage == "grow":

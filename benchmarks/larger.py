@@ -83,9 +83,9 @@ def table_of(folder: Path, rows: int) -> Path:
 
 def compile_kernels(options: argparse.Namespace) -> None:
     """Train on a few rows, in memory and by passes, so that the kernels are compiled."""
-    from bigforest.common.memory_estimate import Extras
     from bigforest.grow.warm_up import compile_for
-    from bigforest.schema.config import TrainConfig
+    from bigforest.options.train_config import TrainConfig
+    from bigforest.planning.memory import Extras
 
     table = table_of(options.folder, _SMALL_ROWS)
     bigforest.train(table, trees=1, seed=1, threads=1, family=options.family)

@@ -44,7 +44,7 @@ class Stages:
 
     def listen(self, event: Any) -> None:
         """A listener of bigforest's events."""
-        from bigforest.common.events import StageFinished
+        from bigforest.events import StageFinished
 
         if isinstance(event, StageFinished):
             self.end(event.stage)
@@ -92,7 +92,7 @@ def train(stages: Stages, table: str, out: str, memory: int | None, trees: int) 
 def grow(stages: Stages, table: str, out: str, memory: int | None, trees: int, family: str = "axis") -> dict[str, Any]:
     """Grow the trees of a forest from a kept store, and nothing else."""
     from bigforest.execution.resources import Resources
-    from bigforest.schema.config import TrainConfig
+    from bigforest.options.train_config import TrainConfig
     from bigforest.store.store import Store
     from bigforest.training.run import grow_forest
 

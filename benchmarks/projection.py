@@ -15,8 +15,8 @@ from rates import measure
 from runs import HERE, machine
 from tables import markdown
 
-from bigforest.common.memory_estimate import Shape
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from bigforest.training.projection import Machines, Projection, Rates, project_training
 
 ROWS, FEATURES, CLASSES, TREES = 1_000_000_000, 100, 2, 100

@@ -20,7 +20,7 @@ from datasets import TARGET
 from scaling import cluster, table
 
 import bigforest
-from bigforest.common.events import silent
+from bigforest.events import silent
 from bigforest.execution import executor as crews
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor
@@ -31,8 +31,8 @@ from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import limits_for
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.table import TableView
-from bigforest.oob.pipeline import write_oob
-from bigforest.schema.config import TrainConfig
+from bigforest.oob.report import write_oob
+from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.projection import DISTINCT, Rates
 from bigforest.training.run import grow_forest

@@ -27,7 +27,7 @@ from runs import HERE, machine
 from tables import markdown, save
 
 import bigforest
-from bigforest.common.events import WorkersUsed
+from bigforest.events import WorkersUsed
 
 WORKERS = (1, 2)
 COLUMNS = {

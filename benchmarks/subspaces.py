@@ -29,7 +29,7 @@ from tables import markdown, save
 import bigforest
 from bigforest.grow.forest import grow_tree
 from bigforest.grow.warm_up import compile_for
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 
 STEPS = 50
 COLUMNS = {

@@ -36,15 +36,15 @@ from scaling import cluster, table
 from tables import markdown
 
 import bigforest
-from bigforest.common.events import silent
-from bigforest.common.memory_estimate import Shape
+from bigforest.events import silent
 from bigforest.execution import pace
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources, available_threads
 from bigforest.execution.task_run import _OnTheirWay
 from bigforest.grow.forest import ForestJob
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from bigforest.store.store import Store
 from bigforest.training.projection import MEASURED, Machines, project_training
 from bigforest.training.run import grow_forest

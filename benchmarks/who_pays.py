@@ -37,7 +37,7 @@ from scaling import cluster, table
 from tables import markdown, save
 
 import bigforest
-from bigforest.common.events import WorkersUsed
+from bigforest.events import WorkersUsed
 
 COLUMNS = {
     "workers": ("workers", "{}"),

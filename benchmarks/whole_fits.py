@@ -56,7 +56,7 @@ class Clock:
 
 def bigforest(folder: Path, options: argparse.Namespace, clock: Clock, oob: bool) -> None:
     import bigforest
-    from bigforest.common.events import Event, StageFinished, StageStarted
+    from bigforest.events import Event, StageFinished, StageStarted
 
     open_stages: list[Any] = []
 

@@ -13,8 +13,7 @@ import importlib as _importlib
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from bigforest.api import namespaces as _namespaces  # registers the Polars namespaces  # noqa: F401
-from bigforest.common.errors import (
+from bigforest.errors import (
     BigForestError,
     BusyError,
     ClusterError,
@@ -25,23 +24,20 @@ from bigforest.common.errors import (
     OutputExistsError,
     StorageError,
 )
-from bigforest.common.version import __version__
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.training import namespaces as _namespaces  # noqa: F401  registers the Polars namespaces
+from bigforest.version import __version__
 
 if _TYPE_CHECKING:
-    from bigforest.api.compare import compare
-    from bigforest.api.export import export_forest
-    from bigforest.api.files import encode_store, predict_file
-    from bigforest.api.training import plan_training, train
-    from bigforest.api.warm_up import warm_up
+    from bigforest.compiling.warm_up import warm_up
     from bigforest.explain.explain import explain_forest
     from bigforest.explain.plan import ExplanationPlan, plan_explanation
     from bigforest.explain.tables import Explanation
+    from bigforest.export.export import export_forest
     from bigforest.images.convert import ImageFeatures, images_to_features
     from bigforest.plot.pictures import Pictures
     from bigforest.plot.plot import plot_forest
     from bigforest.predict.forest import Forest, read_forest
-    from bigforest.race.comparison import Comparison
     from bigforest.report.report import report_forest
     from bigforest.revise.calibrate import calibrate_forest
     from bigforest.revise.merge import merge
@@ -49,8 +45,12 @@ if _TYPE_CHECKING:
     from bigforest.revise.validate import validate_forest
     from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
+    from bigforest.training.compare import compare
+    from bigforest.training.comparison import Comparison
     from bigforest.training.plan import Plan
     from bigforest.training.shrink import shrink_forest
+    from bigforest.training.tables import encode_store, predict_file
+    from bigforest.training.train import plan_training, train
 
 __all__ = [
     "BayesError",
@@ -97,7 +97,7 @@ __all__ = [
 
 _HOMES = {
     "BayesError": "bigforest.simulation.simulate",
-    "Comparison": "bigforest.race.comparison",
+    "Comparison": "bigforest.training.comparison",
     "Explanation": "bigforest.explain.tables",
     "ExplanationPlan": "bigforest.explain.plan",
     "Forest": "bigforest.predict.forest",
@@ -107,24 +107,24 @@ _HOMES = {
     "Store": "bigforest.store.store",
     "bayes_error": "bigforest.simulation.simulate",
     "calibrate_forest": "bigforest.revise.calibrate",
-    "compare": "bigforest.api.compare",
-    "encode_store": "bigforest.api.files",
+    "compare": "bigforest.training.compare",
+    "encode_store": "bigforest.training.tables",
     "explain_forest": "bigforest.explain.explain",
-    "export_forest": "bigforest.api.export",
+    "export_forest": "bigforest.export.export",
     "images_to_features": "bigforest.images.convert",
     "merge": "bigforest.revise.merge",
     "plan_explanation": "bigforest.explain.plan",
-    "plan_training": "bigforest.api.training",
+    "plan_training": "bigforest.training.train",
     "plot_forest": "bigforest.plot.plot",
-    "predict_file": "bigforest.api.files",
+    "predict_file": "bigforest.training.tables",
     "prune_forest": "bigforest.revise.prune",
     "read_forest": "bigforest.predict.forest",
     "shrink_forest": "bigforest.training.shrink",
     "report_forest": "bigforest.report.report",
     "simulate": "bigforest.simulation.simulate",
-    "train": "bigforest.api.training",
+    "train": "bigforest.training.train",
     "validate_forest": "bigforest.revise.validate",
-    "warm_up": "bigforest.api.warm_up",
+    "warm_up": "bigforest.compiling.warm_up",
 }
 
 

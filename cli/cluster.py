@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from bigforest.common.events import Event, Listener
+    from bigforest.events import Event, Listener
 
 
 @contextmanager
 def running(scheduler: dict[str, Any], *, quiet: bool) -> Iterator[tuple[Any, Ledger]]:
     """What the API takes as `scheduler`, from the options that select it, and the listener that shows the work."""
-    from bigforest.common.events import silent
-    from bigforest.common.progress import Bars
+    from bigforest.events import silent
+    from bigforest.progress import Bars
 
     bars = None if quiet else Bars(enabled=sys.stderr is not None and sys.stderr.isatty())
     listener = bars or silent
@@ -61,7 +61,7 @@ class Ledger:
         self._workers: list[dict[str, Any]] = []
 
     def __call__(self, event: Event) -> None:
-        from bigforest.common.events import WorkersUsed
+        from bigforest.events import WorkersUsed
 
         if isinstance(event, WorkersUsed):
             self._workers = [asdict(worker) for worker in event.workers]

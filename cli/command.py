@@ -130,7 +130,7 @@ def _with_progress(function: Callable[..., Facts], values: dict[str, Any], quiet
 
 def _separate(tables: list[tuple[dict[str, Any], str]], separator: str) -> None:
     """Give the tables of a command a separator. Raises ConfigError where none has a use for it."""
-    from bigforest.common.errors import ConfigError
+    from bigforest.errors import ConfigError
     from bigforest.source import SeparatedPath, may_be_csv
 
     if not any(may_be_csv(values[name]) for values, name in tables):
@@ -289,7 +289,7 @@ def _say_own_name(error: Any, command: Any) -> None:
     """Say of an option that scikit-learn has what it is called here."""
     if not hasattr(error, "possibilities"):
         return
-    from bigforest.api.given import SKLEARN_NAMES
+    from bigforest.options.explicit import SKLEARN_NAMES
 
     own = SKLEARN_NAMES.get(error.option_name.lstrip("-").replace("-", "_"), "")
     if own and own in {parameter.name for parameter in command.params}:
@@ -298,7 +298,7 @@ def _say_own_name(error: Any, command: Any) -> None:
 
 def _explain(error: BaseException) -> tuple[str, int]:
     """What to say about an error, and the exit code."""
-    from bigforest.common.errors import BigForestError
+    from bigforest.errors import BigForestError
 
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", EXIT_INTERRUPTED

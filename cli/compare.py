@@ -90,7 +90,7 @@ def compare(data: options.Data, *, table: Given, config: Given, how: Given, run:
     Example: bigforest compare flights.parquet --target late --trees 200 --budget 10m --out chosen
     """
     import bigforest
-    from bigforest.api.files import default_output
+    from bigforest.training.tables import default_output
 
     if "out" not in how:
         how["out"] = str(default_output(data, ".comparison"))

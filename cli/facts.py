@@ -11,7 +11,7 @@ from bigforest.predict.html import chosen_of
 
 if TYPE_CHECKING:
     from bigforest import Forest
-    from bigforest.forest.format.choices import Power, Shrinkage
+    from bigforest.forest.choices import Power, Shrinkage
 
 
 def training_facts(forest: Forest) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def inspect(
 
 
 def _draw(facts: Facts) -> None:
-    from bigforest.schema.train_options import options_in_use, value_text
+    from bigforest.options.train_options import options_in_use, value_text
 
     labels = ", ".join(plain(str(label)) for label in facts["labels"][:LABELS]) + (
         ", ..." if len(facts["labels"]) > LABELS else ""
@@ -89,7 +89,7 @@ def _run_options(forest: Forest) -> dict[str, Any]:
     """What `train --config` needs to grow the forest again, except for its table."""
     from dataclasses import asdict
 
-    from bigforest.schema.train_options import options_in_use
+    from bigforest.options.train_options import options_in_use
 
     config = asdict(forest.config)
     weights = config["class_weight"]

@@ -28,7 +28,7 @@ def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
 
 
 def _draw(facts: Facts) -> None:
-    from bigforest.common.sizes import milestones
+    from bigforest.planning.sizes import milestones
 
     lines(("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"])))
     typer.echo()

@@ -15,7 +15,7 @@ from .options import Given, option
 from .show import Facts, count, duration, lines, print_table, size
 
 if TYPE_CHECKING:
-    from bigforest.common.run_plan import RunPlan
+    from bigforest.planning.plan import RunPlan
 
 
 def plan_facts(plan: RunPlan) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _stage(stage: Facts) -> list[str]:
 
 
 def _verdict(facts: Facts) -> str:
-    from bigforest.common.sizes import megabytes
+    from bigforest.planning.sizes import megabytes
 
     if facts["fits"]:
         return "it fits"

@@ -93,7 +93,7 @@ def predict(forest: options.ForestFolder, data: options.Data, *, how: Given, run
     Example: bigforest predict flights.forest new.parquet --proba --keep id
     """
     import bigforest
-    from bigforest.api.files import default_output
+    from bigforest.training.tables import default_output
 
     output = how.pop("out") if "out" in how else str(default_output(data, ".predictions.parquet"))
     with output_at(output, run.get("scratch")) as written:

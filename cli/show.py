@@ -212,6 +212,6 @@ def _finite(value: Any) -> Any:
         return None if math.isnan(value) else str(value)
     if value is None or isinstance(value, str | int | float):
         return value
-    from bigforest.schema.options import label_text
+    from bigforest.options.values import label_text
 
     return label_text(value)  # of dates, times and decimals

@@ -80,7 +80,7 @@ def train(
     Example: bigforest train flights.parquet --target late --trees 200
     """
     import bigforest
-    from bigforest.api.files import default_output
+    from bigforest.training.tables import default_output
 
     from .facts import training_facts
 

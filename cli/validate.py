@@ -11,7 +11,7 @@ from .show import Facts, count, duration, lines, percent, print_table, validatio
 
 
 def _draw(facts: Facts) -> None:
-    from bigforest.common.sizes import milestones
+    from bigforest.planning.sizes import milestones
 
     curve = facts["curve"]
     written = [("curve", facts["out"])] if facts["out"] else []

@@ -1,4 +1,4 @@
-"""Writes what follows from the options of training as they are declared in bigforest/schema/train_options.py, from the
+"""Writes what follows from the options of training as they are declared in bigforest/options/train_options.py, from the
 families of bigforest/grow/families/, and from the parts of an explanation in bigforest/explain/plan.py.
 
     python docs/options.py            # write signatures, docstrings, and NAMES, COMMAND_LINE, PAGE and FAMILIES
@@ -27,12 +27,11 @@ ROOT = Path(__file__).resolve().parents[1]
 if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
-from bigforest.api.given import SKLEARN_NAMES  # noqa: E402
 from bigforest.explain.plan import MAKERS  # noqa: E402
 from bigforest.grow.families.family import Family  # noqa: E402
 from bigforest.grow.families.registry import package_families  # noqa: E402
-from bigforest.schema.declaration import FAMILY, PANELS, Declared  # noqa: E402
-from bigforest.schema.docstrings import (  # noqa: E402
+from bigforest.options.declaration import FAMILY, PANELS, Declared  # noqa: E402
+from bigforest.options.docstrings import (  # noqa: E402
     families_note,
     literal,
     named_entry,
@@ -40,10 +39,11 @@ from bigforest.schema.docstrings import (  # noqa: E402
     section,
     with_section,
 )
-from bigforest.schema.family_names import TASKS_OF  # noqa: E402
-from bigforest.schema.train_options import OPTIONS  # noqa: E402
+from bigforest.options.explicit import SKLEARN_NAMES  # noqa: E402
+from bigforest.options.family_names import TASKS_OF  # noqa: E402
+from bigforest.options.train_options import OPTIONS  # noqa: E402
 
-NAMES = "bigforest/schema/family_names.py"
+NAMES = "bigforest/options/family_names.py"
 PAGE = "docs/reference/options.md"
 FAMILIES = "docs/guide/families.md"
 COMMAND_LINE = "cli/config.py"
@@ -67,7 +67,7 @@ class Target:
 
     names      the options it has.
     documents  whether its docstring describes the options. That of the others says where they are described, or is
-               completed when it is imported (bigforest/schema/docstrings.py).
+               completed when it is imported (bigforest/options/docstrings.py).
     """
 
     file: str
@@ -77,9 +77,9 @@ class Target:
 
 
 TARGETS = (
-    Target("bigforest/api/training.py", "train", documents=True),
-    Target("bigforest/api/training.py", "plan_training"),
-    Target("bigforest/api/files.py", "encode_store", _STORE),
+    Target("bigforest/training/train.py", "train", documents=True),
+    Target("bigforest/training/train.py", "plan_training"),
+    Target("bigforest/training/tables.py", "encode_store", _STORE),
     Target(
         "bigforest/sklearn/classifier.py",
         "BigForestClassifier.__init__",
@@ -271,7 +271,7 @@ def page() -> str:
 
 
 _HEAD = """\
-<!-- Written by docs/options.py from bigforest/schema/train_options.py: change the declarations there. -->
+<!-- Written by docs/options.py from bigforest/options/train_options.py: change the declarations there. -->
 # Options of training
 
 This page lists the training options. Each option is a keyword of `bigforest.train` and of `frame.bigforest.train`, and

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.format.checks import Nodes
-from bigforest.forest.format.choices import Choices
-from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import Header, write_features, write_run
-from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.columns.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
+from bigforest.forest.choices import Choices
+from bigforest.forest.decreases import importance
+from bigforest.forest.files import Header, write_features, write_run
+from bigforest.forest.nodes import TreeArrays, write_part
+from bigforest.forest.parts import Nodes
 from bigforest.kernels.common.layout import OBLIQUE, Terms
+from bigforest.options.train_config import TrainConfig
 from bigforest.predict.forest import Forest, read_forest
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
 from bigforest.store.levels import Levels
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bigforest.common.events import silent
-from bigforest.encode.pipeline import encode
+from bigforest.encode.encode import encode
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import grow_tree
+from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.naive.quick_split import best_split as quick_split

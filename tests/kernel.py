@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.tree_arrays import Ends, drawn_thresholds, tree_arrays
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.criteria import criterion_of
+from bigforest.grow.trees import Ends, drawn_thresholds, tree_arrays
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.scan.categorical_missing import (
     CATEGORY,
@@ -24,7 +24,7 @@ from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
 from bigforest.kernels.tree.grow import grow
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
 from tests.naive.random_split import drawn_threshold

@@ -70,7 +70,7 @@ def _die() -> None:
 
 
 def _listener(stage: str, number: int) -> Any:
-    from bigforest.common.events import StageAdvanced, StageStarted
+    from bigforest.events import StageAdvanced, StageStarted
 
     seen = -1
 
@@ -133,12 +133,12 @@ def _child(order: dict[str, Any], answer: int) -> None:
 
 def _warm_up(folder: Path) -> None:
     """Load and compile whatever a training needs after encoding."""
-    from bigforest.common.events import silent
+    from bigforest.columns.dataspec import TargetSpec
+    from bigforest.events import silent
     from bigforest.execution.resources import Resources
-    from bigforest.forest.format.origin import Origin
+    from bigforest.forest.origin import Origin
     from bigforest.grow.forest import ForestJob
-    from bigforest.schema.config import TrainConfig
-    from bigforest.schema.dataspec import TargetSpec
+    from bigforest.options.train_config import TrainConfig
     from bigforest.store.store import Store
     from bigforest.store.writer import PartWriter, StoreWriter
     from bigforest.training.run import Clock, _write_forest

@@ -31,17 +31,17 @@ from typing import Any
 import numpy as np
 
 import bigforest
-
-# Loaded once, before any fork.
-import bigforest.api.files
-import bigforest.api.training
 import bigforest.grow.forest
 import bigforest.revise.calibrate
 import bigforest.revise.merge
 import bigforest.revise.prune
 import bigforest.revise.validate
 import bigforest.training.run
-from bigforest.common.events import StageAdvanced
+
+# Loaded once, before any fork.
+import bigforest.training.tables
+import bigforest.training.train
+from bigforest.events import StageAdvanced
 from tests.killing import die_at_call
 
 _CALLS = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir")

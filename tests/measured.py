@@ -15,16 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from bigforest.common.events import silent
-from bigforest.common.memory_estimate import MemoryEstimate, Shape
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.load.groups import survey
-from bigforest.forest.load.load_plan import loaded_tree_bytes
-from bigforest.forest.load.row_passes import plan_passes
 from bigforest.grow.forest import ForestJob
-from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
+from bigforest.oob.report import write_oob
+from bigforest.planning.memory import MemoryEstimate, Shape
 from bigforest.predict.forest import read_forest
+from bigforest.predict.groups import loaded_tree_bytes, survey
+from bigforest.predict.passes import plan_passes
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.predictions import write_predictions

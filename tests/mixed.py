@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.forest.format.choices import Choices
-from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import Header, write_features, write_levels, write_run
-from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.columns.dataspec import DataSpec, FeatureSpec, TargetSpec, code_width
+from bigforest.forest.choices import Choices
+from bigforest.forest.decreases import importance
+from bigforest.forest.files import Header, write_features, write_levels, write_run
+from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.kernels.common.layout import LevelLists
+from bigforest.options.train_config import TrainConfig
 from bigforest.predict.forest import Forest, read_forest
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec, FeatureSpec, TargetSpec, code_width
 from bigforest.store.levels import Levels
 
 CLASSES = (5, 7, 9)

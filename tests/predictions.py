@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.events import silent
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
 from bigforest.predict import files
 from bigforest.predict.forest import Forest

@@ -4,8 +4,9 @@
 
 Three processes take the kinds in turn: they often wait for files. Each prints the kernels that were compiled while it
 did something, by itself or by another one. The exit status is 1 if there are any, or if a kernel was not called at all.
-Not a test by itself: run it with a wheel that `python -m bigforest.api.ship` made, in a fresh environment, as CI does.
-Its tables and options are others than those by which kernels are chosen for a wheel (bigforest/api/warm_rest.py).
+Not a test by itself: run it with a wheel that `python -m bigforest.compiling.ship` made, in a fresh environment, as CI
+does.
+Its tables and options are others than those by which kernels are chosen for a wheel (bigforest/compiling/calls.py).
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ import polars as pl
 
 import bigforest
 import bigforest.kernels
-from bigforest.api.warm_up import KINDS
-from bigforest.common.events import silent
+from bigforest.compiling.warm_up import KINDS
 from bigforest.encode.pieces import compile_pieces
+from bigforest.events import silent
 from bigforest.explain.plan import MAKERS
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits

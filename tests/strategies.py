@@ -12,7 +12,7 @@ import polars as pl
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 
 LARGEST = sys.float_info.max
 EXTREMES = [

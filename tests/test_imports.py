@@ -28,9 +28,9 @@ SCRIPTS = sorted([*BENCHMARKS.rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
 
 # The layers of ARCHITECTURE.md from the bottom up: a module imports from its own layer and from those before it.
 LAYERS = (
-    *("kernels", "common", "schema", "storage", "execution", "metrics", "source", "store", "encode", "sampling"),
-    *("forest", "images", "simulation", "grow", "export", "predict", "oob", "revise", "explain", "plot", "report"),
-    *("training", "race", "api", "sklearn"),
+    *("kernels", "errors", "events", "version", "html", "planning", "options", "columns", "storage", "execution"),
+    *("progress", "metrics", "source", "store", "encode", "sampling", "forest", "images", "simulation", "predict"),
+    *("export", "grow", "oob", "revise", "explain", "plot", "report", "training", "compiling", "sklearn"),
 )
 # The same within a layer.
 SUBLAYERS = {
@@ -38,13 +38,7 @@ SUBLAYERS = {
         *("compiler", "llvm", "common", "presort", "columns", "categories", "scan", "oblique", "subspace", "tree"),
         *("out_of_core", "predict", "explain"),
     ),
-    "forest": ("format", "load"),
-    "grow": ("shared", "out_of_core", "families"),
 }
-MOST_FILES = 16  # of one folder
-FEW_FILES = 5  # of a folder that needs no README
-PAGE = 100  # lines of a README
-MOST_PASSES = 4_800  # lines of growing by passes
 COSTLY = {"numba", "dask", "distributed", "pyarrow", "PIL"}
 
 
@@ -114,8 +108,10 @@ def test_cli__imported_by_nothing() -> None:
     assert users == {PACKAGE / "__main__.py"}  # python -m bigforest
 
 
-# All modules but the package itself, which gives the public names.
-MODULES = {_dotted(path): path for path in _modules(PACKAGE) if path.parent != PACKAGE}
+# All modules but the package itself, which has the public names.
+MODULES = {
+    _dotted(path): path for path in _modules(PACKAGE) if _dotted(path) not in ("bigforest", "bigforest.__main__")
+}
 
 
 def _known(path: Path) -> set[str]:
@@ -124,10 +120,8 @@ def _known(path: Path) -> set[str]:
     return {name for name in found if name in MODULES}
 
 
-def test_layers__are_all_folders_of_the_package() -> None:
-    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    assert folders == set(LAYERS)
-    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "__main__.py"}
+def test_layers__are_all_folders_and_modules_of_the_package() -> None:
+    assert {name.split(".")[1] for name in MODULES} == set(LAYERS)
 
 
 def test_layers__import_from_those_below_only() -> None:
@@ -166,62 +160,11 @@ def test_modules__import_in_no_circle() -> None:
     assert not waiting
 
 
-def test_folders__can_be_taken_in() -> None:
-    sizes = {folder: len(list(folder.glob("[!_]*.py"))) for folder in {path.parent for path in MODULES.values()}}
-    assert not {folder: size for folder, size in sizes.items() if size > MOST_FILES}
-
-
-def test_folders__have_a_readme_of_a_page() -> None:
-    """Where they have more than some files; a folder of kernels with few is described in that of all."""
-    folders = {path.parent for path in MODULES.values()} | {ROOT / "cli"}
-    lacking = {
-        folder
-        for folder in folders
-        if len(list(folder.glob("[!_]*.py"))) > FEW_FILES and not (folder / "README.md").is_file()
-    }
-    assert not lacking
-    assert not {path for path in READMES if len(path.read_text().splitlines()) > PAGE}
-
-
-def test_growing_by_passes__stays_within_its_lines() -> None:
-    """Both folders, and of the families all that imports from them except for family.py."""
-    engine = [*_modules(PACKAGE / "grow" / "out_of_core"), *_modules(PACKAGE / "kernels" / "out_of_core")]
-    families = [path for name, path in MODULES.items() if _within(name, {"bigforest.grow.families"})]
-    own = [
-        path
-        for path in families
-        if path.name not in ("family.py", "registry.py")
-        and any("out_of_core" in name.split(".") for name in _known(path))
-    ]
-    assert {path.parent.name for path in own} == {"axis", "families", "rotation", "sparse_oblique", "subspace"}
-    lines = {path: len(path.read_text().splitlines()) for path in {*engine, *own}}
-    assert sum(lines.values()) <= MOST_PASSES
-
-
-def test_growing_by_passes__its_readme_names_what_there_is() -> None:
-    folder = PACKAGE / "grow" / "out_of_core"
-    named = set(re.findall(r"`(?:\w+\.)*(\w+)`", (folder / "README.md").read_text()))
-    code = "".join(path.read_text() for path in _modules(PACKAGE / "grow"))
-    assert not {name for name in named - {"py"} if not re.search(rf"\b(?:def|class) {name}\b", code)}
-
-
 @pytest.mark.parametrize("path", READMES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_readmes__name_files_that_there_are(path: Path) -> None:
     named = set(re.findall(r"`([\w/.]+\.py)`", path.read_text()))
     there = {name for name in named if (PACKAGE / name).is_file() or (ROOT / name).is_file()}
     assert not {name for name in named - there if not list(path.parent.rglob(name))}
-
-
-@pytest.mark.parametrize("kind", [ast.ClassDef, ast.FunctionDef], ids=["class", "function"])
-@pytest.mark.parametrize("root", [PACKAGE, ROOT / "cli"], ids=["bigforest", "cli"])
-def test_names__stand_for_one_thing(kind: type[ast.ClassDef | ast.FunctionDef], root: Path) -> None:
-    """All classes, and public functions of modules. A command is named as users type it, often like what it calls."""
-    owners: dict[str, list[str]] = {}
-    for path in _modules(root):
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, kind) and (kind is ast.ClassDef or not node.name.startswith("_")):
-                owners.setdefault(node.name, []).append(_dotted(path))
-    assert not {name: modules for name, modules in owners.items() if len(modules) > 1}
 
 
 def _loaded(code: str) -> set[str]:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigforest.kernels.common import rng as kernel_rng
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.naive import quick_split, rng
 from tests.naive.split import SCORES, Split, Table, best_split, threshold_between
 from tests.naive.tree import grow, impurity_of

@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError, listed
-from bigforest.common.limits import Limits
-from bigforest.schema.columns import level_codes, level_text
+from bigforest.columns.types import level_codes, level_text
+from bigforest.errors import DataError, listed
+from bigforest.planning.batch_sizes import Limits
 from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter
 

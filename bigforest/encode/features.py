@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError, listed
+from bigforest.columns.types import Leaf, cells, is_feature_type, is_text_type, type_name
 from bigforest.encode.categories import append_levels, codes_of, find_levels
-from bigforest.encode.class_target import check_column
-from bigforest.encode.dictionary import DictionaryWriter
 from bigforest.encode.memory import BUCKET_ROWS, CELL_BITS, EncodePlan
-from bigforest.encode.sortable_keys import KeyMaker, Keys, MissingRows, Scale, absent_cells, without
+from bigforest.encode.targets import check_column
+from bigforest.encode.values import DictionaryWriter, KeyMaker, Keys, MissingRows, Scale, absent_cells, without
+from bigforest.errors import DataError, listed
 from bigforest.kernels.common.radix_sort import sort_scratch
 from bigforest.kernels.presort.ranking import (
     Bins,
@@ -31,7 +31,6 @@ from bigforest.kernels.presort.ranking import (
     raw_values,
     spread_rows,
 )
-from bigforest.schema.columns import Leaf, cells, is_feature_type, is_text_type, type_name
 from bigforest.source import Source
 from bigforest.storage.paths import local_path
 from bigforest.store.format import ROW_NUMBER_TYPE

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from bigforest.common.limits import Limits
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
-from bigforest.encode.sortable_keys import key_size
+from bigforest.encode.values import key_size
 from bigforest.execution.resources import Resources
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 
 # Arrow and Polars reading, once per process and once per worker: buffers, pages, allocators. Measured, see the test.
 READ_BYTES = 20_000_000

@@ -23,28 +23,29 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.columns.dataspec import FeatureSpec, code_width
+from bigforest.columns.types import level_codes, type_name
 from bigforest.encode.categories import append_levels, codes_of, find_levels
-from bigforest.encode.dictionary import DictionaryWriter, check_codes
 from bigforest.encode.features import EncodeJob, kept_column, new_bins, presort
-from bigforest.encode.sortable_keys import (
+from bigforest.encode.values import (
+    DictionaryWriter,
     KeyMaker,
     Keys,
     MissingRows,
     Scale,
     absent_cells,
+    check_codes,
     in_chunks,
     with_gaps,
     without,
 )
+from bigforest.errors import DataError
 from bigforest.execution.executor import Executor
 from bigforest.kernels.presort.ranking import count_offset_cells, find_bins, rank_cells
-from bigforest.schema.columns import level_codes, type_name
-from bigforest.schema.dataspec import FeatureSpec, code_width
 from bigforest.storage.atomic import remove, write_whole
 from bigforest.storage.open_files import allow_many_files
 from bigforest.storage.paths import local_path, uploads
-from bigforest.store.checksums import joined_blocks
+from bigforest.store.files import joined_blocks
 from bigforest.store.writer import Part, PartWriter
 
 # The arguments of each task of a kind.

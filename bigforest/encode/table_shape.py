@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from bigforest.common.memory_estimate import Extras, Shape
-from bigforest.encode.class_target import MAX_FLOAT_CLASSES, check_classes, distinct_values
-from bigforest.encode.pipeline import ColumnRoles, column_roles
-from bigforest.encode.sortable_keys import value_bytes
-from bigforest.schema.columns import Leaf
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import MAX_CLASSES, code_width
+from bigforest.columns.dataspec import MAX_CLASSES, code_width
+from bigforest.columns.types import Leaf
+from bigforest.encode.encode import ColumnRoles, column_roles
+from bigforest.encode.targets import MAX_FLOAT_CLASSES, check_classes, distinct_values
+from bigforest.encode.values import value_bytes
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Extras, Shape
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
 from bigforest.source.source import reading_parquet

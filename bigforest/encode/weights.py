@@ -21,11 +21,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError, counted, listed
-from bigforest.schema.columns import cells, numbers
-from bigforest.schema.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
-from bigforest.schema.labels import known_codes, label_texts
-from bigforest.schema.options import ClassWeight
+from bigforest.columns.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
+from bigforest.columns.labels import known_codes, label_texts
+from bigforest.columns.types import cells, numbers
+from bigforest.errors import ConfigError, DataError, counted, listed
+from bigforest.options.values import ClassWeight
 
 # Largest total weight of all rows in the search: then no bag reaches 2**31 in practice.
 _MOST_TOTAL = 1 << 30

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.common.errors import ConfigError, shown
-from bigforest.common.sizes import parse_bytes
+from bigforest.errors import ConfigError, shown
 from bigforest.execution.resources import Resources
+from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.paths import as_path
 
 

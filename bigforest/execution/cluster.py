@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bigforest.common.errors import BigForestError, ClusterError, listed
+from bigforest.errors import BigForestError, ClusterError, listed
 from bigforest.execution import exchange, worker
 from bigforest.execution.exchange import RunNumber
 from bigforest.execution.worker import Facts, Ledger

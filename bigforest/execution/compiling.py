@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from bigforest.common.events import Compiling, Listener, stage
+from bigforest.events import Compiling, Listener, stage
 from bigforest.execution.executor import Executor
 from bigforest.kernels.compiler.cache import is_noted, note
 from bigforest.kernels.compiler.watch import watching_compiles

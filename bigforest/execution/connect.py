@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bigforest.common.errors import ClusterError, ConfigError, reason
-from bigforest.common.events import Listener, Notice, WorkersUsed, WorkerUse, silent
+from bigforest.errors import ClusterError, ConfigError, reason
+from bigforest.events import Listener, Notice, WorkersUsed, WorkerUse, silent
 from bigforest.execution.resources import Resources
 from bigforest.storage.paths import is_folder
 

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bigforest.common.errors import ClusterError
+from bigforest.errors import ClusterError
 from bigforest.execution import exchange, worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.exchange import HeldParts

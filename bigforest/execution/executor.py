@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from bigforest.common.errors import StorageError
+from bigforest.errors import StorageError
 
 Result = TypeVar("Result")
 Part = TypeVar("Part")

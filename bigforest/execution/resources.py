@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bigforest.common.errors import ConfigError, shown
-from bigforest.common.limits import USUAL, Limits
-from bigforest.common.sizes import parse_bytes
+from bigforest.errors import ConfigError, shown
+from bigforest.planning.batch_sizes import USUAL, Limits
+from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.paths import can_write, is_folder
 
 if TYPE_CHECKING:

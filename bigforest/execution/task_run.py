@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from dask import annotate
 
-from bigforest.common.errors import BigForestError, ClusterError, DiskFullError
+from bigforest.errors import BigForestError, ClusterError, DiskFullError
 from bigforest.execution import worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.exchange import HeldParts

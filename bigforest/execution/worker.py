@@ -14,13 +14,13 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from bigforest.common.errors import BigForestError, ClusterError, DiskFullError, StorageError
-from bigforest.common.version import __version__
+from bigforest.errors import BigForestError, ClusterError, DiskFullError, StorageError
 from bigforest.execution import exchange
 from bigforest.execution.exchange import RunNumber
 from bigforest.execution.executor import map_on_threads, remove_files, run_on_threads
 from bigforest.storage.atomic import disk_full
 from bigforest.storage.paths import as_path
+from bigforest.version import __version__
 
 # Number of stopped runs that are remembered, so that their queued tasks do not begin.
 _REMEMBERED = 256

@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, counted
-from bigforest.common.events import Notice, stage
-from bigforest.common.sizes import row_ranges
+from bigforest.columns.dataspec import TargetSpec
+from bigforest.columns.labels import label_series
+from bigforest.errors import ConfigError, counted
+from bigforest.events import Notice, stage
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, Sweep, TreeStock, plan_sweep
-from bigforest.schema.dataspec import TargetSpec
-from bigforest.schema.labels import label_series
+from bigforest.planning.sizes import row_ranges
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.contributions import Points, TreeEdges

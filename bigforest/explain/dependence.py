@@ -17,15 +17,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.checks import several
-from bigforest.common.errors import ConfigError, listed
-from bigforest.common.events import stage
-from bigforest.common.sizes import row_ranges
+from bigforest.errors import ConfigError, listed
+from bigforest.events import stage
 from bigforest.explain.contributions import Contributed, chosen_classes
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, sampled, unused_values
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, Sweep, plan_sweep
 from bigforest.metrics.quantile_grid import quantile_grid
+from bigforest.options.values import several
+from bigforest.planning.sizes import row_ranges
 
 # The part of local effects.
 EFFECTS = "effects"

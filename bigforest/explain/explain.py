@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.events import Listener
-from bigforest.common.forks import check_polars_threads
-from bigforest.common.memory_estimate import add_estimates
-from bigforest.common.progress import watching
+from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
+from bigforest.execution.forks import check_polars_threads
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.plan import MAKERS, asked_parts, plan_parts
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
-from bigforest.forest.load.feature_map import open_rows
+from bigforest.planning.memory import add_estimates
 from bigforest.predict.forest import Forest, opened_forest
+from bigforest.predict.rows import open_rows
+from bigforest.progress import watching
 from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, made_folder, naming_full_disk
 from bigforest.storage.paths import as_path

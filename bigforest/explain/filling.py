@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import stage
-from bigforest.common.sizes import row_ranges
+from bigforest.errors import ConfigError
+from bigforest.events import stage
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.proximity import ListedLeaves, leaf_rows, leaf_scratch, plan_near
 from bigforest.explain.row_table import RowTable, sampled
 from bigforest.explain.tree_groups import PartPlan
+from bigforest.planning.sizes import row_ranges
 from bigforest.storage.array_file import read_arrays, write_arrays
 
 # Rows of a task, and cells that are scanned together for missing values.

@@ -6,13 +6,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.events import stage
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
+from bigforest.events import stage
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
-from bigforest.forest.format.decreases import tree_decreases
-from bigforest.forest.format.parts import part_paths
-from bigforest.forest.load.load_plan import LOADING_BYTES
+from bigforest.forest.decreases import tree_decreases
+from bigforest.forest.parts import part_paths
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
+from bigforest.predict.groups import LOADING_BYTES
 
 # Bytes of a row while it is routed: its number, leaf, and count in the bag.
 ROW_BYTES = 16
@@ -34,7 +34,7 @@ def plan_importance(job: ExplainJob) -> PartPlan:
 def write_importance(job: ExplainJob, plan: PartPlan) -> None:
     """`importance`: the mean decrease of impurity, by feature, and `importance-trees`, by tree.
 
-    decrease    share of the feature in the total decrease of impurity: forest/format/schema.py FEATURES.
+    decrease    share of the feature in the total decrease of impurity: forest/format.py FEATURES.
     importance  mean over the trees of its share in the tree's decrease, as scikit-learn has it (trees of a single leaf
                 count as 0), and its standard error.
     """

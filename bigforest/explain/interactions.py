@@ -11,14 +11,14 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError, counted
-from bigforest.common.events import Notice, stage
-from bigforest.common.sizes import row_ranges
+from bigforest.errors import ConfigError, DataError, counted
+from bigforest.events import Notice, stage
 from bigforest.explain.contributions import Contributed, check_exact, chosen_classes, edges_and_points
 from bigforest.explain.importance import leaf_positions
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import sampled
 from bigforest.explain.tree_groups import PartPlan, Sweep, TreeStock, plan_sweep
+from bigforest.planning.sizes import row_ranges
 from bigforest.storage.array_file import read_arrays, write_arrays
 
 if TYPE_CHECKING:

@@ -14,21 +14,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError, counted
-from bigforest.common.events import Listener, stage
-from bigforest.common.memory_estimate import BASE_BYTES
+from bigforest.columns.labels import label_codes
+from bigforest.errors import ConfigError, DataError, counted
+from bigforest.events import Listener, stage
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_row_table
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import PartPlan, TreeStock, forget_trees
-from bigforest.forest.inbag import BagInputs, TreeBags, group_codes
-from bigforest.forest.load.groups import survey
-from bigforest.forest.load.load_plan import LOADING_BYTES
-from bigforest.forest.oob_report import oob_row_batches
+from bigforest.planning.memory import BASE_BYTES
 from bigforest.predict.forest import Forest
-from bigforest.schema.labels import label_codes
+from bigforest.predict.groups import LOADING_BYTES, survey
+from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
+from bigforest.predict.oob_report import oob_row_batches
 from bigforest.source import Source
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from bigforest.common.checks import check_flag, check_word, is_integer, several
-from bigforest.common.errors import ConfigError, listed, shown
-from bigforest.schema.dataspec import DataSpec
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import ConfigError, listed, shown
+from bigforest.options.values import check_flag, check_word, is_integer, several
 
 Loss = Literal["error", "log_loss", "mse", "poisson_deviance"]
 

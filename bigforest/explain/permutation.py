@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.checks import several
-from bigforest.common.errors import DataError
+from bigforest.columns.labels import label_series
+from bigforest.errors import DataError
 from bigforest.explain.importance import ROW_BYTES, by_tree, error_over_trees
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.oob.accumulator import least_counted
-from bigforest.schema.labels import label_series
+from bigforest.options.values import several
 from bigforest.storage.array_file import read_arrays, write_arrays
 
 # Rows of a sample for local importance.

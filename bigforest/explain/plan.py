@@ -8,11 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from bigforest.common.checks import some_of
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import silent
-from bigforest.common.memory_estimate import add_estimates
-from bigforest.common.run_plan import RunPlan, StagePlan
+from bigforest.errors import ConfigError
+from bigforest.events import silent
 from bigforest.execution.arguments import resources_of
 from bigforest.explain.contributions import SHAP, plan_contributions, write_contributions
 from bigforest.explain.dependence import EFFECTS, plan_dependence, write_dependence
@@ -27,8 +24,11 @@ from bigforest.explain.strength import plan_strength, write_strength
 from bigforest.explain.structure import plan_trees, write_trees
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import PartPlan
-from bigforest.forest.load.feature_map import open_rows
+from bigforest.options.values import some_of
+from bigforest.planning.memory import add_estimates
+from bigforest.planning.plan import RunPlan, StagePlan
 from bigforest.predict.forest import Forest, opened_forest
+from bigforest.predict.rows import open_rows
 from bigforest.source.spool import read_estimate
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import free_bytes

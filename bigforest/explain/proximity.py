@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import stage
-from bigforest.common.sizes import row_ranges
+from bigforest.columns.labels import label_series
+from bigforest.errors import ConfigError
+from bigforest.events import stage
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
-from bigforest.schema.labels import label_series
+from bigforest.planning.sizes import row_ranges
 from bigforest.storage.matrix_file import MatrixFile
 
 if TYPE_CHECKING:

@@ -13,15 +13,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
-from bigforest.common.events import Listener, stage
-from bigforest.common.process_cache import ProcessCache
+from bigforest.columns.dataspec import DataSpec
 from bigforest.encode.weights import TrueRows, true_rows
-from bigforest.forest.grown import GrownForest
-from bigforest.forest.load.feature_map import check_schema
-from bigforest.forest.load.row_passes import naming_rows
+from bigforest.errors import DataError
+from bigforest.events import Listener, stage
+from bigforest.execution.process_cache import ProcessCache
 from bigforest.metrics.numbers import LARGEST
-from bigforest.schema.dataspec import DataSpec
+from bigforest.predict.grown import GrownForest
+from bigforest.predict.passes import naming_rows
+from bigforest.predict.rows import check_schema
 from bigforest.source import Source
 from bigforest.storage.atomic import write_whole
 

@@ -22,12 +22,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.events import stage
-from bigforest.common.sizes import milestones, row_ranges
+from bigforest.columns.labels import label_series
+from bigforest.events import stage
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
-from bigforest.schema.labels import label_series
+from bigforest.planning.sizes import milestones, row_ranges
 from bigforest.storage.matrix_file import MatrixFile
 
 # In place of the vote of a tree with the row in its bag; a regression has nan.

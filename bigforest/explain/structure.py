@@ -8,17 +8,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import listed
+from bigforest.columns.labels import label_series
+from bigforest.errors import listed
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.tree_groups import PartPlan, plan_groups
-from bigforest.forest.format.checks import Nodes, join_nodes
-from bigforest.forest.format.files import Header
-from bigforest.forest.format.lists import cut_entries
-from bigforest.forest.format.nodes import answers_of
-from bigforest.forest.format.parts import read_span
-from bigforest.forest.load.groups import Trees
+from bigforest.forest.files import Header
+from bigforest.forest.nodes import answers_of, cut_entries
+from bigforest.forest.parts import Nodes, join_nodes, read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
-from bigforest.schema.labels import label_series
+from bigforest.predict.groups import Trees
 
 # Levels of a category, and terms of a projection, that a rule names.
 _NAMED = 6

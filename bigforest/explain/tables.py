@@ -11,12 +11,12 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.checks import check_flag
-from bigforest.common.errors import ConfigError, FormatError, OutputExistsError, shown
-from bigforest.common.forks import check_polars_threads
-from bigforest.common.html import facts_table, rows_table
-from bigforest.forest.format.files import file_kind, file_mark
-from bigforest.forest.format.table_file import write_pieces
+from bigforest.errors import ConfigError, FormatError, OutputExistsError, shown
+from bigforest.execution.forks import check_polars_threads
+from bigforest.forest.files import file_kind, file_mark
+from bigforest.forest.tables import write_pieces
+from bigforest.html import facts_table, rows_table
+from bigforest.options.values import check_flag
 from bigforest.storage.atomic import check_apart, write_durably
 from bigforest.storage.paths import as_path, can_write, is_folder, is_remote, known_folder, remove_half_made_as
 

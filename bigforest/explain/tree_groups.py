@@ -10,22 +10,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import as_numpy
-from bigforest.common.errors import DataError
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
-from bigforest.common.process_cache import ProcessCache
+from bigforest.columns.arrow_arrays import as_numpy
+from bigforest.errors import DataError
+from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
 from bigforest.explain.row_table import RowTable
-from bigforest.forest.format.parts import batches
-from bigforest.forest.load.groups import Trees
-from bigforest.forest.load.load_plan import LOADING_BYTES, cut
+from bigforest.forest.parts import batches
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
+from bigforest.predict.groups import LOADING_BYTES, Trees, cut
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.step import WalkedTrees
 
 # Groups of trees per concurrent task, so that slow tasks leave work to the others.
 _PIECES = 4
-# Bytes of a node besides those of forest/load/load_plan.py, and of its value for a class.
+# Bytes of a node besides those of predict/groups.py, and of its value for a class.
 _NODE_BYTES = 16
 _ANSWER_BYTES = 16
 # Nanoseconds on one thread for loading a tree and a node, for a number of its value, and for a step of a row down a

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.checks import check_word
-from bigforest.common.errors import ConfigError, counted
-from bigforest.common.events import Listener, silent
-from bigforest.common.version import __version__
+from bigforest.errors import ConfigError, counted
+from bigforest.events import Listener, silent
 from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, rounded_down
+from bigforest.options.values import check_word
+from bigforest.version import __version__
 
 if TYPE_CHECKING:
-    from bigforest.forest.grown import GrownForest
+    from bigforest.predict.grown import GrownForest
 
 _TO = "ONNX"
 _DTYPES = ("float32", "float64")

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from bigforest.common.errors import ConfigError, counted, shown
-from bigforest.common.events import Listener, silent
+from bigforest.columns.labels import proba_names
+from bigforest.columns.types import kind_of
+from bigforest.errors import ConfigError, counted, shown
+from bigforest.events import Listener, silent
 from bigforest.execution.arguments import column_names
 from bigforest.export.trees import ExportedTree, exported_trees
-from bigforest.schema.columns import kind_of
-from bigforest.schema.labels import proba_names
 
 if TYPE_CHECKING:
-    from bigforest.forest.grown import GrownForest
-    from bigforest.schema.dataspec import FeatureSpec
+    from bigforest.columns.dataspec import FeatureSpec
+    from bigforest.predict.grown import GrownForest
 
 _TO = "SQL"
 _NUMBERS = ("number", "boolean")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bigforest.common.events import Listener, silent
+from bigforest.events import Listener, silent
 from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_power
 
 if TYPE_CHECKING:
-    from bigforest.forest.grown import GrownForest
+    from bigforest.predict.grown import GrownForest
 
 _TO = "treelite"
 

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, stage
+from bigforest.errors import ConfigError
+from bigforest.events import Listener, stage
 
 if TYPE_CHECKING:
-    from bigforest.forest.grown import GrownForest
+    from bigforest.predict.grown import GrownForest
 
 _VOTES = ("soft", "hard")
 # Of shares of classes, [nodes, classes].

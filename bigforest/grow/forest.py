@@ -15,41 +15,40 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError, damaged_store
-from bigforest.common.events import Listener
-from bigforest.common.memory_estimate import keep_freed
-from bigforest.common.process_cache import ProcessCache
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import DataError, damaged_store
+from bigforest.events import Listener
 from bigforest.execution.compiling import compiling
+from bigforest.execution.process_cache import ProcessCache
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.checks import Nodes
-from bigforest.forest.format.decreases import DecreaseSums, TreeDecreases, grown_decreases
-from bigforest.forest.format.files import Header
-from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
-from bigforest.forest.format.rewrite import is_finished
-from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.flatten import grown_nodes, pack
-from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut
+from bigforest.forest.decreases import DecreaseSums, TreeDecreases, grown_decreases
+from bigforest.forest.files import Header
+from bigforest.forest.leaf_votes import LeafWriter, LeftOut
+from bigforest.forest.nodes import TreeArrays, part_path, write_part
+from bigforest.forest.parts import Nodes
+from bigforest.forest.rewrite import is_finished
+from bigforest.grow.criteria import criterion_of
+from bigforest.grow.cut import cut_rules, cut_whole
 from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.registry import family_of
+from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
+from bigforest.grow.memory_model import fitting
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes, TableView
 from bigforest.grow.out_of_core.upper_tree import root_key
-from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.cut import cut_rules, cut_whole
-from bigforest.grow.shared.feature_kinds import Features
-from bigforest.grow.shared.memory import fitting
-from bigforest.grow.shared.row_cache import forget_row_cache
-from bigforest.grow.shared.tree_splits import code_view, find_left_out, split_arrays, splits_of
+from bigforest.grow.row_cache import forget_row_cache
+from bigforest.grow.trees import code_view, find_left_out, split_arrays, splits_of
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import keep_freed
+from bigforest.predict.packed_trees import FlatTrees, grown_nodes, pack
 from bigforest.sampling.bags import Sampler, check_bag, max_weight
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Dictionaries, Store
 

@@ -8,18 +8,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.schema import GROUP_NODES
-from bigforest.forest.load.load_plan import ENTRY_BYTES
-from bigforest.forest.votes.leaf_files import FILE_BYTES
+from bigforest.forest.format import GROUP_NODES
+from bigforest.forest.leaf_votes import FILE_BYTES
 from bigforest.grow.families.registry import family_of
-from bigforest.grow.out_of_core.context import MemoryLimits, NodeStats
-from bigforest.grow.out_of_core.decoded_table import sweeps
-from bigforest.grow.out_of_core.node_search import histogram_buckets
-from bigforest.grow.out_of_core.row_file import CHUNK, TAG
-from bigforest.grow.out_of_core.row_nodes import ROW_NODE_BYTES
-from bigforest.grow.shared.memory import (
+from bigforest.grow.memory_model import (
     COPIED,
     NODE,
     ROW,
@@ -31,9 +24,15 @@ from bigforest.grow.shared.memory import (
     tree_bytes,
     written_bytes,
 )
+from bigforest.grow.out_of_core.context import MemoryLimits, NodeStats
+from bigforest.grow.out_of_core.node_search import histogram_buckets
+from bigforest.grow.out_of_core.row_file import CHUNK, ROW_NODE_BYTES, TAG
+from bigforest.grow.out_of_core.table import sweeps
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import MemoryEstimate, Shape
+from bigforest.predict.groups import ENTRY_BYTES
 from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.sampling.boosting import ROW_BYTES
-from bigforest.schema.config import TrainConfig
 from bigforest.store.format import BLOCK_ROWS, block_count
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes. Names of files

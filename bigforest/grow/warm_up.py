@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.common.arrays import read_only
-from bigforest.common.memory_estimate import Extras
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.columns.dataspec import TargetSpec
 from bigforest.encode.features import compile_presort
 from bigforest.execution.compiling import KernelKind
 from bigforest.execution.executor import Threads
+from bigforest.grow.criteria import criterion_of
+from bigforest.grow.cut import compile_cut, cut_rules
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passes import grow_by_passes
 from bigforest.grow.out_of_core.table import Passes
-from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.cut import compile_cut, cut_rules
-from bigforest.grow.shared.tree_arrays import tree_arrays
+from bigforest.grow.trees import tree_arrays
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import Rules
 from bigforest.kernels.tree.compile import Needs, compile_kernels
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import TargetSpec
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Extras
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import is_remote
 from bigforest.store.store import Dictionaries, Store

@@ -12,18 +12,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.checks import check_flag, check_word, is_integer
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import Listener, Notice, stage
-from bigforest.common.progress import watching
+from bigforest.errors import ConfigError, DataError
+from bigforest.events import Listener, Notice, stage
 from bigforest.execution.arguments import resources_of
-from bigforest.forest.format.table_file import check_table_file, write_table_file
+from bigforest.forest.tables import check_table_file, write_table_file
 from bigforest.images.features import SMALLEST, feature_names, feature_values
 from bigforest.images.fit import fit
 from bigforest.images.folder import folder_images
 from bigforest.images.idx import idx_images, labels_beside
 from bigforest.images.imageset import Chunk, ImageSet
 from bigforest.images.table import array_images, table_images
+from bigforest.options.values import check_flag, check_word, is_integer
+from bigforest.progress import watching
 from bigforest.source import open_source
 from bigforest.source.files import KINDS
 from bigforest.storage.atomic import TemporaryFolder
@@ -312,7 +312,7 @@ class _Conversion:
         """The rows of a chunk: image where wanted, the features, target where there are labels."""
         import pyarrow as pa
 
-        from bigforest.common.arrow_arrays import arrow_array
+        from bigforest.columns.arrow_arrays import arrow_array
 
         values = self._features(chunk)
         arrays: dict[str, Any] = {NAME: arrow_array(chunk.names, pa.string())} if self._names else {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
+from bigforest.errors import ConfigError
 from bigforest.images.imageset import DamagedImage, check_shape
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")

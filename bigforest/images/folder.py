@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.errors import DataError
 from bigforest.images.decode import SUFFIXES, check_pillow, decode_image
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, runs
 

@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.errors import DataError
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, check_shape
 
 IMAGES, LABELS = 3, 1

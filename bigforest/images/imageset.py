@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.errors import DataError
 
 # Larger images are refused before they are decoded: a file of a few kilobytes may claim to hold any number of pixels.
 MAX_PIXELS = 1 << 26

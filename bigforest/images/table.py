@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.encode.class_target import USUAL_NAMES, check_column
+from bigforest.columns.types import cells, text_of_categories
+from bigforest.encode.targets import USUAL_NAMES, check_column
+from bigforest.errors import ConfigError, DataError
 from bigforest.images.decode import check_pillow, decode_image
 from bigforest.images.folder import Entry, decoded
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, check_shape, grey_levels
-from bigforest.schema.columns import cells, text_of_categories
 from bigforest.source import Source
 
 # Encoded images are read this many at a time, because how large they are is not known before.

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, counted
+from bigforest.errors import ConfigError, counted
 
 # Bins of predictions, and the fewest rows of one, below which the quantile would be imprecise. High coverage needs more
 # rows, so that some are beyond the quantile.

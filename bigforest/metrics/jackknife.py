@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
+from bigforest.errors import ConfigError
 from bigforest.metrics.conformal import check_enough_rows, rank_of
 
 # Predictions of trees are rounded to whole numbers up to this size. A sum of 8,192 of them is exact in float64, so it

@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.columns.dataspec import DataSpec
 from bigforest.metrics.numbers import poisson_deviances
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec
+from bigforest.options.train_config import TrainConfig
 from bigforest.storage.array_file import damaged, read_arrays, write_arrays
 from bigforest.storage.paths import downloads
 from bigforest.store.store import Store

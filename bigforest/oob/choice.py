@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.format.choices import Choice, Power, Shrinkage
+from bigforest.forest.choices import Choice, Power, Shrinkage
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import NumberLoss, OobAccumulator, row_weights
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 
 # All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.

@@ -1,4 +1,4 @@
-"""The training targets of each leaf, written once the trees are grown: forest/format/leaf_targets.py reads them.
+"""The training targets of each leaf, written once the trees are grown: forest/leaf_targets.py reads them.
 
 Bags are recomputed, and their rows routed through the trees, as for the out-of-bag report; so it does not matter how
 the trees were grown.
@@ -11,24 +11,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.events import stage
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.events import stage
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import Header, write_tables
-from bigforest.forest.format.leaf_targets import (
+from bigforest.forest.files import Header, write_tables
+from bigforest.forest.format import LEAF_TARGETS
+from bigforest.forest.leaf_targets import (
     LEAVES_KIND,
     leaf_targets_path,
     leaves_tables,
     read_values,
     write_values,
 )
-from bigforest.forest.format.schema import LEAF_TARGETS
-from bigforest.forest.load.groups import Trees, outline
-from bigforest.forest.load.load_plan import loaded_tree_bytes, loading_bytes
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.vote import CodeTrees, leaves_of_rows, load_group
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.predict.groups import Trees, loaded_tree_bytes, loading_bytes, outline
 from bigforest.sampling.bags import Sampler, distinct_rows, draws_bytes, max_nodes
-from bigforest.schema.config import TrainConfig
 from bigforest.store.format import block_count, block_span
 
 # Bytes of a row of the bag while its leaf is found and its target sorted, and of a row of the table besides: the
@@ -71,7 +70,7 @@ def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
 
 
 def write_targets(job: ForestJob) -> None:
-    """Write the files of forest/format/leaf_targets.py of a forest that has been grown.
+    """Write the files of forest/leaf_targets.py of a forest that has been grown.
 
     They do not depend on the resources. Raises ConfigError when the memory is too little.
     """

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.load.leaf_shrinking import lambdas_to_try
-from bigforest.forest.votes.leaf_files import step_rows
+from bigforest.forest.leaf_shrinking import lambdas_to_try
+from bigforest.forest.leaf_votes import step_rows
 from bigforest.grow.forest import ForestJob
 from bigforest.oob.accumulator import number_loss
 from bigforest.oob.report import error_curve
 from bigforest.oob.tally import TallyInputs, tally_further
-from bigforest.oob.trees import OobTrees
+from bigforest.oob.vote import OobTrees
 from bigforest.storage.atomic import TemporaryFolder
 
 # Trees between two checks of the curve, and trees on either side of a comparison.

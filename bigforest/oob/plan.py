@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
-from bigforest.forest.load.leaf_shrinking import lambdas_to_try
-from bigforest.forest.load.load_plan import NODE_BYTES, loaded_tree_bytes, loading_bytes
-from bigforest.forest.load.router import CHUNK_BYTES
-from bigforest.forest.load.row_batch import tile_bytes
-from bigforest.forest.votes.ballots import file_bytes, loaded_bytes
-from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
-from bigforest.forest.votes.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
+from bigforest.forest.ballots import file_bytes, loaded_bytes
+from bigforest.forest.code_thresholds import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
+from bigforest.forest.leaf_shrinking import lambdas_to_try
+from bigforest.forest.leaf_votes import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
 from bigforest.oob.choice import LOSS_ROWS, powers_to_try
 from bigforest.oob.score_files import ROW_BYTES
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.predict.groups import NODE_BYTES, loaded_tree_bytes, loading_bytes
+from bigforest.predict.router import CHUNK_BYTES
+from bigforest.predict.rows import tile_bytes
 from bigforest.sampling.bags import distinct_rows, draws_bytes, kept_trees, max_nodes
-from bigforest.schema.config import TrainConfig
 from bigforest.store.format import BLOCK_ROWS
 
 # Trees that rows are routed through together at most: each thread holds, of a block, for each of them and each row a

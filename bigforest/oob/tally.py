@@ -1,4 +1,4 @@
-"""The votes of trees on rows, added up from the leaves in which they end (forest/votes/leaf_files.py).
+"""The votes of trees on rows, added up from the leaves in which they end (forest/leaf_votes.py).
 
 Rows are processed a range at a time, each range by the trees in their order: so the sums, and the error after each
 tree, do not depend on how or in which order the trees were grown, nor on the ranges. If leaves are shrunk, their
@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.errors import FormatError
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.load.flat_tree import cast_by
-from bigforest.forest.oob_report import ROWS_OF_FILE
-from bigforest.forest.votes.ballots import shrunk_leaves
-from bigforest.forest.votes.leaf_files import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
+from bigforest.forest.ballots import shrunk_leaves
+from bigforest.forest.leaf_votes import LeafChunk, LeafFile, leaf_chunk_rows, step_rows
 from bigforest.kernels.predict.accumulate import Votes
 from bigforest.kernels.predict.tally import (
     ClassVotes,
@@ -46,8 +44,10 @@ from bigforest.oob.accumulator import (
 )
 from bigforest.oob.choice import ChoiceLosses, losses_by_lambda, losses_by_power
 from bigforest.oob.plan import PIECES
+from bigforest.options.train_config import TrainConfig
+from bigforest.predict.oob_report import ROWS_OF_FILE
+from bigforest.predict.packed_trees import cast_by
 from bigforest.sampling.bags import held_out_of
-from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 

@@ -16,27 +16,27 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array, as_numpy
-from bigforest.common.errors import DataError
-from bigforest.common.memory_estimate import MemoryEstimate, Shape
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy
+from bigforest.errors import DataError
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import Header
-from bigforest.forest.format.nodes import counts_column, part_path
-from bigforest.forest.format.parts import Span, batches
-from bigforest.forest.format.rewrite import as_written, with_columns, write_nodes
-from bigforest.forest.load.groups import outline
-from bigforest.forest.votes.ballots import ballots_of
-from bigforest.forest.votes.leaf_files import found_leaves, leaves_path, write_ballots
+from bigforest.forest.ballots import ballots_of
+from bigforest.forest.files import Header
+from bigforest.forest.leaf_votes import found_leaves, leaves_path, write_ballots
+from bigforest.forest.nodes import counts_column, part_path
+from bigforest.forest.parts import Span, batches
+from bigforest.forest.rewrite import as_written, with_columns, write_nodes
+from bigforest.grow.criteria import criterion_of
 from bigforest.grow.forest import ForestJob
-from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
 from bigforest.kernels.predict.accumulate import Weighed, add_up, weigh_classes, weigh_numbers
 from bigforest.kernels.tree.finalize import describe_classes, describe_numbers
 from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
 from bigforest.oob.vote import CodeTrees, load_group, route_span
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import MemoryEstimate, Shape
+from bigforest.predict.groups import outline
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.store.format import block_count, block_span
 from bigforest.store.store import Store
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.common.errors import counted
+from bigforest.columns.types import cells
+from bigforest.errors import counted
 from bigforest.plot.draw import (
     COLORS,
     FAINT,
@@ -22,7 +23,6 @@ from bigforest.plot.draw import (
     number_text,
     one_line,
 )
-from bigforest.schema.columns import cells
 
 _STEPS = 10
 _FEATURES = 15

@@ -1,13 +1,27 @@
-"""Partial dependence: the mean prediction when a feature has a value."""
+"""Partial dependence: the mean prediction when a feature has a value.
+
+Two features at once: which pairs interact, and the prediction over the values of two features.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from bigforest.plot.draw import altair, chart_of, finish_chart, most_different, one_line, texts_of
+from bigforest.errors import counted
+from bigforest.plot.draw import (
+    DEEP,
+    PALE,
+    altair,
+    chart_of,
+    finish_chart,
+    most_different,
+    one_line,
+    texts_of,
+)
 
 _COLUMNS = 3
 _CLASSES = 6
@@ -84,3 +98,113 @@ def dependence_chart(found: pl.DataFrame, regression: bool, steps: Mapping[str, 
     only = kept[0] if len(kept) == 1 and not regression else ""
     title = f"Partial dependence for class {one_line(only)}" if only != "" else "Partial dependence"
     return finish_chart(alt.concat(*charts, columns=_COLUMNS), title, caption)
+
+
+# Features of the picture of interactions, at most.
+_FEATURES = 15
+# Levels of a category on a surface, at most.
+_LEVELS = 30
+
+
+def pairs_table(found: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
+    """Columns feature, other (texts) and interaction, both orders of a pair, of the features that interact most.
+
+    found  the table `interaction-pairs`, of one class.
+    """
+    pairs = found.filter(pl.col("feature") != pl.col("other")).select("feature", "other", "interaction")
+    both = pl.concat([pairs, pairs.select(feature="other", other="feature", interaction="interaction")])
+    sums = both.group_by("feature", maintain_order=True).agg(pl.col("interaction").sum())
+    kept = sums.sort("interaction", descending=True, maintain_order=True)["feature"].head(most).to_list()
+    table = both.filter(pl.col("feature").is_in(kept) & pl.col("other").is_in(kept))
+    table = table.sort(pl.col("feature").cast(pl.Enum(kept)), maintain_order=True)
+    return table.with_columns(texts_of(table[column], kept) for column in ("feature", "other"))
+
+
+def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
+    """Cells whose colour is the mean size of what a pair adds beyond its features."""
+    alt = altair()
+    table = pairs_table(found)
+    order = table["feature"].unique(maintain_order=True).to_list()
+    label = found["class"][0] if "class" in found.columns and found.height else None
+    whose = f" for class {one_line(label)}" if label is not None else ""
+    side = max(160, 28 * len(order) + 40)
+    cells = (
+        chart_of(table)
+        .mark_rect()
+        .encode(
+            x=alt.X("feature:N", title=None, sort=order, axis=alt.Axis(labelAngle=-40)),
+            y=alt.Y("other:N", title=None, sort=order),
+            color=alt.Color(
+                "interaction:Q",
+                title="mean |interaction|",
+                scale=alt.Scale(domainMin=0, range=[PALE, DEEP]),
+            ),
+        )
+    )
+    caption = [
+        f"contribution of a pair beyond its single features, over {counted(rows, 'row')}",
+        "pairs without a common path are empty",
+    ]
+    return finish_chart(cells.properties(width=side, height=side), f"Interactions{whose}", caption)
+
+
+def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
+    """The rows of a pair in `dependence-pairs`: x, y (numbers or texts) and prediction; right, top of numbers.
+
+    Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values. Of a
+    category of many levels those with the lowest and the highest mean predictions are there.
+    """
+    own = found.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
+    for side in ("a", "b"):
+        levels = f"level_{side}"
+        if own[f"value_{side}"].null_count() and own[levels].n_unique() > _LEVELS:
+            means = own.group_by(levels, maintain_order=True).agg(pl.col("prediction").mean())
+            kept = most_different(dict(means.iter_rows()), _LEVELS)
+            own = own.filter(pl.col(levels).is_in(kept, nulls_equal=True))
+    columns: dict[str, pl.Series] = {"prediction": own["prediction"]}
+    for name, end, suffix in (("x", "right", "a"), ("y", "top", "b")):
+        value, level = own[f"value_{suffix}"], own[f"level_{suffix}"]
+        if value.null_count():
+            columns[name] = texts_of(level)
+            continue
+        values = np.unique(value.to_numpy())
+        edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
+        at = np.searchsorted(values, value.to_numpy())
+        columns[name], columns[end] = pl.Series(edges[at]), pl.Series(edges[at + 1])
+    return pl.DataFrame(columns)
+
+
+def surface_chart(
+    found: pl.DataFrame,
+    feature: str,
+    other: str,
+    label: Any,
+    regression: bool,
+    steps: Mapping[str, float],
+) -> Any:
+    """The mean answer over the values of two features; `steps`: of dates, see `milliseconds`."""
+    alt = altair()
+    table = surface_table(found, feature, other)
+    axes: dict[str, Any] = {}
+    for name, end, level, title in (("x", "right", "level_a", feature), ("y", "top", "level_b", other)):
+        axis = alt.X if name == "x" else alt.Y
+        text = one_line(title, 30)
+        if end in table.columns:
+            step = steps.get(title)
+            if step is not None:
+                table = table.with_columns(pl.col(name, end) * step)
+            scale = alt.Scale(zero=False, nice=False) if step is None else alt.Scale(type="utc", nice=False)
+            axes[name] = axis(f"{name}:{'Q' if step is None else 'T'}", title=text, scale=scale)
+            axes[f"{name}2"] = end
+        else:
+            levels = table[name].unique(maintain_order=True).to_list()
+            of = found[level].n_unique()
+            text += f", {len(levels)} of {of} levels" if of > len(levels) else ""
+            sloping = {"axis": alt.Axis(labelAngle=-40)} if name == "x" else {}
+            axes[name] = axis(f"{name}:N", title=text, sort=levels, **sloping)
+    title = "prediction" if regression else "probability"
+    color = alt.Color("prediction:Q", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
+    whose = f" of class {one_line(label)}" if label is not None else ""
+    caption = [f"mean {title}{whose} over a sample of rows, all with these two values"]
+    cells = chart_of(table).mark_rect().encode(color=color, **axes)
+    return finish_chart(cells.properties(width=340, height=300), "Predictions over two features", caption)

@@ -1,14 +1,25 @@
-"""What all pictures share: Altair, colours, labels from data, and titles with captions."""
+"""What all pictures share: Altair, colours, labels from data, and titles with captions.
+
+Charts as files: SVG, PNG, and HTML that needs no network.
+
+Dates and times, which trees compare as numbers, as people read them.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from math import floor, isfinite, log10
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from bigforest.export.trees import library
+from bigforest.predict.contents import Contents
+from bigforest.storage.atomic import staged
 
 # Colours of text and lines, and of axes and other lines behind the data. In a page, INK becomes the colour of its text
 # (`report/page.py`).
@@ -125,3 +136,76 @@ def thinned(table: pl.DataFrame, most: int) -> pl.DataFrame:
         return table
     step = -(-table.height // most)
     return pl.concat([table[:-1].gather_every(step), table[-1:]])
+
+
+FORMATS = ("svg", "png", "html")
+_SCALE = 2.0
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>bigforest</title>
+<script>{bundle}</script>
+</head>
+<body>
+<div id="picture"></div>
+<script>vegaEmbed("#picture", {spec}, {{"mode": "vega-lite", "actions": false}});</script>
+</body>
+</html>
+"""
+
+
+def converter() -> Any:
+    """The library that draws without a browser. Raises ConfigError where it is not installed."""
+    return library("vl_convert", "plot")
+
+
+def svg_of(chart: Any) -> str:
+    """The chart as SVG; text from data is escaped by the converter."""
+    return converter().vegalite_to_svg(chart.to_dict(), allowed_base_urls=[])
+
+
+def html_of_chart(chart: Any) -> str:
+    """The chart as a page that shows it without network; nothing in the data ends the script it is in."""
+    spec = json.dumps(chart.to_dict(), allow_nan=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    bundle = converter().javascript_bundle().replace("</script", "<\\/script")
+    return _PAGE.format(bundle=bundle, spec=spec)
+
+
+def write_chart(chart: Any, path: Path, *, overwrite: bool) -> None:
+    """Write a chart into a file of one of FORMATS, by the ending of its name. Raises OutputExistsError."""
+    kind = path.suffix.removeprefix(".")
+    if kind == "png":
+        content: bytes = converter().vegalite_to_png(chart.to_dict(), scale=_SCALE, allowed_base_urls=[])
+    else:
+        content = (svg_of(chart) if kind == "svg" else html_of_chart(chart)).encode()
+    with staged(path, overwrite=overwrite, kind="picture", is_ours=Path.is_file) as made:
+        made.write_bytes(content)
+
+
+_DAY = 86_400_000.0
+_UNITS = {"ms": 1.0, "us": 1e-3, "ns": 1e-6}
+_DATETIME = re.compile(r"Datetime\(time_unit='(ms|us|ns)'")
+# Milliseconds since 1970 that are shown as a moment, by size.
+_LARGEST = 1e15
+
+
+def milliseconds(forest: Contents) -> dict[str, float]:
+    """Milliseconds of a step of the numbers of each feature that is a date or a datetime, by name."""
+    if forest.config.ranks:
+        return {}
+    found = {}
+    for feature in forest.spec.features:
+        unit = _DATETIME.match(feature.dtype)
+        if feature.kind == "numeric" and (feature.dtype == "Date" or unit):
+            found[feature.name] = _UNITS[unit[1]] if unit else _DAY
+    return found
+
+
+def moment_text(value: float, step: float | None) -> str:
+    """A number of a feature of such steps as a date, or a date and time; without steps as a number."""
+    if step is None or not abs(value * step) < _LARGEST:
+        return number_text(value, 5)
+    moment = np.datetime64(floor(value * step), "ms")
+    return str(moment.astype("datetime64[D]" if step == _DAY else "datetime64[s]")).replace("T", " ")

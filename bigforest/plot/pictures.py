@@ -9,28 +9,30 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.checks import is_integer, several
-from bigforest.common.errors import ConfigError, shown
+from bigforest.errors import ConfigError, shown
 from bigforest.execution.arguments import resources_of
 from bigforest.explain.explain import explain_forest
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import sampled
 from bigforest.explain.tables import Explanation
-from bigforest.forest.load.feature_map import open_rows
-from bigforest.plot.confusion import confusion_chart
+from bigforest.options.values import is_integer, several
+from bigforest.plot.accuracy import (
+    confusion_chart,
+    error_chart,
+    has_rejection,
+    precision_recall_chart,
+    rejection_chart,
+    reliability_chart,
+    roc_chart,
+)
 from bigforest.plot.contributions import swarm_chart, waterfall_chart
-from bigforest.plot.dependence import dependence_chart
-from bigforest.plot.draw import altair
-from bigforest.plot.error import error_chart
-from bigforest.plot.importance import importance_chart
-from bigforest.plot.moments import milliseconds
-from bigforest.plot.pairs import interactions_chart, surface_chart
+from bigforest.plot.dependence import dependence_chart, interactions_chart, surface_chart
+from bigforest.plot.draw import altair, milliseconds
+from bigforest.plot.forest import depth_chart, importance_chart, leaves_chart, time_chart
 from bigforest.plot.proximity import map_chart
-from bigforest.plot.rejection import has_rejection, rejection_chart
-from bigforest.plot.scores import precision_recall_chart, reliability_chart, roc_chart
-from bigforest.plot.shape import depth_chart, leaves_chart, time_chart
 from bigforest.plot.tree import DEPTH, MOST_DEPTH, tree_chart
 from bigforest.predict.forest import Forest
+from bigforest.predict.rows import open_rows
 from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder
 

@@ -6,14 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.checks import check_word, some_of
-from bigforest.common.errors import OutputExistsError
-from bigforest.common.events import Listener
+from bigforest.errors import OutputExistsError
+from bigforest.events import Listener
 from bigforest.explain.options import ExplainOptions
-from bigforest.plot.draw import altair
-from bigforest.plot.files import FORMATS, converter, write_chart
+from bigforest.options.values import check_word, some_of
+from bigforest.plot.accuracy import has_rejection
+from bigforest.plot.draw import FORMATS, altair, converter, write_chart
 from bigforest.plot.pictures import Pictures
-from bigforest.plot.rejection import has_rejection
 from bigforest.plot.tree import DEPTH
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.source import Source

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import counted
+from bigforest.errors import counted
 from bigforest.plot.draw import COLORS, FAINT, OTHERS, altair, chart_of, finish_chart, one_line, texts_of
 
 # Columns of the matrix that are multiplied at a time.

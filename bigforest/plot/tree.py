@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.errors import counted
-from bigforest.forest.contents import Contents
+from bigforest.columns.dataspec import FeatureSpec
+from bigforest.errors import counted
 from bigforest.plot.draw import (
     COLORS,
     DEEP,
@@ -21,11 +21,12 @@ from bigforest.plot.draw import (
     chart_of,
     finish_chart,
     labels_of,
+    milliseconds,
+    moment_text,
     number_text,
     one_line,
 )
-from bigforest.plot.moments import milliseconds, moment_text
-from bigforest.schema.dataspec import FeatureSpec
+from bigforest.predict.contents import Contents
 
 DEPTH = 3
 MOST_DEPTH = 8

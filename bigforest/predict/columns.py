@@ -9,19 +9,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.checks import check_flag
-from bigforest.common.errors import ConfigError, DataError, listed
-from bigforest.common.memory_estimate import Shape
-from bigforest.forest.calibration import category_codes
-from bigforest.forest.certainty import check_category
-from bigforest.forest.load.predictor import Answers
-from bigforest.forest.load.vote_rule import VoteRule, label_array, labels
+from bigforest.columns.dataspec import DataSpec
+from bigforest.columns.labels import label_type, proba_names
+from bigforest.columns.types import cells
+from bigforest.errors import ConfigError, DataError, listed
 from bigforest.metrics.categories import ByCategory
 from bigforest.metrics.conformal import ClassSets, Intervals
 from bigforest.metrics.jackknife import JackknifeIntervals
-from bigforest.schema.columns import cells
-from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import label_type, proba_names
+from bigforest.options.values import check_flag
+from bigforest.planning.memory import Shape
+from bigforest.predict.certainty import category_codes, check_category
+from bigforest.predict.predictor import Answers
+from bigforest.predict.vote_rule import VoteRule, label_array, labels
 
 PREDICTION = "prediction"
 
@@ -147,7 +146,7 @@ def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule, rows: pl
         return [pl.Series(name, found[:, place]) for place, name in enumerate(rule.conformal_names)]
     import pyarrow as pa
 
-    from bigforest.common.arrow_arrays import arrow_array
+    from bigforest.columns.arrow_arrays import arrow_array
 
     # The classes row by row, which Arrow cuts into lists; of text as strings, for any kind of it is made from these.
     members = labels(np.nonzero(found)[1].astype(np.int32), spec)

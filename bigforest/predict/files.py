@@ -15,27 +15,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import Listener, Stage, stage
-from bigforest.common.memory_estimate import Shape
-from bigforest.common.sizes import row_ranges
+from bigforest.columns.types import columns_named, types_within
+from bigforest.errors import ConfigError, DataError
+from bigforest.events import Listener, Stage, stage
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import file_kind
-from bigforest.forest.format.table_file import write_pieces
-from bigforest.forest.load.feature_map import check_schema
-from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.row_passes import naming_rows
-from bigforest.forest.load.vote_rule import VoteRule
+from bigforest.forest.files import file_kind
+from bigforest.forest.tables import write_pieces
+from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import row_ranges
 from bigforest.predict.columns import PREDICTION, answer_names, answer_shape, answer_table, check_columns, check_proba
+from bigforest.predict.passes import naming_rows
+from bigforest.predict.rows import RowBatch, check_schema
 from bigforest.predict.score import FilePrediction, Score, score_of
-from bigforest.schema.columns import columns_named, types_within
+from bigforest.predict.vote_rule import VoteRule
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, downloads, text_lines, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bigforest.forest.grown import GrownForest
+    from bigforest.predict.grown import GrownForest
     from bigforest.source import Source
 
 KIND = "predictions"
@@ -73,7 +72,7 @@ def write_predictions(
     Columns of the file: those of `keep`, then prediction, quantiles, with coverage low and high or set, and with
     `proba` p_<class>. The metadata of Parquet has, under the key "bigforest", its kind and version. Rows are scored as
     score.py says. Draws are keyed by the number of the row in the source. The file appears when it is complete. With a
-    memory limit, trees that do not fit are loaded a group at a time (forest/load/row_passes.py).
+    memory limit, trees that do not fit are loaded a group at a time (predict/passes.py).
 
     Raises ConfigError, DataError, FormatError, and OutputExistsError when `out` exists and `overwrite` is off.
     """

@@ -14,12 +14,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 import bigforest  # whose explanations, pictures and reports stand above a forest, and are loaded when they are named
-from bigforest.common.errors import ConfigError, FormatError, counted, damaged_forest
-from bigforest.common.process_cache import ProcessCache
-from bigforest.export.exportable import ExportableForest
-from bigforest.forest.format import ranks as training_ranks
-from bigforest.forest.format.choices import Choices, Power, Shrinkage
-from bigforest.forest.format.files import (
+from bigforest.columns.labels import label_type
+from bigforest.errors import ConfigError, FormatError, counted, damaged_forest
+from bigforest.execution.process_cache import ProcessCache
+from bigforest.forest import ranks as training_ranks
+from bigforest.forest.choices import Choices, Power, Shrinkage
+from bigforest.forest.files import (
     check_bytes,
     check_file,
     file_kind,
@@ -28,13 +28,13 @@ from bigforest.forest.format.files import (
     read_header,
     write_run,
 )
-from bigforest.forest.format.parts import check_parts, part_paths
-from bigforest.forest.format.schema import BOOSTING, FEATURES, RANKS, RUN, SHARPENED, SHRUNK
-from bigforest.forest.load import tree_votes
+from bigforest.forest.format import BOOSTING, FEATURES, RANKS, RUN, SHARPENED, SHRUNK
+from bigforest.forest.parts import check_parts, part_paths
+from bigforest.options.values import check_amount, check_power
+from bigforest.predict import tree_votes
+from bigforest.predict.exportable import ExportableForest
 from bigforest.predict.html import html_of
 from bigforest.predict.in_memory import apply_forest, feature_matrix, predict
-from bigforest.schema.labels import label_type
-from bigforest.schema.options import check_amount, check_power
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
@@ -364,7 +364,7 @@ class Forest(ExportableForest):
         DataError
             For groups that differ from those of training.
         """
-        from bigforest.forest.inbag import bags_of
+        from bigforest.predict.inbag import bags_of
 
         return bags_of(self, self._numbers(trees) or range(self.trees), group)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bigforest.common.errors import counted
-from bigforest.common.html import facts_table
+from bigforest.errors import counted
+from bigforest.html import facts_table
 
 if TYPE_CHECKING:
-    from bigforest.forest.contents import Contents
-    from bigforest.forest.grown import GrownForest
+    from bigforest.predict.contents import Contents
+    from bigforest.predict.grown import GrownForest
 
 
 def html_of(forest: GrownForest) -> str:

@@ -9,15 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.forks import check_polars_threads
-from bigforest.common.memory_estimate import Shape
+from bigforest.columns.types import columns_named
+from bigforest.errors import ConfigError, DataError
 from bigforest.execution.arguments import column_names, resources_of
+from bigforest.execution.forks import check_polars_threads
 from bigforest.execution.resources import Resources
-from bigforest.forest.load.feature_map import check_schema
-from bigforest.forest.load.reader import Reader
-from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.vote_rule import VoteRule
+from bigforest.planning.memory import Shape
 from bigforest.predict.columns import (
     answer_names,
     answer_shape,
@@ -28,7 +25,8 @@ from bigforest.predict.columns import (
     prediction_array,
 )
 from bigforest.predict.lazy import predict_lazy
-from bigforest.schema.columns import columns_named
+from bigforest.predict.rows import Reader, RowBatch, check_schema
+from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.in_memory import (
     SparseRows,
     arrow_stream,
@@ -41,7 +39,7 @@ from bigforest.source.in_memory import (
 )
 
 if TYPE_CHECKING:
-    from bigforest.forest.grown import GrownForest
+    from bigforest.predict.grown import GrownForest
 
 
 def predict(

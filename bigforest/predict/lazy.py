@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.forks import check_polars_threads
+from bigforest.columns.labels import label_type
+from bigforest.columns.types import columns_named
+from bigforest.errors import ConfigError, DataError
+from bigforest.execution.forks import check_polars_threads
 from bigforest.execution.resources import Resources
-from bigforest.forest.load.feature_map import check_schema
-from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.predict.columns import (
     PREDICTION,
     answer_names,
@@ -24,12 +24,12 @@ from bigforest.predict.columns import (
     check_proba,
     prediction_column,
 )
-from bigforest.schema.columns import columns_named
-from bigforest.schema.labels import label_type
+from bigforest.predict.rows import check_schema
+from bigforest.predict.vote_rule import VoteRule
 from bigforest.source.in_memory import free_name
 
 if TYPE_CHECKING:
-    from bigforest.forest.grown import GrownForest
+    from bigforest.predict.grown import GrownForest
 
 
 # The structs of answers of several columns.

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from bigforest.common.errors import DataError, counted
-from bigforest.common.forks import check_polars_threads
+from bigforest.columns.dataspec import DataSpec
+from bigforest.columns.labels import equal_labels, label_values
+from bigforest.columns.types import cells
 from bigforest.encode.weights import check_weight, true_rows, weights_in_slice, whole_weights
-from bigforest.forest.load.predictor import Answers
+from bigforest.errors import DataError, counted
+from bigforest.execution.forks import check_polars_threads
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
-from bigforest.schema.columns import cells
-from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import equal_labels, label_values
+from bigforest.predict.predictor import Answers
 from bigforest.source.in_memory import frame_in_memory, series_of
 
 if TYPE_CHECKING:
-    from bigforest.forest.grown import GrownForest
+    from bigforest.predict.grown import GrownForest
     from bigforest.source import Source
 
 # Rows whose weights are read together, and about the largest sum of all weights in steps.

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from bigforest.plot.draw import INK, number_text, one_line
-from bigforest.plot.files import svg_of
+from bigforest.plot.draw import INK, number_text, one_line, svg_of
 
 _CELL = 200
 # Tables with more rows than this can be sorted by a click or a key.

@@ -6,17 +6,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.checks import is_integer
-from bigforest.common.errors import ConfigError, shown
-from bigforest.common.events import Listener
-from bigforest.plot.draw import altair
-from bigforest.plot.files import converter
-from bigforest.plot.importance import importance_chart
+from bigforest.errors import ConfigError, shown
+from bigforest.events import Listener
+from bigforest.options.values import is_integer
+from bigforest.plot.draw import altair, converter
+from bigforest.plot.forest import importance_chart
 from bigforest.plot.pictures import Pictures
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.report import page
-from bigforest.report.card import again, card
-from bigforest.report.quality import quality, wrong
+from bigforest.report.sections import again, card, quality, wrong
 from bigforest.source import Source
 from bigforest.storage.atomic import check_output, staged
 from bigforest.storage.paths import as_path

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array
-from bigforest.common.errors import DataError
-from bigforest.common.events import Listener
-from bigforest.forest.format.checks import Nodes
-from bigforest.forest.format.nodes import counts_column
-from bigforest.forest.format.rewrite import with_columns
-from bigforest.forest.format.schema import CALIBRATED
+from bigforest.columns.arrow_arrays import arrow_array
+from bigforest.errors import DataError
+from bigforest.events import Listener
+from bigforest.forest.format import CALIBRATED
+from bigforest.forest.nodes import counts_column
+from bigforest.forest.parts import Nodes
+from bigforest.forest.rewrite import with_columns
 from bigforest.kernels.common.layout import LEAF
 from bigforest.predict.forest import Forest, opened_forest
 from bigforest.revise.revision import Revision, revise

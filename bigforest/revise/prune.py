@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_array, arrow_table, as_numpy
-from bigforest.common.checks import check_word
-from bigforest.common.events import Listener
-from bigforest.forest.format.checks import Nodes
-from bigforest.forest.format.schema import KINDS, NODE_KINDS, NODES, PRUNED
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy
+from bigforest.events import Listener
+from bigforest.forest.format import KINDS, NODE_KINDS, NODES, PRUNED
+from bigforest.forest.parts import Nodes
 from bigforest.kernels.common.layout import LEAF
+from bigforest.options.values import check_word
 from bigforest.predict.forest import Forest
 from bigforest.revise.revision import Revision, revise
 

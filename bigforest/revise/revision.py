@@ -11,25 +11,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import Listener, stage
-from bigforest.common.progress import watching
+from bigforest.columns.labels import known_codes
+from bigforest.columns.types import cells
+from bigforest.errors import ConfigError, DataError
+from bigforest.events import Listener, stage
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
-from bigforest.forest.format import ranks
-from bigforest.forest.format.checks import Nodes
-from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import read_table, write_features, write_levels, write_run
-from bigforest.forest.format.rewrite import write_nodes
-from bigforest.forest.format.schema import nodes_schema
-from bigforest.forest.load.feature_map import check_schema, open_rows
-from bigforest.forest.load.flatten import pack
-from bigforest.forest.load.router import RowRouter, chunk_rows
-from bigforest.forest.load.row_passes import default_batch
+from bigforest.forest import ranks
+from bigforest.forest.decreases import importance
+from bigforest.forest.files import read_table, write_features, write_levels, write_run
+from bigforest.forest.format import nodes_schema
+from bigforest.forest.parts import Nodes
+from bigforest.forest.rewrite import write_nodes
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
-from bigforest.schema.columns import cells
-from bigforest.schema.labels import known_codes
+from bigforest.predict.packed_trees import pack
+from bigforest.predict.passes import default_batch
+from bigforest.predict.router import RowRouter, chunk_rows
+from bigforest.predict.rows import check_schema, open_rows
+from bigforest.progress import watching
 from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.regular_files import copy_regular

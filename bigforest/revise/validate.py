@@ -10,30 +10,29 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import arrow_table
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import Listener, stage
-from bigforest.common.memory_estimate import Shape
-from bigforest.common.progress import watching
+from bigforest.columns.arrow_arrays import arrow_table
+from bigforest.columns.dataspec import DataSpec
+from bigforest.columns.labels import known_codes
+from bigforest.columns.types import cells
+from bigforest.errors import ConfigError, DataError
+from bigforest.events import Listener, stage
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.executor import map_on_threads
 from bigforest.execution.resources import Resources
-from bigforest.forest.contents import VALIDATION_FILE
-from bigforest.forest.format.choices import Choices
-from bigforest.forest.format.files import file_kind, write_table
-from bigforest.forest.format.frames import to_frame
-from bigforest.forest.format.schema import VALIDATION, VALIDATION_KIND
-from bigforest.forest.load.feature_map import FeatureMap, check_schema, open_rows
-from bigforest.forest.load.predictor import Predictor
-from bigforest.forest.load.router import RowRouter, chunk_rows
-from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.row_passes import naming_rows
-from bigforest.forest.load.vote_rule import REJECTED
+from bigforest.forest.choices import Choices
+from bigforest.forest.files import file_kind, write_table
+from bigforest.forest.format import VALIDATION, VALIDATION_KIND
+from bigforest.forest.tables import to_frame
+from bigforest.planning.memory import Shape
 from bigforest.predict.columns import answer_shape
+from bigforest.predict.contents import VALIDATION_FILE
 from bigforest.predict.forest import Forest, grown_forest, opened_forest
-from bigforest.schema.columns import cells
-from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import known_codes
+from bigforest.predict.passes import naming_rows
+from bigforest.predict.predictor import Predictor
+from bigforest.predict.router import RowRouter, chunk_rows
+from bigforest.predict.rows import FeatureMap, RowBatch, check_schema, open_rows
+from bigforest.predict.vote_rule import REJECTED
+from bigforest.progress import watching
 from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, staged
 

@@ -27,13 +27,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.memory_estimate import Shape
-from bigforest.common.process_cache import ProcessCache
+from bigforest.columns.dataspec import MOST_BAG_WEIGHT
+from bigforest.errors import ConfigError, DataError
+from bigforest.execution.process_cache import ProcessCache
 from bigforest.kernels.common.rng import PURPOSE_BAG, PURPOSE_HELD_OUT, PURPOSE_WEIGHT, draw_rows, stream_key
 from bigforest.kernels.tree.bags import draw_by_weight, draw_strata, draw_with_replacement, draw_without_replacement
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import MOST_BAG_WEIGHT
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
 

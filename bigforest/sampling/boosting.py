@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
-from bigforest.schema.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.options.train_config import TrainConfig
 
 # The approximate sum of all weights: sums of them are exact in float64.
 _TOTAL = 1 << 52

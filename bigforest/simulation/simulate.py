@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from bigforest.common.checks import check_flag, check_word, is_integer
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, stage
-from bigforest.common.progress import watching
-from bigforest.forest.format.table_file import write_table_file
+from bigforest.errors import ConfigError
+from bigforest.events import Listener, stage
+from bigforest.forest.tables import write_table_file
+from bigforest.options.values import check_flag, check_word, is_integer
+from bigforest.progress import watching
 from bigforest.simulation.families import DrawnRows, Orthant, Parity, Shapes, SparseParity, Trunk
 from bigforest.simulation.multimodal import Multimodal
 from bigforest.simulation.streams import Purpose, random_blocks
@@ -260,7 +260,7 @@ def _tables(config: SimulationConfig, truth: bool, listener: Listener) -> Iterat
 def _table(rows: DrawnRows, classes: int, truth: bool) -> pa.Table:
     import pyarrow as pa
 
-    from bigforest.common.arrow_arrays import arrow_array
+    from bigforest.columns.arrow_arrays import arrow_array
 
     by_column = np.asfortranarray(rows.values)
     columns = {f"x{number}": arrow_array(by_column[:, number]) for number in range(by_column.shape[1])}

@@ -16,13 +16,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 
 from bigforest import read_forest, train
-from bigforest.common.checks import check_flag
-from bigforest.common.errors import ConfigError, DataError, counted
-from bigforest.common.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
+from bigforest.errors import ConfigError, DataError, counted
+from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
+from bigforest.options.docstrings import option_entries, section, with_section
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.values import Task, check_flag
 from bigforest.predict.forest import Forest
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.docstrings import option_entries, section, with_section
-from bigforest.schema.options import Task
 from bigforest.sklearn.parameters import balanced_in_bags, names_of_parameters, seed_of, threads_of, training_options
 from bigforest.sklearn.tables import (
     category_names,

@@ -13,8 +13,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
 from sklearn.utils.multiclass import type_of_target
 
-from bigforest.common.errors import ConfigError, DataError, counted
-from bigforest.schema.labels import proba_names
+from bigforest.columns.labels import proba_names
+from bigforest.errors import ConfigError, DataError, counted
 from bigforest.sklearn.base import BaseBigForest, described, keep_parameters
 from bigforest.sklearn.parameters import CLASS_CRITERIA
 from bigforest.sklearn.tables import checked_sample_weight, classes_of, joined, labels_in_forest, only

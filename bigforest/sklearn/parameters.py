@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from bigforest.api.given import ABSENT, SKLEARN_NAMES
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError
 from bigforest.execution.arguments import options_of
 from bigforest.execution.resources import available_threads
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.declaration import is_within
-from bigforest.schema.options import BOOSTED
-from bigforest.schema.train_options import OPTIONS
+from bigforest.options.declaration import is_within
+from bigforest.options.explicit import ABSENT, SKLEARN_NAMES
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.train_options import OPTIONS
+from bigforest.options.values import BOOSTED
 
 # What the estimators call options that have another name in `bigforest.train`, which its messages use.
 _PARAMETER = {option: parameter for parameter, option in SKLEARN_NAMES.items()}

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
-from bigforest.common.checks import is_integer
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.schema.columns import cells
+from bigforest.columns.types import cells
+from bigforest.errors import ConfigError, DataError
+from bigforest.options.values import is_integer
 from bigforest.source.in_memory import (
     arrow_stream,
     frame_from_arrow,

@@ -10,8 +10,8 @@ from urllib.parse import unquote
 
 import polars as pl
 
-from bigforest.common.errors import DataError, listed, reason
-from bigforest.schema.columns import columns_named
+from bigforest.columns.types import columns_named
+from bigforest.errors import DataError, listed, reason
 from bigforest.source.source import POLARS_FAULTS, Source, not_readable, parquet_shape, scan_parquet, source_of_files
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 from bigforest.source.text import (

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError, counted, reason, shown
+from bigforest.errors import ConfigError, DataError, counted, reason, shown
 from bigforest.source.source import POLARS_FAULTS, check_names
 from bigforest.source.spool import PART_BYTES, spool_batches
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.forks import check_polars_threads
+from bigforest.errors import ConfigError, DataError
+from bigforest.execution.forks import check_polars_threads
 from bigforest.source.files import KINDS, find_files, may_be_csv, source_of_path
 from bigforest.source.in_memory import (
     SparseTable,

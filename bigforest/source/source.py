@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from bigforest.common.errors import DataError, reason
-from bigforest.schema.columns import columns_named, types_within
+from bigforest.columns.types import columns_named, types_within
+from bigforest.errors import DataError, reason
 from bigforest.storage.paths import is_remote, readable
 
 # What Polars raises where a table cannot be read.

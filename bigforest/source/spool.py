@@ -8,8 +8,8 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.errors import ConfigError, DataError, reason
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
+from bigforest.errors import ConfigError, DataError, reason
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
 from bigforest.source.source import POLARS_FAULTS, check_names
 from bigforest.storage.paths import write_atomically
 

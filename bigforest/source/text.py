@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import polars as pl
 
-from bigforest.common.errors import DataError, counted, reason
-from bigforest.schema.columns import columns_named
+from bigforest.columns.types import columns_named
+from bigforest.errors import DataError, counted, reason
 from bigforest.source.source import POLARS_FAULTS, check_names, what_it_is
 from bigforest.storage.paths import text_lines
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.errors import FormatError
 from bigforest.storage.paths import local_path, write_atomically
 
 _WORD = np.dtype("<u8")

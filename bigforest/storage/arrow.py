@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from bigforest.common.arrow_arrays import arrow_array, as_numpy
-from bigforest.common.errors import BigForestError, DataError, reason
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy
+from bigforest.errors import BigForestError, DataError, reason
 
 # What Arrow, Polars and Python raise for damaged bytes. A panic is not an Exception.
 FAULTS = (

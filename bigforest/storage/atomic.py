@@ -18,8 +18,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.checks import check_flag
-from bigforest.common.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, reason
+from bigforest.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, reason
+from bigforest.options.values import check_flag
 from bigforest.storage.owned_folders import Held, hold, remove_tree, sweep
 from bigforest.storage.paths import (
     as_path,

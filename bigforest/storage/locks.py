@@ -13,7 +13,7 @@ import secrets
 import threading
 from pathlib import Path
 
-from bigforest.common.errors import StorageError
+from bigforest.errors import StorageError
 from bigforest.storage.owned_folders import FileLock
 from bigforest.storage.paths import is_remote
 

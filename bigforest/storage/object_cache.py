@@ -15,8 +15,8 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-from bigforest.common.errors import ConfigError
-from bigforest.common.sizes import parse_bytes
+from bigforest.errors import ConfigError
+from bigforest.planning.sizes import parse_bytes
 from bigforest.storage.owned_folders import hold, sweep
 
 _PREFIX = "bigforest-copies-"

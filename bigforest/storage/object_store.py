@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path, PosixPath
 from typing import Any, NamedTuple
 
-from bigforest.common.errors import StorageError
+from bigforest.errors import StorageError
 
 SCHEME = "s3://"
 # What pathlib makes of the scheme.

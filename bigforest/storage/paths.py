@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import ConfigError, shown
+from bigforest.errors import ConfigError, shown
 from bigforest.storage.object_cache import ObjectCache
 from bigforest.storage.object_store import ROOT, SCHEME, ObjectPath
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import IO
 
-from bigforest.common.errors import FormatError, reason
+from bigforest.errors import FormatError, reason
 from bigforest.storage.paths import is_remote, local_path
 
 # Bytes of a file of JSON that is read at once: a table of a million columns is described in fewer.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bigforest.common.errors import BigForestError, FormatError, StorageError
+from bigforest.errors import BigForestError, FormatError, StorageError
 from bigforest.storage.atomic import write_durably
 from bigforest.storage.regular_files import read_json_text
 

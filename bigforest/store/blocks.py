@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError, damaged_store
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import FormatError, damaged_store
 from bigforest.kernels.common.layout import Codes
-from bigforest.schema.dataspec import DataSpec
 from bigforest.store.format import BLOCK_ROWS, CODE_TYPES, CODES, block_count
 
 # Alignment of places, sizes and addresses for reading past the page cache; enough for any disk.

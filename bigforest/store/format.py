@@ -38,10 +38,9 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.common.checks import is_integer
-from bigforest.common.errors import FormatError, damaged_store
-from bigforest.schema.dataspec import LARGEST_NUMBER, DataSpec, json_object, max_number
-from bigforest.schema.options import MAX_BINS, Exact, Task
+from bigforest.columns.dataspec import LARGEST_NUMBER, DataSpec, json_object, max_number
+from bigforest.errors import FormatError, damaged_store
+from bigforest.options.values import MAX_BINS, Exact, Task, is_integer
 from bigforest.storage.paths import known_folder
 from bigforest.storage.regular_files import read_json_text
 

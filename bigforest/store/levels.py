@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigforest.common.arrow_arrays import Column, arrow_array, as_numpy, file_schema
-from bigforest.common.errors import FormatError, damaged_store
-from bigforest.schema.dataspec import DataSpec, FeatureSpec
+from bigforest.columns.arrow_arrays import Column, arrow_array, as_numpy, file_schema
+from bigforest.columns.dataspec import DataSpec, FeatureSpec
+from bigforest.errors import FormatError, damaged_store
 from bigforest.storage.arrow import naming_faults
 from bigforest.storage.paths import readable
 

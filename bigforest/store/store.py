@@ -14,16 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.arrays import read_only
-from bigforest.common.checks import check_flag
-from bigforest.common.errors import BigForestError, ConfigError, FormatError, damaged_store
-from bigforest.common.memory_estimate import Extras, Shape
-from bigforest.common.process_cache import ProcessCache
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import BigForestError, ConfigError, FormatError, damaged_store
+from bigforest.execution.process_cache import ProcessCache
 from bigforest.kernels.common.layout import Codes
-from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.options import Exact
+from bigforest.options.values import Exact, check_flag
+from bigforest.planning.memory import Extras, Shape
 from bigforest.storage.paths import as_path
-from bigforest.store.checks import (
+from bigforest.store.files import (
+    StoreFiles,
     check_cells,
     check_dictionary,
     check_groups,
@@ -55,7 +55,6 @@ from bigforest.store.format import (
     target_span,
 )
 from bigforest.store.levels import Levels, read_levels
-from bigforest.store.store_files import StoreFiles
 
 # Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for this many
 # rows the lines stay in the cache until the last of the eight, while fewer rows would cost more in calls.

@@ -14,18 +14,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.events import Stage, stage
+from bigforest.events import Stage, stage
 from bigforest.execution.executor import map_on_threads
-from bigforest.forest.format.nodes import TreeArrays, write_part
-from bigforest.forest.format.parts import read_span
-from bigforest.forest.format.rewrite import is_finished
-from bigforest.forest.load.flatten import grown_nodes, pack
-from bigforest.forest.load.groups import survey
-from bigforest.forest.load.tree_votes import write_tree_votes
-from bigforest.forest.votes.ballots import Ballots, ballots_of_pieces, ballots_of_trees
-from bigforest.forest.votes.leaf_files import LeafWriter, LeftOut, found_leaves
+from bigforest.forest.ballots import Ballots, ballots_of_pieces, ballots_of_trees
+from bigforest.forest.leaf_votes import LeafWriter, LeftOut, found_leaves
+from bigforest.forest.nodes import TreeArrays, write_part
+from bigforest.forest.parts import read_span
+from bigforest.forest.rewrite import is_finished
 from bigforest.grow.forest import ForestJob, Grower, grow_trees, part_groups, shared_of
 from bigforest.oob.vote import CodeTrees, code_trees, leaves_of_rows
+from bigforest.predict.groups import survey
+from bigforest.predict.packed_trees import grown_nodes, pack
+from bigforest.predict.tree_votes import write_tree_votes
 from bigforest.sampling.bags import Sampler
 from bigforest.sampling.boosting import RowWeights, TreeVote
 from bigforest.store.format import block_count, block_span

@@ -11,30 +11,53 @@ loss, by three standard errors: the error is too small, as rows share trees. Whe
 the root is rarely best, and few rows grow quickly: time does not count, and a larger number must be better than the one
 chosen so far by two standard errors. The loss of a forest of B trees is that of very many, and the spread of single
 trees divided by B (Breiman 2001).
+
+Selecting the features that axes of rotation trees are built from, if `axes_from` is auto.
+
+An irrelevant column is part of every axis and spoils it. Features are ranked by the out-of-bag gain of splits on them
+in axis trees. The leading half, quarter and so on are tried, and the subset with the least error of trial trees is
+taken, if it is better than all features by a standard error.
+
+The gain of a split is that of Li, Wang, Basu, Kumbier and Yu 2019 (A debiased MDI feature importance measure for
+random forests), section 3: predictions are those of the bag and the truth that of out-of-bag rows, so an irrelevant
+feature gains nothing on average, for any number of values.
+
+The default of min_level: larger for categories whose levels differ little more than by chance.
+
+The mean of n rows of a level estimates the level better than the mean of all rows does once n is above k, the ratio of
+the variance within levels to that between levels (Buehlmann 1967: the credibility n / (n + k) is then above one half).
+Both are estimated by analysis of variance with levels of different sizes (Searle, Casella and McCulloch 1992, section
+3.6); for classes, of the shares of all classes together. It is about the means of levels, also of counts, so it goes by
+variances with the impurity poisson too. min_level is half of k: a forest averages many trees, so noise harms less than
+it would in one. benchmarks/columns.md has how that was chosen. Oracle: tests/naive/weak_categories.py.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.events import Listener, Notice
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import listed
+from bigforest.events import Listener, Notice
 from bigforest.execution.resources import Resources
-from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import FeatureRule
-from bigforest.schema.registered import base_family
-from bigforest.schema.train_options import OPTIONS
+from bigforest.options.names import base_family
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.train_options import OPTIONS
+from bigforest.options.values import AUTO, MIN_LEVEL, FeatureRule
+from bigforest.planning.memory import Shape
+from bigforest.sampling.bags import Sampler, held_out_of
+from bigforest.store.format import BLOCK_ROWS, block_count, block_span
 from bigforest.store.store import Store
-from bigforest.training.axes_choice import choose_axes, subset_sizes
 from bigforest.training.trial_trees import (
     TASK_TREES,
     TREES,
     Errors,
+    TrialTrees,
     gain_of,
     row_count,
     spread_of,
@@ -42,9 +65,170 @@ from bigforest.training.trial_trees import (
     trial_config,
     trial_errors,
     trial_weights,
+    trials,
     try_each,
 )
-from bigforest.training.weak_categories import choose_min_level
+
+
+def choose_axes(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
+    """The configuration with the names of the features that axes are made from; none for all."""
+    names = store.spec.feature_names
+    if len(names) == 1:
+        return replace(config, axes_from=())
+    # Axis trees on the same rows, with the defaults of what rotation trees alone have.
+    plain = {name: OPTIONS[name].default for name in ("rotation", "axis_features", "axes", "orthogonal", "axes_from")}
+    ranks = trial_config(replace(config, family="axis", mtry=None, **plain).with_defaults())
+    gains: NDArray[np.float64] = np.sum(try_each(gains_of, [ranks], store, resources, listener)[0], axis=0)
+    order = np.argsort(-gains, kind="stable").tolist()
+    subsets = [sorted(order[:size]) for size in subset_sizes(len(names))]
+    if config.axis_features is not None:
+        subsets = [subset for subset in subsets if len(subset) >= config.axis_features]
+    ways = [replace(config, axes_from=_named(names, subset)) for subset in subsets]
+    errors = [
+        summed(parts) for parts in try_each(trial_errors, list(map(trial_config, ways)), store, resources, listener)
+    ]
+    weight = trial_weights(store, config)
+    gained = [gain_of(each, errors[0], weight) for each in errors]
+    best = max(range(len(errors)), key=lambda place: gained[place][0])
+    mean, error = gained[best]
+    if mean <= error:
+        return ways[0]
+    kept = [names[place] for place in order[: len(subsets[best])]]
+    told = listed(kept, 5)
+    listener(Notice(f"axes are built from {told}: small forests have a lower out-of-bag error than with all features"))
+    return ways[best]
+
+
+def subset_sizes(features: int) -> list[int]:
+    """How many of the leading features are tried: all, and half as many each time, down to one."""
+    sizes = [features]
+    while sizes[-1] > 1:
+        sizes.append(sizes[-1] // 2)
+    return sizes
+
+
+def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.float64]:
+    """Task: the out-of-bag gain of splits on each feature in some trees, float64 [features]."""
+    gains = np.zeros(len(store.spec.features))
+    for trial in trials(store, config, trees):
+        answers, sums = trial.answers, _sums_below(trial)
+        inner, left, right = trial.splits
+        for child in (left, right):
+            gain = ((answers[child] - answers[inner]) * sums[child]).sum(axis=1)
+            np.add.at(gains, trial.trees.feature[inner], gain)
+    return gains
+
+
+def _sums_below(trial: TrialTrees) -> NDArray[np.float64]:
+    """The sum of the truth of the out-of-bag rows that reach each node, float64 [nodes, outputs]."""
+    depth = trial.trees.depth
+    sums = np.zeros((depth.size, trial.truth.shape[1]))
+    for root, out in zip(np.flatnonzero(depth == 0), trial.left_out, strict=True):
+        np.add.at(sums, root + out.leaves, trial.truth[out.rows])
+    inner, left, right = trial.splits
+    for level in range(int(depth.max()) - 1, -1, -1):
+        here = depth[inner] == level
+        sums[inner[here]] = sums[left[here]] + sums[right[here]]
+    return sums
+
+
+def _named(names: list[str], subset: list[int]) -> tuple[str, ...]:
+    """The names of a subset; none for all features, and never the word for automatic choice."""
+    chosen = tuple(names[place] for place in subset)
+    return () if len(chosen) == len(names) or chosen == (AUTO,) else chosen
+
+
+# Levels of more bag rows than this are always split by themselves.
+_MOST = 1_000
+_SHARE_OF_K = 0.5
+# Large tables are looked at in this many of their blocks, evenly apart.
+_BLOCKS = 4
+
+
+def choose_min_level(store: Store, config: TrainConfig) -> TrainConfig:
+    """The configuration with min_level, if it was not given: one number, or one for each feature if some have more."""
+    if config.min_level is not None:
+        return config
+    features = store.spec.features
+    categories = [place for place, feature in enumerate(features) if feature.kind == "category"]
+    if not categories:
+        return replace(config, min_level=MIN_LEVEL)
+    rows = _Rows(store, config)
+    chosen = [MIN_LEVEL] * len(features)
+    for place in categories:
+        ratio = variance_ratio(rows.codes(place), rows.outputs, rows.weight)
+        chosen[place] = round(min(max(_SHARE_OF_K * ratio, MIN_LEVEL), _MOST))
+    return replace(config, min_level=",".join(map(str, chosen)) if max(chosen) > MIN_LEVEL else MIN_LEVEL)
+
+
+class _Rows:
+    """Rows of a table that are not held out: of all blocks, or of some.
+
+    outputs  of each class the rows in it and their weights; or all rows, and the weighted targets, from 0 to 1
+    weight   float64 [rows], 1 on average
+    """
+
+    def __init__(self, store: Store, config: TrainConfig) -> None:
+        self._store = store
+        blocks = block_count(store.rows)
+        spans = [block_span(store.rows, block) for block in range(0, blocks, -(-blocks // _BLOCKS))]
+        held_out = [held_out_of(store, config, span.start, span.stop) for span in spans]
+        self._kept = [
+            (span, np.arange(len(span)) if held is None else np.flatnonzero(~held))
+            for span, held in zip(spans, held_out, strict=True)
+        ]
+        target = np.concatenate([store.labels(span.start, span.stop)[kept] for span, kept in self._kept])
+        self.weight = np.ones(target.size)
+        if store.weight is not None:
+            parts = [store.weights_of(span.start, span.stop)[kept] for span, kept in self._kept]
+            self.weight = np.concatenate(parts).astype(np.float64)
+            self.weight /= math.fsum(self.weight) / target.size
+        if store.spec.target.is_regression:
+            numbers = target.astype(np.float64) - float(target.min())
+            self.outputs = [(np.arange(target.size), self.weight * (numbers / (numbers.max() or 1.0)))]
+        else:
+            order = np.argsort(target, kind="stable")
+            ends = np.searchsorted(target[order], np.arange(1, len(store.spec.target.classes)))
+            self.outputs = [(rows, self.weight[rows]) for rows in np.split(order, ends)]
+
+    def codes(self, feature: int) -> NDArray[np.int64]:
+        """The levels of a category in these rows."""
+        found: NDArray[np.int64] = np.empty(self.weight.size, np.int64)
+        most, end = self._store.spec.features[feature].codes - 1, 0
+        for span, kept in self._kept:
+            block = span.start // BLOCK_ROWS
+            column = self._store.feature_codes(feature, range(block, block + 1))[span.start : span.stop]
+            begin, end = end, end + kept.size
+            found[begin:end] = column[kept]
+        return np.minimum(found, most)  # higher only if another process writes to the store meanwhile
+
+
+def variance_ratio(
+    codes: NDArray[np.int64],
+    outputs: Sequence[tuple[NDArray[np.int64], NDArray[np.float64]]],
+    weight: NDArray[np.float64],
+) -> float:
+    """The variance within levels divided by that between them; inf where the latter is not above 0 or not known.
+
+    codes    [rows], the levels, from 0 on
+    outputs  of each the rows where it is not 0, and its value there times the weight; the values are from 0 to 1
+    weight   [rows], 1 on average
+    """
+    sizes, rows = np.bincount(codes, weight), codes.size
+    present = np.flatnonzero(sizes)
+    levels = present.size
+    if levels == 1 or levels == rows:
+        return math.inf
+    sums = [np.bincount(codes[places], values, sizes.size)[present] for places, values in outputs]
+    sizes = sizes[present]
+    explained = math.fsum(math.fsum(each**2 / sizes) for each in sums)
+    mean = math.fsum(math.fsum(each) ** 2 for each in sums) / rows
+    total = math.fsum(math.fsum(values**2 / weight[places]) for places, values in outputs)
+    within = max(total - explained, 0.0) / (rows - levels)
+    size = (rows - math.fsum(sizes**2) / rows) / (levels - 1)
+    between = ((explained - mean) / (levels - 1) - within) / size
+    return within / between if between > 0.0 else math.inf
+
 
 # Rows of trial trees below which no rule is chosen: for regression, where they are some of the rows of the table; and
 # in general.

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from bigforest.common.events import stage
-from bigforest.forest.format.files import Header, write_levels
-from bigforest.forest.format.origin import Stop
-from bigforest.forest.format.ranks import ranked_store
-from bigforest.forest.format.rewrite import recut
-from bigforest.forest.votes.leaf_files import found_leaves
+from bigforest.events import stage
+from bigforest.forest.files import Header, write_levels
+from bigforest.forest.leaf_votes import found_leaves
+from bigforest.forest.origin import Stop
+from bigforest.forest.ranks import ranked_store
+from bigforest.forest.rewrite import recut
 from bigforest.grow.forest import ForestJob, part_groups
 from bigforest.oob.monitor import STEP, WINDOW, OobMonitor, settled_at
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.storage.atomic import remove
 from bigforest.training.weighing import grower_of
 

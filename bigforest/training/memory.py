@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bigforest.common.errors import ConfigError, counted
-from bigforest.common.memory_estimate import MemoryEstimate, Shape, add_estimates, machine_bytes
-from bigforest.common.sizes import megabytes
+from bigforest.encode.encode import ColumnRoles
 from bigforest.encode.memory import encode_estimate
-from bigforest.encode.pipeline import ColumnRoles
 from bigforest.encode.table_shape import shape_of
+from bigforest.errors import ConfigError, counted
 from bigforest.execution.resources import Resources
 from bigforest.grow.memory import grow_estimate
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.oob.plan import oob_estimate
 from bigforest.oob.weigh import weigh_estimate
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import MemoryEstimate, Shape, add_estimates, machine_bytes
+from bigforest.planning.sizes import megabytes
 from bigforest.sampling.boosting import check_rows
-from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.source.spool import read_estimate
 from bigforest.store.store import Store

@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from bigforest.common.memory_estimate import Shape, add_estimates
-from bigforest.common.run_plan import RunPlan, StagePlan
 from bigforest.encode.table_shape import shape_of
 from bigforest.execution.compiling import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.warm_up import kernels_of
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape, add_estimates
+from bigforest.planning.plan import RunPlan, StagePlan
 from bigforest.source import Source
 from bigforest.storage.paths import free_bytes
 from bigforest.store.format import block_count

@@ -13,11 +13,9 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from bigforest.common.errors import ConfigError, shown
-from bigforest.common.memory_estimate import Shape
-from bigforest.common.sizes import parse_link
 from bigforest.encode.memory import RUN_BYTES, plan_encode
-from bigforest.encode.sortable_keys import key_size
+from bigforest.encode.values import key_size
+from bigforest.errors import ConfigError, shown
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import share_out
 from bigforest.execution.resources import Resources
@@ -25,9 +23,11 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
 from bigforest.grow.out_of_core.context import NodeStats
 from bigforest.grow.out_of_core.node_search import histogram_buckets
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import parse_link
 from bigforest.store.format import block_count
-from bigforest.store.joining import RANGE_BYTES
+from bigforest.store.writer import RANGE_BYTES
 
 # Share of different rows among as many draws with replacement.
 DISTINCT = 1.0 - math.exp(-1.0)

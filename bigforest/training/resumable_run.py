@@ -21,8 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError
-from bigforest.forest.votes.leaf_files import FOLDER as LEAVES
+from bigforest.errors import BusyError, DiskFullError, FormatError, OutputExistsError, StorageError
+from bigforest.forest.leaf_votes import FOLDER as LEAVES
 from bigforest.predict.forest import is_forest
 from bigforest.storage.atomic import (
     check_output,

@@ -8,7 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import (
+from bigforest.columns.types import kind_of
+from bigforest.encode.encode import column_roles, encode
+from bigforest.encode.weights import class_weight_of, for_all_classes
+from bigforest.errors import (
     BigForestError,
     ClusterError,
     ConfigError,
@@ -20,32 +23,29 @@ from bigforest.common.errors import (
     counted,
     listed,
 )
-from bigforest.common.events import Event, Listener, Notice, StageFinished, stage
-from bigforest.encode.pipeline import column_roles, encode
-from bigforest.encode.weights import class_weight_of, for_all_classes
+from bigforest.events import Event, Listener, Notice, StageFinished, stage
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.choices import Choices, Power, Shrinkage
-from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import Header, read_choices, write_features, write_levels, write_run
-from bigforest.forest.format.origin import Origin
-from bigforest.forest.format.ranks import ranked_store
-from bigforest.forest.format.rewrite import recut
-from bigforest.forest.load.feature_map import open_rows
-from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.leaf_shrinking import lambdas_to_try, leaf_lambdas
+from bigforest.forest.choices import Choices, Power, Shrinkage
+from bigforest.forest.decreases import importance
+from bigforest.forest.files import Header, read_choices, write_features, write_levels, write_run
+from bigforest.forest.leaf_shrinking import lambdas_to_try, leaf_lambdas
+from bigforest.forest.origin import Origin
+from bigforest.forest.ranks import ranked_store
+from bigforest.forest.rewrite import recut
+from bigforest.grow.criteria import criterion_of
+from bigforest.grow.filled_store import filled_store
 from bigforest.grow.forest import ForestJob, KeptTrees, part_groups
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.filled_store import filled_store
 from bigforest.oob.choice import powers_to_try
 from bigforest.oob.leaf_targets import write_targets
-from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_estimate
+from bigforest.oob.report import write_oob
+from bigforest.options.train_config import TrainConfig, check_features
+from bigforest.options.values import AUTO
 from bigforest.predict.forest import Forest, grown_forest, is_forest, read_forest
+from bigforest.predict.packed_trees import FlatTrees
+from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import check_validation, write_validation
-from bigforest.schema.columns import kind_of
-from bigforest.schema.config import TrainConfig, check_features
-from bigforest.schema.options import AUTO
 from bigforest.source import Source, check_csv, open_source, opens_quickly
 from bigforest.source.files import find_files
 from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
@@ -53,12 +53,11 @@ from bigforest.storage.paths import as_path, free_bytes, local_workdir
 from bigforest.store.format import is_meant_as_store
 from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
-from bigforest.training.choose import complete_config
+from bigforest.training.choose import choose_min_level, complete_config
 from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.memory import check_boosting, check_budget, check_machine
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, is_unfinished, remove_leftovers, reopen
 from bigforest.training.run_state import RunState, TrainingJob, versions
-from bigforest.training.weak_categories import choose_min_level
 from bigforest.training.weighing import grower_of
 
 

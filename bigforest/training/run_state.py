@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.common.version import __version__
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.storage.paths import absolute
 from bigforest.storage.state_file import StateFormat
 from bigforest.store.store import Store
+from bigforest.version import __version__
 
 STATE_FORMAT = StateFormat("bigforest-run", 2, "start again with overwrite, or remove its folder")
 

@@ -6,16 +6,16 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import Listener
-from bigforest.common.progress import watching
+from bigforest.errors import ConfigError, DataError
+from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
-from bigforest.forest.format.files import write_run
-from bigforest.forest.format.ranks import ranked_store
-from bigforest.forest.load.leaf_shrinking import lambdas_to_try
+from bigforest.forest.files import write_run
+from bigforest.forest.leaf_shrinking import lambdas_to_try
+from bigforest.forest.ranks import ranked_store
 from bigforest.grow.forest import ForestJob
-from bigforest.oob.pipeline import write_oob
+from bigforest.oob.report import write_oob
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
+from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.training.run import Clock, make_store
 from bigforest.training.run_state import TrainingJob

@@ -18,21 +18,21 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.events import Listener, stage
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.events import Listener, stage
 from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import TreeArrays, answers_of
-from bigforest.forest.votes.leaf_files import LeftOut
+from bigforest.forest.leaf_votes import LeftOut
+from bigforest.forest.nodes import TreeArrays, answers_of
 from bigforest.grow.forest import forget_shared, grow_trees
-from bigforest.grow.shared.memory import cut_bytes, extra_bytes, tree_bytes
+from bigforest.grow.memory_model import cut_bytes, extra_bytes, tree_bytes
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.metrics.numbers import poisson_deviances
 from bigforest.oob.accumulator import error_unit
+from bigforest.options.names import base_family
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.sampling.bags import held_out_of
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.registered import base_family
 from bigforest.store.format import BLOCK_ROWS, block_count
 from bigforest.store.store import Store
 
@@ -243,7 +243,7 @@ def row_count(rows: int, features: int, config: TrainConfig) -> int:
 
 
 def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
-    """What choosing needs, see common/memory_estimate.py."""
+    """What choosing needs, see planning/memory.py."""
     rows = row_count(shape.rows, shape.features, config)
     task = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
     task += 2 * rows * cut_bytes(config, 1) + _ERROR_BYTES * rows * shape.classes

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from bigforest.forest.format.files import write_levels
-from bigforest.forest.format.nodes import part_path
+from bigforest.forest.files import write_levels
+from bigforest.forest.nodes import part_path
 from bigforest.grow.forest import ForestJob, Grower, missing_parts
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.weigh import weigh_estimate, weigh_parts

@@ -95,7 +95,7 @@ def pictures_as_svg() -> None:
     """Altair charts are shown as they are drawn without a browser; the pages load nothing from elsewhere."""
     import altair
 
-    from bigforest.plot.files import converter
+    from bigforest.plot.draw import converter
 
     def drawn(spec: dict[str, Any], **_: object) -> dict[str, str]:
         return {"image/svg+xml": converter().vegalite_to_svg(spec, allowed_base_urls=[])}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bigforest.forest.format.schema import FILES, LABEL
+from bigforest.forest.format import FILES, LABEL
 
 
 def type_name(kind: pa.DataType) -> str:
@@ -24,6 +24,6 @@ def column_table(file: str) -> str:
     """A table in Markdown of the columns of a file, as its schema declares them. Raises ValueError."""
     columns = FILES.get(file)
     if columns is None:
-        raise ValueError(f"{file} is not a file of a forest; bigforest/forest/format/schema.py names them")
+        raise ValueError(f"{file} is not a file of a forest; bigforest/forest/format.py names them")
     rows = [f"| `{column.name}` | {type_name(column.type)} | {column.meaning} |" for column in columns]
     return "\n".join(["| column | type | meaning |", "|---|---|---|", *rows])

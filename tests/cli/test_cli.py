@@ -17,9 +17,9 @@ import pytest
 import typer
 
 import bigforest
-from bigforest.common.events import Notice
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.train_options import OPTIONS
+from bigforest.events import Notice
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.train_options import OPTIONS
 from cli import app as app_module
 from cli.app import app
 from cli.config import CONFIG

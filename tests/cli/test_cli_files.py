@@ -14,7 +14,7 @@ import pytest
 import typer
 
 import bigforest
-from bigforest.schema.train_options import OPTIONS
+from bigforest.options.train_options import OPTIONS
 from cli.app import app
 from tests.commands import Run, folder, run
 

@@ -215,7 +215,7 @@ def test_table__of_numbers_is_wider_than_a_narrow_terminal(
 def test_compare__reasons_stand_below_the_table(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pl.read_parquet("things.parquet").with_columns(kind=pl.lit("x")).write_parquet("kinds.parquet")
     ranks = {"default": {}, "ranks": {"ranks": True}}
-    monkeypatch.setattr("bigforest.race.run.default_candidates", lambda *_: ranks)
+    monkeypatch.setattr("bigforest.training.compare.default_candidates", lambda *_: ranks)
     shown = run("compare", "kinds.parquet", "--trees", "2", "--out", "c").out.splitlines()
     table = shown[: shown.index("")]
     assert table[0].split() == ["candidate", "trees", "loss", "difference", "standard", "error", "time"]

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import bigforest
-from bigforest.forest.format.files import VERSION
-from bigforest.forest.format.schema import FILES
+from bigforest.forest.files import VERSION
+from bigforest.forest.format import FILES
 from docs.extensions.page_setup import fill
 from docs.extensions.result_pages import results
 from docs.extensions.schemas import column_table

@@ -21,15 +21,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.common.errors import DataError, OutputExistsError
-from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
-from bigforest.common.limits import USUAL, Limits
+from bigforest.columns.types import type_name
 from bigforest.encode import features
-from bigforest.encode.class_target import MAX_FLOAT_CLASSES
-from bigforest.encode.pipeline import encode
+from bigforest.encode.encode import encode
+from bigforest.encode.targets import MAX_FLOAT_CLASSES
+from bigforest.errors import DataError, OutputExistsError
+from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
-from bigforest.schema.columns import type_name
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.batch_sizes import USUAL, Limits
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.naive import encode as naive

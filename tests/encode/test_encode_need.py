@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import silent
-from bigforest.common.memory_estimate import BASE_BYTES, Shape
 from bigforest.encode.memory import encode_estimate, plan_encode
+from bigforest.errors import ConfigError
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import BASE_BYTES, Shape
 from tests.encode.test_encode import content, encoded
 
 ROWS = 2_500_000
@@ -36,10 +36,10 @@ def watch():
         time.sleep(0.005)
 watcher = threading.Thread(target=watch)
 watcher.start()
-from bigforest.encode.pipeline import encode
-from bigforest.common.events import silent
+from bigforest.encode.encode import encode
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.source import open_source
 data, out, memory, threads = sys.argv[1:]
 scratch = Path(out).parent

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import BigForestError
-from bigforest.common.limits import Limits
+from bigforest.columns.dataspec import MOST_WEIGHT, max_number
 from bigforest.encode import weights as weights_module
 from bigforest.encode.categories import find_levels
-from bigforest.schema.dataspec import MOST_WEIGHT, max_number
+from bigforest.errors import BigForestError
+from bigforest.planning.batch_sizes import Limits
 from bigforest.store.format import Manifest
 from tests.encode.test_encode import content, encoded
 from tests.thorough import examples

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.common.errors import DataError
-from bigforest.common.events import Event, Notice
+from bigforest.errors import DataError
+from bigforest.events import Event, Notice
 
 
 def table(rows: int = 200) -> pl.DataFrame:

@@ -18,15 +18,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.limits import USUAL, Limits
+from bigforest.columns.dataspec import MAX_CODES
 from bigforest.encode import pieces as pieces_
-from bigforest.encode.dictionary import DictionaryWriter
 from bigforest.encode.features import EncodeJob, new_bins
 from bigforest.encode.memory import PIECE_BYTES, plan_encode, sort_bytes
-from bigforest.encode.sortable_keys import Scale
+from bigforest.encode.values import DictionaryWriter, Scale
+from bigforest.errors import ConfigError, DataError
 from bigforest.execution.resources import Resources
-from bigforest.schema.dataspec import MAX_CODES
+from bigforest.planning.batch_sizes import USUAL, Limits
 from bigforest.source import open_source
 from bigforest.store import writer
 from bigforest.store.writer import PartWriter

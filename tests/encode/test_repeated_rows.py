@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.common.events import Notice
-from bigforest.encode import repeated_rows
-from bigforest.encode.repeated_rows import notice_repeats
+from bigforest.encode import rows as repeated_rows
+from bigforest.encode.rows import notice_repeats
+from bigforest.events import Notice
 from tests.encode.test_encode import encoded
 
 

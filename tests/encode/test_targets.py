@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.common.events import Compiling, Event, Notice
+from bigforest.events import Compiling, Event, Notice
 from tests.commands import Run, folder, run
 
 __all__ = ["folder", "run"]

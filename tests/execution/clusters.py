@@ -13,15 +13,15 @@ import polars as pl
 import pytest
 from distributed import Client
 
-from bigforest.common.events import Event, StageAdvanced, silent
+from bigforest.events import Event, StageAdvanced, silent
 from bigforest.execution import worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.parts import part_paths
+from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import frame

@@ -12,9 +12,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest
-from bigforest.common.limits import Limits
 from bigforest.execution import arguments
 from bigforest.execution.resources import Resources
+from bigforest.planning.batch_sizes import Limits
 from bigforest.store.store import Store
 from tests.execution.clusters import CONFIG, QUIET
 from tests.grow.test_invariance import frame

@@ -11,8 +11,8 @@ import pytest
 from distributed import Client
 
 import bigforest
-from bigforest.common.errors import ClusterError, ConfigError
-from bigforest.common.events import Event, WorkersUsed
+from bigforest.errors import ClusterError, ConfigError
+from bigforest.events import Event, WorkersUsed
 from bigforest.execution import worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor

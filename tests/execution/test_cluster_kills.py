@@ -18,15 +18,15 @@ import pytest
 from distributed import Client
 
 import bigforest
-from bigforest.common.errors import ClusterError
-from bigforest.common.events import Event, StageAdvanced, silent
-from bigforest.common.limits import Limits
-from bigforest.encode.pipeline import encode
+from bigforest.encode.encode import encode
+from bigforest.errors import ClusterError
+from bigforest.events import Event, StageAdvanced, silent
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources
 from bigforest.execution.task_run import TaskRun
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.batch_sizes import Limits
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.encode.test_encode import content

@@ -12,14 +12,14 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest
-from bigforest.common.events import silent
-from bigforest.common.limits import Limits
-from bigforest.common.memory_estimate import Shape
-from bigforest.encode.pipeline import encode
+from bigforest.encode.encode import encode
+from bigforest.events import silent
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.grow.memory import choose_grow_plan
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.memory import Shape
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.encode.test_encode import content

@@ -14,7 +14,7 @@ import numba
 import pytest
 from distributed import Client
 
-from bigforest.common.errors import ClusterError, DataError, FormatError
+from bigforest.errors import ClusterError, DataError, FormatError
 from bigforest.execution import dask_cluster, pace, worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor, share_out

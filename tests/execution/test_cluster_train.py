@@ -12,11 +12,11 @@ import pytest
 from distributed import Client
 
 import bigforest
-from bigforest.common.errors import DataError
-from bigforest.common.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed
+from bigforest.errors import DataError
+from bigforest.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.task_run import Call, TaskRun
-from bigforest.forest.format.parts import part_paths
+from bigforest.forest.parts import part_paths
 from tests.execution.clusters import (
     CONFIG,
     Killer,

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import Compiling, Event, Notice, StageAdvanced, StageFinished, StageStarted
-from bigforest.common.memory_estimate import PLAIN
-from bigforest.common.progress import watching
+from bigforest.errors import ConfigError
+from bigforest.events import Compiling, Event, Notice, StageAdvanced, StageFinished, StageStarted
 from bigforest.execution.compiling import KernelKind, announced, compiling, is_compiled
 from bigforest.execution.executor import Threads
 from bigforest.grow.warm_up import kernels_of
 from bigforest.kernels.compiler.cache import folders
 from bigforest.kernels.compiler.jit import helper, kernel
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import PLAIN
+from bigforest.progress import watching
 from tests.commands import Run, folder, frame, run  # noqa: F401
 
 needs_compiler = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")

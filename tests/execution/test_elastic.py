@@ -17,19 +17,19 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest
-from bigforest.common.errors import DiskFullError
-from bigforest.common.events import Event, Notice, StageAdvanced, silent
+from bigforest.errors import DiskFullError
+from bigforest.events import Event, Notice, StageAdvanced, silent
 from bigforest.execution import cluster as clusters
 from bigforest.execution import connect, exchange, pace
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.pace import Pace
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.parts import part_paths
+from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import assert_equal, frame, rows_of
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bigforest.common.errors import ConfigError
-from bigforest.common.sizes import parse_bytes
+from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
+from bigforest.planning.sizes import parse_bytes
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ import pytest
 from distributed import LocalCluster, Security
 
 import bigforest
-from bigforest.common.errors import ClusterError, ConfigError
-from bigforest.common.events import Event, Notice
+from bigforest.errors import ClusterError, ConfigError
+from bigforest.events import Event, Notice
 from bigforest.execution import connect
 from bigforest.execution.connect import connected
 from tests.commands import Run, folder, frame, run

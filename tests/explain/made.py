@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from bigforest.forest.format.lists import cut_lists
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.parts import check_parts, read_span
+from bigforest.forest.nodes import TreeArrays, cut_lists
+from bigforest.forest.parts import check_parts, read_span
 from bigforest.predict.forest import Forest
 from tests.forests import forest_of, random_tree, spec_of
 from tests.mixed import CLASSES, mixed_names, mixed_rows, mixed_spec, mixed_table, mixed_trees, write_mixed

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, OutputExistsError
-from bigforest.common.events import Notice
+from bigforest.errors import ConfigError, OutputExistsError
+from bigforest.events import Notice
 from tests.explain.made import Case, mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import Vote, answers, path_contributions, shapley

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
+from bigforest.errors import ConfigError
 from bigforest.kernels.explain.filling import fill_missing
 from bigforest.kernels.explain.neighbors import LeafRows, Shares
 from tests.naive.explain import filled, proximities

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError
+from bigforest.errors import BigForestError, ConfigError, DataError, OutputExistsError
 from bigforest.explain.importance import error_over_trees, tree_shares
-from bigforest.forest.inbag import bags_of
+from bigforest.predict.inbag import bags_of
 from tests.explain.made import Case, mixed_case, oblique_case, trees_of
 from tests.naive.explain import answers, loss_of, oob_decrease, permuted_change
 from tests.naive.predict import find_leaf

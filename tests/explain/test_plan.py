@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError
 from bigforest.explain.plan import MAKERS
 from tests.explain.test_importance import grown_case
 from tests.thorough import cases

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
+from bigforest.errors import ConfigError
 from bigforest.kernels.explain.neighbors import LeafRows, Shares, find_neighbors
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import proximities

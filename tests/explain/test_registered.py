@@ -13,7 +13,7 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
+from bigforest.errors import ConfigError
 from bigforest.explain.importance import ROW_BYTES, leaf_positions
 from bigforest.explain.job import ExplainJob, OutOfBagRows
 from bigforest.explain.plan import MAKERS, PartMaker, register_part

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.limits import Limits
 from bigforest.execution import arguments
 from bigforest.execution.resources import Resources
+from bigforest.planning.batch_sizes import Limits
 from tests.explain.made import mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import answers, features_at

@@ -12,8 +12,8 @@ import pytest
 
 import bigforest
 from bigforest import ConfigError, Forest
-from bigforest.api.export import SUFFIXES
-from bigforest.common.events import Event, StageAdvanced, StageFinished, StageStarted
+from bigforest.events import Event, StageAdvanced, StageFinished, StageStarted
+from bigforest.export.export import SUFFIXES
 from bigforest.export.trees import rounded_down
 
 ROWS = 10_000

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 import bigforest as bf
-from bigforest.forest.format.files import VERSION
+from bigforest.forest.files import VERSION
 
 STORED = Path(__file__).parent / "stored"
 ROWS = 80

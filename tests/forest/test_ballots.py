@@ -9,9 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.load.leaf_shrinking import LeafShrinking
-from bigforest.forest.votes.ballots import (
+from bigforest.forest.ballots import (
     Ballots,
     ballots_of,
     ballots_of_pieces,
@@ -19,7 +17,9 @@ from bigforest.forest.votes.ballots import (
     join_ballots,
     shrunk_leaves,
 )
-from bigforest.forest.votes.leaf_files import write_ballots
+from bigforest.forest.leaf_shrinking import LeafShrinking
+from bigforest.forest.leaf_votes import write_ballots
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
 from bigforest.storage.array_file import ArrayFile
 from tests.forest.test_shrinkage import AMOUNTS, check_formula, leaves, trees

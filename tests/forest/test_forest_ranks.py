@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import FormatError
-from bigforest.forest.format.ranks import Ranks, average_ranks
-from bigforest.forest.load.feature_map import check_schema
-from bigforest.forest.load.predictor import BetweenGroups
+from bigforest.errors import FormatError
+from bigforest.forest.ranks import Ranks, average_ranks
+from bigforest.predict.predictor import BetweenGroups
+from bigforest.predict.rows import check_schema
 from tests.naive import ranks as naive
 from tests.strategies import EXTREMES
 

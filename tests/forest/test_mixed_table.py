@@ -17,21 +17,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import ConfigError, DataError, FormatError
-from bigforest.common.limits import Limits
+from bigforest.errors import ConfigError, DataError, FormatError
 from bigforest.execution.resources import Resources
-from bigforest.forest.format import parts
-from bigforest.forest.format.checks import join_nodes
-from bigforest.forest.format.nodes import join_trees, part_path
-from bigforest.forest.format.parts import check_parts, part_paths, read_span
-from bigforest.forest.format.schema import NODES
-from bigforest.forest.load import groups, predictor, router, row_passes
-from bigforest.forest.load.flatten import pack
+from bigforest.forest import parts
+from bigforest.forest.format import NODES
+from bigforest.forest.nodes import join_trees, part_path
+from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span
 from bigforest.kernels.common.binary_search import first_from
 from bigforest.kernels.predict import flat_tree
 from bigforest.kernels.predict.flat_tree import LevelSets, is_listed
 from bigforest.kernels.predict.flatten import fill_sets, measure_sets
+from bigforest.planning.batch_sizes import Limits
+from bigforest.predict import groups, predictor, router
+from bigforest.predict import passes as row_passes
 from bigforest.predict.forest import Forest, read_forest
+from bigforest.predict.packed_trees import pack
 from bigforest.source import open_source
 from tests.forests import nodes_of, random_tree
 from tests.mixed import (

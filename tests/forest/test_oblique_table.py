@@ -16,22 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest.common.errors import FormatError
-from bigforest.forest.format import nodes as forest_nodes
-from bigforest.forest.format import parts
-from bigforest.forest.format.checks import join_nodes
-from bigforest.forest.format.files import Header
-from bigforest.forest.format.nodes import TreeArrays, join_trees, part_path, write_part
-from bigforest.forest.format.parts import check_parts, part_paths, read_span
-from bigforest.forest.format.schema import NODES
-from bigforest.forest.load import router
-from bigforest.forest.load.flatten import pack
-from bigforest.forest.load.predictor import Predictor
-from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.vote_rule import VoteRule
+from bigforest.errors import FormatError
+from bigforest.forest import nodes as forest_nodes
+from bigforest.forest import parts
+from bigforest.forest.files import Header
+from bigforest.forest.format import NODES
+from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
+from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span
 from bigforest.kernels.common.layout import OBLIQUE
+from bigforest.options.train_config import TrainConfig
+from bigforest.predict import router
 from bigforest.predict.forest import read_forest
-from bigforest.schema.config import TrainConfig
+from bigforest.predict.packed_trees import pack
+from bigforest.predict.predictor import Predictor
+from bigforest.predict.rows import RowBatch
+from bigforest.predict.vote_rule import VoteRule
 from bigforest.store.levels import Levels
 from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import sum_of_votes

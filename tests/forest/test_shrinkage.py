@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, FormatError
-from bigforest.forest.format import parts
-from bigforest.forest.format.choices import Choices, Shrinkage
-from bigforest.forest.format.files import read_choices, write_table
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.schema import RUN
-from bigforest.forest.load.leaf_shrinking import LeafShrinking
+from bigforest.errors import ConfigError, FormatError
+from bigforest.forest import parts
+from bigforest.forest.choices import Choices, Shrinkage
+from bigforest.forest.files import read_choices, write_table
+from bigforest.forest.format import RUN
+from bigforest.forest.leaf_shrinking import LeafShrinking
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF
 from tests.forests import forest_of, nodes_of, random_tree, spec_of
 from tests.naive.predict import find_leaf

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import FormatError
-from bigforest.forest.format.files import VERSION
+from bigforest.errors import FormatError
+from bigforest.forest.files import VERSION
 from tests.forest.make_stored import KINDS, STORED, answers, rows_of
 
 # Formats before the first release: no bigforest that anybody installed wrote them. Of format 1 nothing is left.

@@ -20,23 +20,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.arrow_arrays import file_schema
-from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
+from bigforest.columns.arrow_arrays import file_schema
+from bigforest.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.execution.executor import Threads
-from bigforest.forest.format import decreases, files, parts
-from bigforest.forest.format.checks import Nodes, join_nodes
-from bigforest.forest.format.files import METADATA_KEY, VERSION, Header
-from bigforest.forest.format.nodes import TreeArrays, join_trees, part_path, write_part
-from bigforest.forest.format.parts import check_parts, part_paths, read_span
-from bigforest.forest.format.schema import FILES, KINDS, NODE_KINDS, NODES, SPREAD, oob_rows
-from bigforest.forest.load import groups
-from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.flatten import pack
+from bigforest.forest import decreases, files, parts
+from bigforest.forest.files import METADATA_KEY, VERSION, Header
+from bigforest.forest.format import FILES, KINDS, NODE_KINDS, NODES, SPREAD, oob_rows
+from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
+from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.predict.flat_tree import MORE, TERMS, NodeLayout
 from bigforest.kernels.predict.flatten import SOUND, check_nodes, narrow_nodes
+from bigforest.options.train_config import TrainConfig
+from bigforest.predict import groups
 from bigforest.predict.forest import read_forest
-from bigforest.schema.config import TrainConfig
+from bigforest.predict.packed_trees import FlatTrees, pack
 from bigforest.store.levels import Levels
 from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import adds_up, is_preorder, round_down

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bigforest
-from bigforest.common.errors import DataError, FormatError
-from bigforest.common.events import Event, StageAdvanced
+from bigforest.errors import DataError, FormatError
+from bigforest.events import Event, StageAdvanced
 from bigforest.source import open_source
 from bigforest.store.format import Manifest, is_store
 from tests.fuzz import damage

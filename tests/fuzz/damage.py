@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bigforest.forest.format.files import _BLANK, CHECKSUM_KEY, METADATA_KEY, _checksum_place, _seal
+from bigforest.forest.files import _BLANK, CHECKSUM_KEY, METADATA_KEY, _checksum_place, _seal
 
 EXTREMES: list[Any] = [
     *(

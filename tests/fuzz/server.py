@@ -29,14 +29,14 @@ from types import TracebackType
 import numpy as np
 
 import bigforest
-from bigforest.common.events import silent
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.decreases import importance
-from bigforest.forest.format.files import Header, write_features, write_levels
-from bigforest.forest.load.row_batch import RowBatch
+from bigforest.forest.decreases import importance
+from bigforest.forest.files import Header, write_features, write_levels
 from bigforest.grow.forest import ForestJob
-from bigforest.oob.pipeline import write_oob
-from bigforest.schema.config import TrainConfig
+from bigforest.oob.report import write_oob
+from bigforest.options.train_config import TrainConfig
+from bigforest.predict.rows import RowBatch
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 

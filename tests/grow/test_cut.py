@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import silent
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import ConfigError
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
+from bigforest.grow.cut import cut_rules, cut_whole
 from bigforest.grow.forest import ForestJob, grow_tree
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
+from bigforest.grow.memory_model import cut_bytes
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.shared.cut import cut_rules, cut_whole
-from bigforest.grow.shared.memory import cut_bytes
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.training.run import grow_forest
 from bigforest.training.trial_trees import choose_estimate
 from tests.grown import assert_same, frame_of, store_of, table_of

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
-from bigforest.schema.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.options.train_config import TrainConfig
 
 
 @pytest.mark.parametrize(

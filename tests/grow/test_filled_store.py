@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import Notice
+from bigforest.errors import ConfigError
+from bigforest.events import Notice
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.filled_store import fill_of, filled_store
 from bigforest.grow.forest import grow_tree
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.shared.filled_store import fill_of, filled_store
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grow.test_mixed_forest import store_of

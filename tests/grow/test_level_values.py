@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import ConfigError, DataError, FormatError
-from bigforest.common.events import Notice
+from bigforest.errors import ConfigError, DataError, FormatError
+from bigforest.events import Notice
+from bigforest.grow.filled_store import filled_store
+from bigforest.grow.filled_store import level_values as find_values
 from bigforest.grow.forest import grow_tree
 from bigforest.grow.memory import GrowPlan
-from bigforest.grow.shared.filled_store import filled_store
-from bigforest.grow.shared.level_values import level_values as find_values
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.grow.test_filled_store import (
     FAMILIES,
     ONE,

@@ -9,9 +9,8 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.forest.format.checks import Nodes, join_nodes
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.parts import check_parts, part_paths, read_span
+from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span
 from bigforest.predict.forest import Forest
 from tests.mixed import CATEGORIES, mixed_rows, mixed_table
 from tests.naive.predict import Names, find_leaf

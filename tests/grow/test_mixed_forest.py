@@ -18,21 +18,21 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigforest
-from bigforest.common.errors import BigForestError, ConfigError, DataError
-from bigforest.common.events import silent
-from bigforest.common.memory_estimate import Extras, Shape
-from bigforest.encode.pipeline import encode
+from bigforest.encode.encode import encode
+from bigforest.errors import BigForestError, ConfigError, DataError
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import Header
-from bigforest.forest.format.nodes import TreeArrays, write_part
-from bigforest.grow.families.axis import family
+from bigforest.forest.files import Header
+from bigforest.forest.nodes import TreeArrays, write_part
+from bigforest.grow.families import axis as family
+from bigforest.grow.feature_kinds import Features
 from bigforest.grow.forest import ForestJob, grow_tree, grow_trees, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.shared.feature_kinds import Features
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Extras, Shape
 from bigforest.sampling import bags
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest

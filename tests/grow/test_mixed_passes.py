@@ -15,14 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.memory_estimate import Extras, Shape
-from bigforest.common.sizes import megabytes
+from bigforest.errors import ConfigError, DataError
 from bigforest.execution.resources import Resources
 from bigforest.grow import forest as growing
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Extras, Shape
+from bigforest.planning.sizes import megabytes
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_passes import WHOLE, parts, ways

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.grow.families.sparse_oblique.trees import values_of
-from bigforest.grow.shared.encode_values import code_columns
+from bigforest.grow.encode_values import code_columns
+from bigforest.grow.families.sparse_oblique import values_of
 from bigforest.kernels.columns.decoded import empty_decoded_columns, fill_decoded_columns, no_decoded_columns
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.transpose import row_items
@@ -22,7 +22,7 @@ from bigforest.kernels.scan.impurity import GINI, entropy_table
 from bigforest.kernels.scan.target import ClassTarget
 from bigforest.kernels.tree.builder import Roots, Rules
 from bigforest.kernels.tree.grow import grow
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.grown import check_large_tree, check_tree
 from tests.kernels.test_exact_large import Column, Draw, bits, clumped, floats, skewed, table, ties, words
 from tests.naive.split import SCORES

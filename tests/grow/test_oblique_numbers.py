@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.grow.families.rotation.family import RotationFamily
-from bigforest.grow.families.sparse_oblique.trees import feature_scale
+from bigforest.grow.families.rotation import RotationFamily
+from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.forest import grow_tree, rules_of
+from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from tests.grow.test_mixed_forest import assert_same, store_of, table_of
 from tests.kernels.test_exact_large import bits, bytes_, clumped, floats, skewed, table, ties, words
 from tests.naive.quick_split import best_split

@@ -17,19 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import ConfigError, FormatError
-from bigforest.common.sizes import megabytes
+from bigforest.errors import ConfigError, FormatError
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.ranks import put_ranks
-from bigforest.grow.families.sparse_oblique.trees import feature_scale
+from bigforest.forest.ranks import put_ranks
+from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.out_of_core.decoded_table import ValueReader, decode_table
 from bigforest.grow.out_of_core.probes import Direction, Histogram, Spans
-from bigforest.grow.out_of_core.table import block_ranges
-from bigforest.schema.config import TrainConfig
+from bigforest.grow.out_of_core.table import ValueReader, block_ranges, decode_table
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.sizes import megabytes
 from tests.grow.test_mixed_forest import store_of as mixed_store
 from tests.grow.test_oblique_numbers import without_classes
 from tests.grow.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table

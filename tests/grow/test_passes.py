@@ -21,13 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import ConfigError, FormatError
-from bigforest.common.events import silent
-from bigforest.common.memory_estimate import BASE_BYTES, PLAIN, Shape
-from bigforest.common.room import Room
-from bigforest.common.sizes import megabytes
+from bigforest.errors import ConfigError, FormatError
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.parts import part_paths
+from bigforest.execution.room import Room
+from bigforest.forest.parts import part_paths
 from bigforest.grow import forest as growing
 from bigforest.grow import warm_up
 from bigforest.grow.forest import ForestJob
@@ -39,8 +37,10 @@ from bigforest.grow.out_of_core.probes import CollectedRows, joined_pieces
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, writing_rows
 from bigforest.grow.out_of_core.table import Passes
 from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import BASE_BYTES, PLAIN, Shape
+from bigforest.planning.sizes import megabytes
 from bigforest.sampling.bags import bag, distinct_rows, max_nodes
-from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.grown import frame_of, store_of
@@ -275,7 +275,7 @@ import sys
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
 import bigforest.kernels.out_of_core.blocks, bigforest.kernels.out_of_core.draws
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.grow.warm_up import compile_for
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits

@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.common.memory_estimate import Shape
-from bigforest.common.sizes import megabytes
+from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.grow.memory import choose_grow_plan, grow_estimate
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import megabytes
 from tests.grow.test_invariance import assert_equal, rows_of
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")

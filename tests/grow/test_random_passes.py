@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.grow.families.axis.random_search import own_codes
+from bigforest.grow.families.axis import own_codes
+from bigforest.grow.feature_kinds import Features
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_mixed_passes import options_of, table

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bigforest.encode import features
 from bigforest.encode.features import new_bins, presort
-from bigforest.encode.sortable_keys import KeyMaker
+from bigforest.encode.values import KeyMaker
 from bigforest.kernels.presort.ranking import find_bins, rank_cells
 from tests.thorough import examples
 

@@ -18,26 +18,25 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.common.memory_estimate import Extras
+from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
-from bigforest.grow import families
+from bigforest.grow import criteria, families
+from bigforest.grow.criteria import Criterion, ScoredCriterion, register_criterion
 from bigforest.grow.families import registry
 from bigforest.grow.families.family import Family
 from bigforest.grow.families.registry import family_of, register_family
-from bigforest.grow.families.rotation.family import RotationFamily
-from bigforest.grow.families.sparse_oblique.trees import feature_scale
+from bigforest.grow.families.rotation import RotationFamily
+from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.forest import grow_tree
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.shared import criteria
-from bigforest.grow.shared.criteria import Criterion, ScoredCriterion, register_criterion
 from bigforest.kernels.compiler.jit import helper
+from bigforest.options import names as registered
+from bigforest.options.family_names import OPTIONS_OF
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.train_options import options_in_use
+from bigforest.planning.memory import Extras
 from bigforest.sampling.bags import Sampler
-from bigforest.schema import registered
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.family_names import OPTIONS_OF
-from bigforest.schema.train_options import options_in_use
 from docs.options import written
 from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
 from tests.grown import check_tree, frame_of, store_of, table_of
@@ -242,7 +241,7 @@ def test_families__are_found_in_files_and_folders(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(families, "__path__", [*families.__path__, str(tmp_path)])
     assert [family.name for family in registry.package_families()][-2:] == ["pairs", "pairs"]
     text = written()
-    assert '"pairs": "rotation"' in text["bigforest/schema/family_names.py"]
+    assert '"pairs": "rotation"' in text["bigforest/options/family_names.py"]
     assert "| `pairs` | one coordinate of the table" in text["docs/guide/families.md"]
 
 

@@ -14,14 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.grow.families.rotation.components import Grid, _eigenvectors, moments
-from bigforest.grow.families.rotation.family import RotationFamily
-from bigforest.grow.families.sparse_oblique.trees import feature_scale
+from bigforest.grow.families.rotation import Grid, RotationFamily, _eigenvectors, moments
+from bigforest.grow.families.sparse_oblique import feature_scale
 from bigforest.grow.forest import grow_tree
 from bigforest.kernels.common.rng import stream_key
 from bigforest.kernels.oblique.rotation import draw_axes
+from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from tests.grown import frame_of, store_of, table_of, terms_of
 from tests.naive.bag import bag_of
 from tests.naive.oblique import scales

@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
-from bigforest.common.room import Room
-from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of, writing_rows
-from bigforest.grow.out_of_core.row_nodes import NodeItems
+from bigforest.errors import FormatError
+from bigforest.execution.room import Room
+from bigforest.grow.out_of_core.row_file import NodeItems, NodeRows, load_rows, rows_of, writing_rows
 from bigforest.kernels.out_of_core.row_files import checksum
 from bigforest.storage.paths import is_remote
 from tests.thorough import examples

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.grown import check_tree
 from tests.kernels.test_exact_large import table
 from tests.strategies import Data, binary_tables, subspace_configs, tables

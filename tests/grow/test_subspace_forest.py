@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import silent
-from bigforest.encode.pipeline import encode
+from bigforest.encode.encode import encode
+from bigforest.errors import ConfigError
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.parts import part_paths
-from bigforest.grow.families.subspace.trees import tree_subspace
+from bigforest.forest.parts import part_paths
+from bigforest.grow.families.subspace import tree_subspace
 from bigforest.grow.memory import grow_estimate
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.source import open_source
 
 DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.parquet"

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.common.sizes import megabytes
+from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.parts import part_paths
+from bigforest.forest.parts import part_paths
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.sizes import megabytes
 from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
 from tests.grow.test_subspace import most_trees
 from tests.grown import frame_of, store_of

@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import BigForestError
-from bigforest.common.events import Event, Notice, silent
+from bigforest.errors import BigForestError
+from bigforest.events import Event, Notice, silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.parts import part_paths
+from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
+from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.grow.test_passes import WHOLE, ways

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigforest
-from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError
-from bigforest.common.events import Event, Notice
-from bigforest.forest.format import table_file
+from bigforest.errors import BigForestError, ConfigError, DataError, OutputExistsError
+from bigforest.events import Event, Notice
+from bigforest.forest import tables as table_file
 from bigforest.images import convert
 from bigforest.images.features import feature_names, feature_values
 from bigforest.images.fit import fit, shrink_image

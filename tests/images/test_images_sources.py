@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import bigforest
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import Event, Notice
+from bigforest.errors import ConfigError, DataError
+from bigforest.events import Event, Notice
 from bigforest.images import decode, folder, imageset
 
 Grey = NDArray[np.uint8]

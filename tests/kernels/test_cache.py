@@ -508,7 +508,7 @@ import sys
 from pathlib import Path
 import polars as pl
 import bigforest
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.grow.warm_up import compile_for
 from bigforest.grow.forest import grow_tree
 from bigforest.kernels.tree.grow import grow_while_room

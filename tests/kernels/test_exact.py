@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigforest.kernels.llvm.exact import compare_gini
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.grown import check_tree
 from tests.naive.split import SCORES
 from tests.strategies import EXTREMES, Data, configs, tables

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.grown import check_large_tree
 from tests.naive.split import SCORES
 from tests.strategies import Data

@@ -22,7 +22,7 @@ from bigforest.kernels.predict.tally import FoundLeaves, add_spread
 from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, NUMBER, make_categorical_missing
 from bigforest.kernels.tree.bags import draw_strata
 from bigforest.kernels.tree.grow import grow
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.kernel import WIDTHS, encoded, kernel_arguments
 from tests.strategies import Data, configs, mixed_tables, weights
 from tests.thorough import examples

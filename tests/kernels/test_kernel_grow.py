@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.kernel import WIDTHS, check_kernel
 from tests.naive.quick_split import best_split as quick_split
 from tests.naive.split import SCORES

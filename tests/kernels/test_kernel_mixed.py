@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bigforest.kernels.categories.ordering import make_levels, order_levels
 from bigforest.kernels.common.node_scan import Node
 from bigforest.kernels.compiler.jit import kernel
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.kernel import WIDTHS, check_mixed_kernel
 from tests.naive.levels import level_groups, level_order, principal_component
 from tests.naive.split import SCORES, Table, best_split

@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigforest.kernels.llvm.exact import compare_means, compare_variance
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.kernel import check_kernel, check_mixed_kernel
 from tests.naive.split import Table, best_split, variance_score
 from tests.strategies import Data, configs, mixed_tables, tables, weights

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bigforest.kernels.common.deviance import logarithm, poisson_corner, poisson_score
 from bigforest.kernels.compiler.jit import kernel
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.kernel import check_kernel, check_mixed_kernel
 from tests.naive import split as naive
 from tests.naive.split import Table, best_split

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.feature_kinds import Features
 from bigforest.grow.forest import leaves_of
-from bigforest.grow.shared.feature_kinds import Features
-from bigforest.grow.shared.tree_splits import code_view
+from bigforest.grow.trees import code_view
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.store.store import Dictionaries

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.kernel import check_kernel, check_mixed_kernel
 from tests.strategies import Data, configs, mixed_tables, tables, weights
 from tests.thorough import examples

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bigforest.kernels.common.node_scan import Node
 from bigforest.kernels.compiler.jit import kernel
 from bigforest.kernels.scan.present_classes import FEW_ROWS, make_present_classes, with_present_classes
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.kernel import check_kernel
 from tests.naive.quick_split import best_split as quick_split
 from tests.strategies import Data

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
+from bigforest.errors import ConfigError
 from bigforest.metrics.categories import fit_by_category
 from bigforest.metrics.conformal import (
     Intervals,

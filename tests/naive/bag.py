@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.naive import rng
 
 BLOCK_ROWS = 65_536

@@ -10,7 +10,7 @@ from fractions import Fraction
 from math import inf, log2, nan
 from typing import Any, NamedTuple
 
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.naive import rng
 from tests.naive.quick_split import best_split as quick_split
 from tests.naive.split import Split, Table

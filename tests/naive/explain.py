@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from types import MappingProxyType
 from typing import Any
 
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from tests.naive import rng
 from tests.naive.predict import Names, find_leaf, goes_left

@@ -9,7 +9,7 @@ from statistics import stdev
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from tests.naive.predict import Names, ballot
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from tests.naive import rng
 

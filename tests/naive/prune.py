@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF
 from tests.naive.predict import looked_at
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.naive import rng
 from tests.naive.directions import number
 from tests.naive.split import Table

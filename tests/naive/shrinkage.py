@@ -9,7 +9,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF
 from tests.naive.predict import Names, find_leaf
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.naive import rng
 from tests.naive.directions import Direction
 from tests.naive.split import Table

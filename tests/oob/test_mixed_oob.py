@@ -10,19 +10,19 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bigforest.common.events import silent
-from bigforest.common.limits import Limits
-from bigforest.encode.pipeline import encode
+from bigforest.encode.encode import encode
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.load import router
-from bigforest.forest.votes import leaf_files
+from bigforest.forest import leaf_votes as leaf_files
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import ForestJob
 from bigforest.metrics.numbers import ExactSum, NumberSums
 from bigforest.oob import vote
-from bigforest.oob.pipeline import write_oob
+from bigforest.oob.report import write_oob
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.batch_sizes import Limits
+from bigforest.predict import router
 from bigforest.sampling.bags import bag
-from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.mixed import CATEGORIES, Codes, mixed_rows, mixed_table, mixed_trees, write_mixed

@@ -19,35 +19,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import ConfigError, FormatError
-from bigforest.common.events import StageAdvanced, StageFinished, StageStarted, silent
-from bigforest.common.limits import USUAL, Limits
-from bigforest.common.memory_estimate import Shape
-from bigforest.common.sizes import row_ranges
-from bigforest.encode.pipeline import encode
+from bigforest.columns.dataspec import DataSpec
+from bigforest.encode.encode import encode
+from bigforest.errors import ConfigError, FormatError
+from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.parts import check_parts, part_paths
-from bigforest.forest.load import groups, router
-from bigforest.forest.oob_report import OobReport, oob_rows_files, oob_rows_path
-from bigforest.forest.votes import leaf_files, thresholds_to_codes
+from bigforest.forest import code_thresholds as thresholds_to_codes
+from bigforest.forest import leaf_votes as leaf_files
+from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.parts import check_parts, part_paths
 from bigforest.grow.forest import ForestJob
-from bigforest.oob import pipeline, plan, tally
+from bigforest.oob import plan, tally
 from bigforest.oob import report as oob_report
-from bigforest.oob import trees as oob_trees
+from bigforest.oob import report as pipeline
+from bigforest.oob import vote as oob_trees
 from bigforest.oob import vote as voting
 from bigforest.oob.accumulator import OobAccumulator
-from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate, range_rows
-from bigforest.oob.trees import entry_bytes
+from bigforest.oob.report import write_oob
+from bigforest.oob.vote import entry_bytes
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.batch_sizes import USUAL, Limits
+from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import row_ranges
+from bigforest.predict import groups, router
 from bigforest.predict.forest import read_forest
-from bigforest.race.losses import row_scores
+from bigforest.predict.oob_report import OobReport, oob_rows_files, oob_rows_path
 from bigforest.sampling.bags import bag
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec
 from bigforest.source import open_source
 from bigforest.store.store import Store
+from bigforest.training.losses import row_scores
 from tests.forests import random_tree, write_forest
 from tests.metrics.test_metrics import check_metrics
 from tests.naive.oob import report

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, FormatError
-from bigforest.forest.format.choices import Choices, Power, Shrinkage
-from bigforest.forest.format.files import read_choices, write_table
-from bigforest.forest.format.schema import RUN
+from bigforest.errors import ConfigError, FormatError
+from bigforest.forest.choices import Choices, Power, Shrinkage
+from bigforest.forest.files import read_choices, write_table
+from bigforest.forest.format import RUN
 from bigforest.kernels.predict.powers import raise_shares, true_probabilities
 from bigforest.oob.choice import POWERS
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from tests.naive.power import chosen, losses, raised
 from tests.naive.shrinkage import half, mean_loss
 

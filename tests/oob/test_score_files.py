@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.errors import FormatError
 from bigforest.execution.executor import Threads
 from bigforest.metrics.classes import Area, Scores
 from bigforest.oob.score_files import _SCORES, CELLS, area_of_files, read_area, write_scores

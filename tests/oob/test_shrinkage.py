@@ -18,26 +18,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.common.events import silent
-from bigforest.common.limits import Limits
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import ConfigError, DataError
+from bigforest.events import silent
 from bigforest.execution import arguments
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.choices import Shrinkage
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.load import groups
-from bigforest.forest.load.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
-from bigforest.forest.votes import leaf_files
+from bigforest.forest import leaf_votes as leaf_files
+from bigforest.forest.choices import Shrinkage
+from bigforest.forest.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import ForestJob
 from bigforest.kernels.predict.losses import sum_losses
 from bigforest.oob import plan
 from bigforest.oob.choice import SQUARES, ChoiceLosses, choose_shrinkage, in_second_half
-from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate
-from bigforest.oob.trees import entry_bytes
+from bigforest.oob.report import write_oob
+from bigforest.oob.vote import entry_bytes
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.memory import Shape
+from bigforest.predict import groups
 from bigforest.sampling.bags import bag
-from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from tests.naive.shrinkage import chosen, cross_fitted, half, losses, mean_loss, out_of_bag
 from tests.oob.test_oob import CLASSES, FILES, data, forest_in, store_of, trees

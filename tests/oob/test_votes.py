@@ -15,21 +15,21 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, FormatError
-from bigforest.common.events import silent
+from bigforest.errors import ConfigError, FormatError
+from bigforest.events import silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.ranks import ranked_store
-from bigforest.forest.load.groups import outline
-from bigforest.forest.votes import leaf_files
-from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
+from bigforest.forest import leaf_votes as leaf_files
+from bigforest.forest.leaf_votes import FOLDER, found_leaves
+from bigforest.forest.ranks import ranked_store
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core import passed_leaves
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.passed_leaves import SplitFiles, appending, cut_exactly, keeping_splits, split_types
 from bigforest.oob import vote
-from bigforest.oob.pipeline import write_oob
+from bigforest.oob.report import write_oob
 from bigforest.predict.forest import Forest
+from bigforest.predict.groups import outline
 from bigforest.sampling.bags import Sampler
 from bigforest.training.run import grow_forest
 from tests.forests import random_tree, spec_of

@@ -15,20 +15,24 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
-from bigforest.plot.confusion import confusion_table
+from bigforest.errors import ConfigError
+from bigforest.plot.accuracy import (
+    RISKS,
+    _apart,
+    area_of,
+    confusion_table,
+    error_table,
+    limits_table,
+    ranking_table,
+    rejection_table,
+    reliability_table,
+)
 from bigforest.plot.contributions import swarm_table, waterfall_table
-from bigforest.plot.dependence import MOST_LEVELS, dependence_chart, dependence_table
-from bigforest.plot.draw import FAINT, OTHERS, labels_of, number_text
-from bigforest.plot.error import error_table
-from bigforest.plot.files import html_of_chart
-from bigforest.plot.moments import moment_text
-from bigforest.plot.pairs import pairs_table, surface_table
+from bigforest.plot.dependence import MOST_LEVELS, dependence_chart, dependence_table, pairs_table, surface_table
+from bigforest.plot.draw import FAINT, OTHERS, html_of_chart, labels_of, moment_text, number_text
+from bigforest.plot.forest import depth_table, leaves_table, time_table
 from bigforest.plot.plot import PICTURES
 from bigforest.plot.proximity import coordinates, map_table
-from bigforest.plot.rejection import RISKS, _apart, limits_table, rejection_table
-from bigforest.plot.scores import area_of, ranking_table, reliability_table
-from bigforest.plot.shape import depth_table, leaves_table, time_table
 from bigforest.plot.tree import tree_tables
 from cli.app import app
 from tests.naive import conformal as naive

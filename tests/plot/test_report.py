@@ -14,9 +14,8 @@ from sklearn.metrics import mean_poisson_deviance
 from typer.testing import CliRunner
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
-from bigforest.report.card import command
-from bigforest.report.slices import slices, worst_rows
+from bigforest.errors import ConfigError
+from bigforest.report.sections import command, slices, worst_rows
 from bigforest.source import open_source
 from cli.app import app
 from tests.plot.test_pictures import heard, table

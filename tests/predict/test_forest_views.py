@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, DataError, FormatError
+from bigforest.errors import ConfigError, DataError, FormatError
 from bigforest.kernels.predict.flat_tree import TILE
 from bigforest.predict.forest import Forest
 from tests.forests import forest_of, random_tree, spec_of

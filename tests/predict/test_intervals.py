@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import bigforest
-from bigforest.common.errors import ConfigError, FormatError
-from bigforest.forest.calibration import Calibration
+from bigforest.errors import ConfigError, FormatError
+from bigforest.predict.certainty import Calibration
 from bigforest.predict.forest import Forest
 from tests.commands import Run, folder, run
 from tests.naive import conformal as naive

@@ -18,18 +18,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError
-from bigforest.common.events import StageAdvanced, StageFinished, StageStarted
-from bigforest.common.limits import Limits
+from bigforest.errors import BigForestError, ConfigError, DataError, OutputExistsError
+from bigforest.events import StageAdvanced, StageFinished, StageStarted
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.load import flat_tree, predictor, router
-from bigforest.forest.load.flatten import pack
-from bigforest.forest.load.predictor import Predictor
-from bigforest.forest.load.row_batch import FeatureBlock, RowBatch
-from bigforest.forest.load.vote_rule import VoteRule
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.predict.flat_tree import TILE
+from bigforest.planning.batch_sizes import Limits
+from bigforest.predict import packed_trees as flat_tree
+from bigforest.predict import predictor, router
 from bigforest.predict.forest import Forest
+from bigforest.predict.packed_trees import pack
+from bigforest.predict.predictor import Predictor
+from bigforest.predict.rows import FeatureBlock, RowBatch
+from bigforest.predict.vote_rule import VoteRule
 from bigforest.source import open_source
 from tests.forests import forest_of, nodes_of, random_tree, spec_of
 from tests.metrics.test_metrics import check_metrics

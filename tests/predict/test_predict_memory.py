@@ -10,12 +10,13 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.load import groups, predictor, row_passes
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF
+from bigforest.planning.memory import Shape
+from bigforest.predict import groups, predictor
+from bigforest.predict import passes as row_passes
 from bigforest.source import open_source
 from tests.forests import forest_of, spec_of
 from tests.measured import predict_estimate

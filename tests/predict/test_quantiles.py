@@ -18,15 +18,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigforest
-from bigforest.common.errors import ConfigError, DataError, FormatError
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import ConfigError, DataError, FormatError
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.leaf_targets import leaf_targets_path, read_targets, values_path
+from bigforest.forest.leaf_targets import leaf_targets_path, read_targets, values_path
 from bigforest.kernels.predict.quantile import add_up_leaves, find_quantiles
 from bigforest.oob.leaf_targets import leaf_targets_estimate
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from bigforest.predict.forest import Forest
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from tests.commands import Run, folder, run
 from tests.naive.predict import is_missing

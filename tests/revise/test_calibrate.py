@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.calibrate import calibrated

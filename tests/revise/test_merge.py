@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.forest.format import nodes as forest_nodes
-from bigforest.forest.format import parts
-from bigforest.schema.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.forest import nodes as forest_nodes
+from bigforest.forest import parts
+from bigforest.options.train_config import TrainConfig
 from tests.commands import Run, run
 
 __all__ = ["run"]  # a fixture

@@ -10,10 +10,9 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, DataError
-from bigforest.forest.format.checks import join_nodes
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.parts import check_parts, part_paths, read_span
+from bigforest.errors import ConfigError, DataError
+from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.prune import Shape, pruned

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, DataError, OutputExistsError
-from bigforest.forest.load.groups import survey
+from bigforest.errors import ConfigError, DataError, OutputExistsError
+from bigforest.predict.groups import survey
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.predict import decide, sum_of_votes

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
+from bigforest.errors import ConfigError
+from bigforest.options.train_config import TrainConfig
 from bigforest.sampling.bags import Sampler, are_held_out
-from bigforest.schema.config import TrainConfig
 from bigforest.store.format import BLOCK_ROWS
 from tests.naive import conformal as naive
 from tests.naive.bag import bag_of, is_held_out

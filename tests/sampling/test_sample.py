@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import BigForestError, ConfigError, FormatError
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import BigForestError, ConfigError, FormatError
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from bigforest.sampling import bags as sample
 from bigforest.sampling.bags import Sampler, bag, class_draws, max_weight
-from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
 from tests.naive.bag import bag_by_class

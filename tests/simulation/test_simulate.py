@@ -17,8 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 import bigforest
-from bigforest.common.errors import BigForestError, ConfigError, OutputExistsError
-from bigforest.forest.format import table_file
+from bigforest.errors import BigForestError, ConfigError, OutputExistsError
+from bigforest.forest import tables as table_file
 from bigforest.simulation import simulate as driver
 from bigforest.simulation.families import shape_class
 from bigforest.simulation.multimodal import Multimodal

@@ -19,7 +19,7 @@ from sklearn.metrics import accuracy_score, f1_score, r2_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor
 
-from bigforest.common.errors import BigForestError
+from bigforest.errors import BigForestError
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor
 
 X, LABELS = make_multilabel_classification(150, 6, n_classes=3, random_state=0)

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 from scipy import sparse
 
-from bigforest.common.errors import BigForestError
+from bigforest.errors import BigForestError
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor
 from tests.sklearn.test_sklearn_estimators import NAMES, X, Y, mixed_table, same
 

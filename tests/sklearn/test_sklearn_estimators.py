@@ -28,7 +28,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, r2_score
 
 import bigforest as bf
-from bigforest.common.errors import BigForestError
+from bigforest.errors import BigForestError
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor
 from bigforest.sklearn.base import BaseBigForest
 from bigforest.sklearn.parameters import threads_of

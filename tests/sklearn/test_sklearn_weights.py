@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigforest.common.errors import BigForestError
+from bigforest.errors import BigForestError
 from bigforest.sklearn import BigForestClassifier
 from bigforest.sklearn.base import BaseBigForest
 from tests.sklearn.test_sklearn_estimators import ESTIMATORS, NUMBERS, WORDS, X_NUMBERS, X, Y, same

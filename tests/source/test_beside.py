@@ -16,7 +16,7 @@ from polars.testing import assert_frame_equal
 from scipy import sparse
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError
 from bigforest.source.in_memory import SparseTable, with_columns_beside
 from bigforest.source.open import open_source
 

@@ -11,7 +11,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import bigforest as bf
-from bigforest.common.errors import DataError
+from bigforest.errors import DataError
 from bigforest.source.open import open_source
 
 FRAME = pl.DataFrame(

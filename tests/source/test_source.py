@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from bigforest.common.errors import DataError
+from bigforest.errors import DataError
 from bigforest.source import Source, open_source, spool
 from bigforest.source import source as sources
 from bigforest.source.in_memory import frame_from_numpy

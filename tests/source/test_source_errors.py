@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bigforest import train
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError
 from bigforest.source import open_source
 from bigforest.source.source import reading_parquet
 

@@ -12,7 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 
 import bigforest as bf
-from bigforest.common.errors import DataError
+from bigforest.errors import DataError
 from bigforest.source import files
 from bigforest.source.open import open_source
 from bigforest.source.text import has_whole_lines

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.errors import FormatError
 from bigforest.storage.array_file import ArrayFile, read_arrays, write_arrays, writing_arrays
 
 TYPES = {"number": "<f8", "code": "<u2", "flag": "<u1"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bigforest.common.errors import ConfigError, OutputExistsError
+from bigforest.errors import ConfigError, OutputExistsError
 from bigforest.storage.atomic import TemporaryFolder, staged, sync, sync_names
 from bigforest.storage.paths import write_atomically
 

@@ -18,23 +18,23 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest
-from bigforest.common.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError, StorageError
-from bigforest.common.events import Event, StageAdvanced, silent
-from bigforest.common.limits import Limits
-from bigforest.encode.pipeline import encode
+from bigforest.encode.encode import encode
+from bigforest.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError, StorageError
+from bigforest.events import Event, StageAdvanced, silent
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.parts import part_paths
+from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import ForestJob
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.batch_sizes import Limits
 from bigforest.source import open_source
 from bigforest.storage import locks, object_cache, paths
 from bigforest.storage.object_store import ObjectPath
 from bigforest.storage.paths import as_path, is_remote, local_path
-from bigforest.store import local_copy
-from bigforest.store.local_copy import LocalCopy
+from bigforest.store import files as local_copy
+from bigforest.store.files import LocalCopy
 from bigforest.store.store import Store
 from bigforest.training.run import grow_forest
 from tests.grow.test_invariance import frame

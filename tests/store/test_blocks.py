@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.cgroup import evict
-from bigforest.common.errors import FormatError
+from bigforest.errors import FormatError
 from bigforest.store.blocks import ColumnFile, cached_pages
 from bigforest.store.format import block_count, block_span
 from tests.thorough import examples

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bigforest.common.errors import FormatError, damaged_store
-from bigforest.schema.dataspec import DataSpec, FeatureSpec, TargetSpec
+from bigforest.columns.dataspec import DataSpec, FeatureSpec, TargetSpec
+from bigforest.errors import FormatError, damaged_store
 from bigforest.store import levels
 from bigforest.store.levels import LEVELS, LevelsFile, checked_levels, level_tables, read_levels
 

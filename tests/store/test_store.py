@@ -17,15 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest import encode_store, train
-from bigforest.common.errors import FormatError
-from bigforest.common.events import Event, StageAdvanced, StageFinished, silent
-from bigforest.encode.pipeline import encode
+from bigforest.encode.encode import encode
+from bigforest.errors import FormatError
+from bigforest.events import Event, StageAdvanced, StageFinished, silent
 from bigforest.execution.resources import Resources
 from bigforest.grow.forest import ForestJob, grow_trees
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
-from bigforest.grow.shared.row_cache import forget_row_cache, row_cache_of
-from bigforest.schema.config import TrainConfig
+from bigforest.grow.row_cache import forget_row_cache, row_cache_of
+from bigforest.options.train_config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.blocks import BlockReader
 from bigforest.store.format import BLOCK_ROWS, VERSION, is_store

@@ -11,10 +11,10 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import Notice, StageFinished
-from bigforest.schema.config import TrainConfig
-from bigforest.training.axes_choice import gains_of, subset_sizes
+from bigforest.errors import ConfigError
+from bigforest.events import Notice, StageFinished
+from bigforest.options.train_config import TrainConfig
+from bigforest.training.choose import gains_of, subset_sizes
 from tests.naive.trial_trees import gains_by_feature
 from tests.thorough import cases
 

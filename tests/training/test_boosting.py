@@ -15,16 +15,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import BigForestError, ConfigError, FormatError
-from bigforest.common.events import Event, StageAdvanced
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import BigForestError, ConfigError, FormatError
+from bigforest.events import Event, StageAdvanced
 from bigforest.execution.resources import Resources
-from bigforest.forest.load.tree_votes import FILE, write_tree_votes
 from bigforest.grow.memory import choose_grow_plan, in_memory
 from bigforest.kernels.tree.bags import draw_by_weight
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from bigforest.predict.forest import Forest
+from bigforest.predict.tree_votes import FILE, write_tree_votes
 from bigforest.sampling.boosting import RowWeights, TreeVote, check_rows
-from bigforest.schema.config import TrainConfig
 from tests.commands import Run, folder, run
 from tests.grown import frame_of
 from tests.naive import boosting as naive

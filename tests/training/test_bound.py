@@ -47,7 +47,7 @@ import json
 import sys
 from pathlib import Path
 import bigforest
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.grow.warm_up import compile_for
 
 folder, options = Path(sys.argv[2]), json.loads(sys.argv[3])

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.events import Notice
+from bigforest.events import Notice
 from bigforest.execution.resources import Resources
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
 from bigforest.training import choose
 from bigforest.training.choose import complete_config
 from bigforest.training.trial_trees import Errors

@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import Task
+from bigforest.errors import ConfigError
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.values import Task
 
 FEATURES = (1, 2, 3, 7, 8, 100)
 

@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.common.events import Event, StageAdvanced
+from bigforest.events import Event, StageAdvanced
 from tests.killing import Killing
 from tests.thorough import cases
 

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.api.files import encode_store
+from bigforest.training.tables import encode_store
 from tests.thorough import cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +58,7 @@ def test_keep_freed__arrays_of_a_tree_find_the_pages_of_the_last() -> None:
     code = """
 import resource, sys
 import numpy as np
-from bigforest.common.memory_estimate import keep_freed, release_freed
+from bigforest.planning.memory import keep_freed, release_freed
 way = sys.argv[1]
 {"kept": keep_freed, "large kept": lambda: keep_freed(16 << 20)}.get(way, release_freed)()
 size, count = (4_000_000, 2) if "large" in way else (1_000_000, 8)

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.common.memory_estimate import MemoryEstimate, Shape, machine_bytes
-from bigforest.encode import class_target
+from bigforest.columns.types import Leaf
+from bigforest.encode import targets as class_target
 from bigforest.encode.table_shape import shape_of
+from bigforest.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.kernels.categories.ordering import levels_bytes, make_levels
-from bigforest.schema.columns import Leaf
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import MemoryEstimate, Shape, machine_bytes
 from bigforest.source import Source, open_source, spool
 from bigforest.training import memory as memory_module
 from bigforest.training.memory import check_machine

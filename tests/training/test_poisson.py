@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 import bigforest as bf
 from bigforest.oob.monitor import settled_at
-from bigforest.plot.error import error_table
+from bigforest.plot.accuracy import error_table
 
 # More leaves would be of so few rows that splits on several features are equal.
 LEAVES = 7

@@ -8,10 +8,10 @@ import polars as pl
 import pytest
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.common.memory_estimate import Shape
-from bigforest.common.sizes import parse_link
-from bigforest.schema.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
+from bigforest.planning.sizes import parse_link
 from bigforest.training.projection import MEASURED, Machines, Projection, project_training
 from tests.commands import Run
 

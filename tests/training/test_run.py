@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.events import Event, Notice, StageAdvanced
-from bigforest.forest.format import nodes as forest_nodes
-from bigforest.forest.format.nodes import part_path
+from bigforest.events import Event, Notice, StageAdvanced
+from bigforest.forest import nodes as forest_nodes
+from bigforest.forest.nodes import part_path
 from bigforest.grow.forest import part_groups
 from bigforest.storage import owned_folders
 from bigforest.storage.regular_files import MOST_JSON
@@ -493,7 +493,7 @@ def test_lock__works_where_the_system_has_none(
 def test_memory__too_little_is_refused_before_any_work(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bigforest.common.memory_estimate import MemoryEstimate
+    from bigforest.planning.memory import MemoryEstimate
     from bigforest.training import memory
 
     monkeypatch.setattr(memory, "_STAGES", (lambda *_: MemoryEstimate("grow", 10**9, 600 * 10**6),))

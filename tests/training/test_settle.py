@@ -15,16 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.common.errors import ConfigError
-from bigforest.common.events import Event, StageAdvanced
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import ConfigError
+from bigforest.events import Event, StageAdvanced
 from bigforest.execution.resources import Resources
 from bigforest.grow import forest as growing
 from bigforest.grow.memory import GrowPlan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.oob.monitor import settled_at
 from bigforest.oob.plan import oob_estimate
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from tests.commands import Run, folder, run
 from tests.thorough import cases
 from tests.training.test_run import files

@@ -14,15 +14,15 @@ import pyarrow.dataset
 import pytest
 
 import bigforest
-from bigforest.common.errors import FormatError
-from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import FormatError
+from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.execution.resources import Resources
-from bigforest.forest.format import decreases
-from bigforest.forest.format.checks import Nodes
-from bigforest.forest.load.groups import Trees
+from bigforest.forest import decreases
+from bigforest.forest.parts import Nodes
 from bigforest.grow.forest import Grower
 from bigforest.grow.memory import choose_grow_plan, in_memory
+from bigforest.planning.memory import Shape
+from bigforest.predict.groups import Trees
 
 OPTIONS = {"trees": 4, "seed": 3, "threads": 2}
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.oob.accumulator import error_unit
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.values import Task
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import Task
 from bigforest.store.format import BLOCK_ROWS
 from bigforest.training import trial_trees as trial
 from tests.naive.trial_trees import Trees, deviance, gain, loss, spread

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest as bf
-from bigforest.common.errors import ConfigError
-from bigforest.schema.config import TrainConfig
-from bigforest.training import weak_categories
-from bigforest.training.weak_categories import choose_min_level, variance_ratio
+from bigforest.errors import ConfigError
+from bigforest.options.train_config import TrainConfig
+from bigforest.training import choose as weak_categories
+from bigforest.training.choose import choose_min_level, variance_ratio
 from tests.naive import weak_categories as naive
 
 

@@ -1,8 +1,8 @@
 """A family of trees: how its trees grow, in memory and by passes, the memory for that, and its oracle.
 
-One object per family, in FAMILIES of its folder's family.py; registry.py has them by name. All that depends on the
-family is a method or an attribute here, except for options of its own (schema/train_options.py). docs/options.py writes
-the names into schema/family_names.py.
+One object per family, in FAMILIES of its module; registry.py has them by name. All that depends on the family is a
+method or an attribute here, except for options of its own (options/train_options.py). docs/options.py writes the names
+into options/family_names.py.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from bigforest.common.memory_estimate import Shape
 from bigforest.execution.executor import Executor
-from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.feature_kinds import Features
+from bigforest.grow.memory_model import PassMemory, TreeMemory
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.grow.out_of_core.table import TableView
-from bigforest.grow.shared.feature_kinds import Features
-from bigforest.grow.shared.memory import PassMemory, TreeMemory
-from bigforest.grow.shared.row_cache import RowCache, row_cache_of
+from bigforest.grow.row_cache import RowCache, row_cache_of
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.oblique.search import Oblique
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.subspace.columns import Subspace
 from bigforest.kernels.tree.builder import Roots, Rules
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.values import Task
+from bigforest.planning.memory import Shape
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import Task
 from bigforest.store.store import Store
 
 

@@ -1,6 +1,6 @@
 """What families of trees that split on projections share: the object, its memory, and the table for passes.
 
-For passes the values are written to scratch once (grow/out_of_core/decoded_table.py). A node too large for memory draws
+For passes the values are written to scratch once (grow/out_of_core/table.py). A node too large for memory draws
 its directions, and passes project its rows on them, in the same order of terms as in memory. Oracle: grow/forest.py
 grow_tree, which has all in memory.
 """
@@ -17,29 +17,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, listed
-from bigforest.common.memory_estimate import Shape
+from bigforest.errors import ConfigError, listed
 from bigforest.execution.executor import Executor
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.format.schema import GROUP_ENTRIES
+from bigforest.forest.format import GROUP_ENTRIES
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.criteria import criterion_of
 from bigforest.grow.families.family import Family, TreeCall
-from bigforest.grow.out_of_core.assemble import read_subtree
+from bigforest.grow.filled_store import with_defaults
+from bigforest.grow.memory_model import code_bytes
 from bigforest.grow.out_of_core.context import PROJECTIONS, GrowContext, MemoryLimits
-from bigforest.grow.out_of_core.decoded_table import DecodedTable, ValueReader, decode_table
 from bigforest.grow.out_of_core.probes import Direction, terms_of
-from bigforest.grow.out_of_core.table import TableView, block_ranges
-from bigforest.grow.out_of_core.upper_tree import UpperTree
-from bigforest.grow.shared.criteria import criterion_of
-from bigforest.grow.shared.filled_store import with_defaults
-from bigforest.grow.shared.memory import code_bytes
-from bigforest.grow.shared.tree_arrays import Ends, tree_arrays
+from bigforest.grow.out_of_core.table import DecodedTable, TableView, ValueReader, block_ranges, decode_table
+from bigforest.grow.out_of_core.upper_tree import UpperTree, read_subtree
+from bigforest.grow.trees import Ends, tree_arrays
 from bigforest.kernels.common.layout import OBLIQUE
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.blocks import Steps
 from bigforest.kernels.tree.builder import Rules
 from bigforest.kernels.tree.grow import grow
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from bigforest.sampling.bags import Sampler
-from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 # Bytes of a term of a growing tree, twice while it is copied, and of one on its way into a Parquet file.

@@ -6,19 +6,18 @@ from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import iter_modules
 
-from bigforest.common.errors import ConfigError
+from bigforest.errors import ConfigError
 from bigforest.grow import families
 from bigforest.grow.families.family import Family
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.registered import families as family_names
-from bigforest.schema.registered import name_family
+from bigforest.options.names import families as family_names
+from bigforest.options.names import name_family
+from bigforest.options.train_config import TrainConfig
 
 
 def package_families() -> Iterator[Family]:
-    """The FAMILIES of each file beside this one, and of family.py in each folder."""
-    for here in iter_modules(families.__path__):
-        name = f"{families.__name__}.{here.name}{'.family' if here.ispkg else ''}"
-        yield from getattr(import_module(name), "FAMILIES", ())
+    """Yield the FAMILIES of each module of this folder."""
+    for module in iter_modules(families.__path__):
+        yield from getattr(import_module(f"{families.__name__}.{module.name}"), "FAMILIES", ())
 
 
 _FAMILIES: dict[str, Family] = {family.name: family for family in package_families()}

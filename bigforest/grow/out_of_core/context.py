@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.memory_estimate import Shape
-from bigforest.grow.shared.criteria import Criterion, criterion_of
-from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.criteria import Criterion, criterion_of
+from bigforest.grow.feature_kinds import Features
 from bigforest.kernels.tree.bags import count_classes
 from bigforest.kernels.tree.builder import Rules
-from bigforest.schema.config import TrainConfig
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
 from bigforest.store.store import Store
 
 # int64 [parts], or one such row for each of some buckets.

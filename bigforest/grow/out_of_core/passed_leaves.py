@@ -18,11 +18,12 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.arrays import read_only
-from bigforest.forest.format.files import has_levels
-from bigforest.forest.format.nodes import TreeArrays
-from bigforest.forest.votes.ballots import Ballots, ballots_of_trees, shifted
-from bigforest.forest.votes.leaf_files import (
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.columns.dataspec import DataSpec
+from bigforest.forest.ballots import Ballots, ballots_of_trees, shifted
+from bigforest.forest.code_thresholds import replace_thresholds
+from bigforest.forest.files import has_levels
+from bigforest.forest.leaf_votes import (
     LEAF_TYPES,
     LeafChunk,
     ballot_types,
@@ -32,17 +33,16 @@ from bigforest.forest.votes.leaf_files import (
     write_ballots,
     write_leaves,
 )
-from bigforest.forest.votes.thresholds_to_codes import replace_thresholds
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.memory_model import fitting
 from bigforest.grow.out_of_core.context import PROJECTIONS
 from bigforest.grow.out_of_core.table import Passes, TableView
-from bigforest.grow.shared.memory import fitting
-from bigforest.grow.shared.tree_splits import code_view, find_left_out, split_arrays, splits_of
+from bigforest.grow.trees import code_view, find_left_out, split_arrays, splits_of
 from bigforest.kernels.columns.row_major import fill_rows
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.out_of_core.blocks import BlockValues
 from bigforest.kernels.predict.flat_tree import NodeLayout
 from bigforest.kernels.predict.route_codes import CodeView
-from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.array_file import ArrayFile, damaged, writing_arrays
 from bigforest.storage.paths import local_path, write_atomically
 from bigforest.store.store import Store

@@ -17,20 +17,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.memory_estimate import release_freed
-from bigforest.common.room import Room
-from bigforest.forest.format.files import Header
-from bigforest.forest.format.nodes import write_part
-from bigforest.grow.out_of_core.assemble import files_of_subtree, write_subtree
+from bigforest.execution.room import Room
+from bigforest.forest.files import Header
+from bigforest.forest.nodes import write_part
 from bigforest.grow.out_of_core.context import PROJECTIONS, Counts, NodeStats, total_of
 from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.passed_leaves import SplitFiles, keeping_splits, split_types, write_left_out
 from bigforest.grow.out_of_core.requests import SplitRequest, SplitResponse, choose_nodes, request
 from bigforest.grow.out_of_core.row_file import NodeRows, load_rows, rows_of
 from bigforest.grow.out_of_core.table import Passes, SubtreeScratch, TableView
-from bigforest.grow.out_of_core.upper_tree import UpperNode, UpperTree, root_key
+from bigforest.grow.out_of_core.upper_tree import UpperNode, UpperTree, files_of_subtree, root_key, write_subtree
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots
+from bigforest.planning.memory import release_freed
 from bigforest.sampling.bags import Sampler, check_bag
 from bigforest.store.format import block_span
 

@@ -1,4 +1,4 @@
-"""Rows of a block on their way to files in scratch and back (grow/out_of_core/row_nodes.py, row_file.py)."""
+"""Rows of a block on their way to files in scratch and back (grow/out_of_core/row_file.py, row_file.py)."""
 
 from __future__ import annotations
 

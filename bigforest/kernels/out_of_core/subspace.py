@@ -1,5 +1,5 @@
 """Splits of trees in subspaces that grow by passes, from statistics of a node: the steps of kernels/subspace/split.py,
-one at a time. Oracle: kernels/subspace/split.py, through grow/families/subspace/passes.py.
+one at a time. Oracle: kernels/subspace/split.py, through grow/families/subspace.py.
 """
 
 from __future__ import annotations

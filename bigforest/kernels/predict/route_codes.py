@@ -46,7 +46,7 @@ class CodeView(NamedTuple):
 class GrownSplits(NamedTuple):
     """Trees in codes, one after the other.
 
-    feature, right, left_code, right_code, threshold  see forest/format/nodes.py TreeArrays
+    feature, right, left_code, right_code, threshold  see forest/nodes.py TreeArrays
     default_left  bool [nodes], whether rows without a value go left, or those whose level is not listed
     offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
     kind          uint8 [features], as in categorical_missing.py; None where all are plain numbers, compiled separately

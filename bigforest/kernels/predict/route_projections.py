@@ -21,7 +21,7 @@ _ONE = np.uint64(1)
 class ProjectedSplits(NamedTuple):
     """Trees, one after the other, whose nodes are numbered consecutively; no feature is a category or lacks values.
 
-    feature, right, threshold  see forest/format/nodes.py TreeArrays
+    feature, right, threshold  see forest/nodes.py TreeArrays
     start, term, weight        the terms of node i are start[i]:start[i + 1], see kernels/common/layout.py Terms
     offsets, low               the dictionary of feature f begins with low[offsets[f]]; low is None where cells are
                                values, compiled separately

@@ -1,0 +1,207 @@
+"""The classes of a target in its own type, as values of Python and as text.
+
+The dataspec has booleans, numbers and text as they are, and dates, times and decimals as the integers that Polars keeps
+them as: days, counts of the unit, and multiples of 10**-scale.
+"""
+
+from __future__ import annotations
+
+import decimal
+import re
+from functools import lru_cache
+from typing import Any, Literal, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns.dataspec import TargetSpec
+from bigforest.columns.types import TICKS, is_text_type, kind_of, level_text, physical
+from bigforest.errors import DataError, FormatError, listed
+from bigforest.options.values import label_text
+
+_TEXT = ("String", "Categorical", "Enum")
+_WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(?:None|'([^']+)'))?\)")
+_DECIMAL = re.compile(r"Decimal\(precision=(\d{1,2}), scale=(\d{1,2})\)")
+_WITH_PARAMETERS = (pl.Datetime, pl.Duration, pl.Decimal)
+_EXACT = decimal.Context(prec=50)  # a decimal has 38 digits at most
+
+# What Python can say: the years 1 to 9999, without their first and last day, as time zones move them; and the days of a
+# timedelta.
+_FIRST_DAY, _LAST_DAY = -719_161, 2_932_895
+_MOST_DAYS = 999_999_998
+_DAY = 86_400
+
+
+def label_type(target: TargetSpec) -> pl.DataType:
+    """The Polars type of predictions. Raises FormatError when the dataspec names none that its classes fit."""
+    if target.is_regression:
+        return pl.Float64()
+    classes = list(target.classes)
+    try:
+        dtype = _named_type(target)
+        series = _series(target, dtype)
+        if series.cast(dtype).null_count() or physical(series).to_list() != classes:
+            raise ValueError(f"classes {classes[:3]} are of another type")
+        if not can_be_said(dtype, classes[0], classes[-1]):
+            raise ValueError("classes are out of range")
+        label_values(target, series)
+    except (ArithmeticError, LookupError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        raise FormatError(f"the classes do not fit the target's type {target.dtype!r}: {error}") from error
+    return dtype
+
+
+def can_be_said(dtype: pl.DataType, least: Any, most: Any) -> bool:
+    """Whether Python has values for all dates, times and durations from one integer to another."""
+    if dtype == pl.Date:
+        return bool(least >= _FIRST_DAY and most <= _LAST_DAY)
+    if isinstance(dtype, pl.Datetime):
+        day = _DAY * TICKS[dtype.time_unit]
+        return bool(_FIRST_DAY * day <= least and most < (_LAST_DAY + 1) * day)
+    if isinstance(dtype, pl.Duration):
+        return bool(max(-least, most) <= _MOST_DAYS * _DAY * TICKS[dtype.time_unit])
+    return True
+
+
+def label_series(target: TargetSpec) -> pl.Series:
+    """The classes in the type of the target, or as strings for every kind of text."""
+    return _series(target, pl.String() if target.dtype in _TEXT else label_type(target))
+
+
+def label_values(target: TargetSpec, series: pl.Series | None = None) -> list[Any]:
+    """The classes as values of Python; series: what `label_series` gives, where it is known.
+
+    Times, and datetimes and durations of nanoseconds, lose what is below a microsecond.
+    """
+    if type(target.classes[0]) is not int:
+        return list(target.classes)
+    return (label_series(target) if series is None else series).to_list()
+
+
+def label_texts(target: TargetSpec) -> list[str]:
+    """The classes as text, all different: `late`, `true`, `3`, `0.5`, `2026-11-22`, `12:00:00 and 5 ns`."""
+    series = label_series(target)
+    ticks, below = physical(series), [0] * len(series)
+    if series.dtype == pl.Time or getattr(series.dtype, "time_unit", None) == "ns":
+        # Rounded down, as a label before 1970 and one after it might else be told apart by their sign alone.
+        below = (ticks % 1000).to_list()
+        series = (ticks - ticks % 1000).cast(series.dtype)
+    texts = map(label_text, label_values(target, series))
+    return [f"{text} and {rest} ns" if rest else text for text, rest in zip(texts, below, strict=True)]
+
+
+@lru_cache(maxsize=4)  # the report takes them once for every row group
+def stored_labels(target: TargetSpec) -> Any:
+    """The classes as a pyarrow array, in the type in which the out-of-bag files keep labels.
+
+    That is the target's, but plain strings for every kind of text, and null of a regression.
+    """
+    import pyarrow as pa
+
+    from bigforest.columns.arrow_arrays import arrow_array
+
+    if not target.classes:
+        return arrow_array([], pa.float64())
+    return arrow_array(target.classes) if target.dtype in _TEXT else label_series(target).to_arrow()
+
+
+def proba_names(target: TargetSpec) -> list[str]:
+    """Names of the columns of probabilities, p_<class>, in the order of the classes."""
+    return [f"p_{text}" for text in label_texts(target)] if target.classes else []
+
+
+def label_codes(series: pl.Series, target: TargetSpec) -> NDArray[np.int32] | None:
+    """Class code of every row of a target column, -1 where null; None if a label is none of the classes."""
+    classes = label_series(target)
+    if not _comparable(series.dtype, classes.dtype):
+        return None
+    try:
+        given = series.cast(classes.dtype, strict=True)
+        if (given.cast(series.dtype) != series).any():
+            return None
+    except pl.exceptions.PolarsError:
+        return None
+    known = pl.Series(range(len(classes)), dtype=pl.Int32)
+    codes = physical(given).replace_strict(physical(classes), known, default=None)
+    if codes.null_count() != series.null_count():
+        return None
+    return codes.fill_null(-1).to_numpy()
+
+
+def known_codes(series: pl.Series, target: TargetSpec, where: str) -> NDArray[np.int32]:
+    """`label_codes` of a table that messages call `where`. Raises DataError for a label that is none of the classes."""
+    codes = label_codes(series, target)
+    if codes is None:
+        raise DataError(f"{where} has labels in {target.name!r} {strange_labels(series, target)}")
+    return codes
+
+
+def strange_labels(series: pl.Series, target: TargetSpec) -> str:
+    """What messages say about labels that are not classes: some of them, and the classes."""
+    classes = [label_text(label) for label in label_series(target).to_list()]
+    found = dict.fromkeys(label_text(label) for label in series.drop_nulls().unique(maintain_order=True).head(1000))
+    strange = [repr(text) for text in found if text not in classes][:3]
+    such = f", such as {', '.join(strange)}" if strange else ""
+    if found and not strange and is_text_type(series.dtype) != (target.dtype in _TEXT):
+        return f"of type {series.dtype}, and the forest's are {target.dtype}; convert them"
+    return f"that the forest does not know{such}; its classes are {listed(classes, 10)}: correct or drop these rows"
+
+
+def equal_labels(found: pl.Series, truth: pl.Series) -> pl.Series:
+    """Whether a prediction is the true label, row by row; False where one is null."""
+    decimals = found.dtype == pl.Decimal or (found.dtype.is_numeric() and truth.dtype == pl.Decimal)
+    if not found.dtype.is_temporal() and not decimals:
+        return (level_text(found) == level_text(truth)).fill_null(False)
+    try:
+        if _comparable(truth.dtype, found.dtype):
+            given = truth.cast(found.dtype, strict=False)
+            return ((given == found) & (given.cast(truth.dtype) == truth)).fill_null(False)
+    except pl.exceptions.PolarsError:  # no value of one type can be had from one of the other
+        pass
+    return pl.repeat(False, len(found), eager=True)
+
+
+def _comparable(given: pl.DataType, known: pl.DataType) -> bool:
+    """Whether equal values of the two types are the same label."""
+    if given.is_numeric() != known.is_numeric():
+        return False
+    families = {kind_of(dtype).family for dtype in (given, known)}
+    return len(families) == 1 or given == pl.Null or "text" in families
+
+
+def _named_type(target: TargetSpec) -> pl.DataType:
+    """The type that the dataspec names. Raises ValueError and others where there is none."""
+    if match := _WITH_UNIT.fullmatch(target.dtype):
+        kind, zone = match[1], match[3]
+        unit = cast(Literal["ms", "us", "ns"], match[2])
+        return pl.Datetime(unit, zone) if kind == "Datetime" else pl.Duration(unit)
+    if match := _DECIMAL.fullmatch(target.dtype):
+        precision, scale = map(int, match.groups())
+        if not 1 <= precision <= 38 or scale > precision:
+            raise ValueError("no decimal has these digits")
+        return pl.Decimal(precision, scale)
+    found = getattr(pl, target.dtype, None)
+    if not (isinstance(found, type) and issubclass(found, pl.DataType)) or found in _WITH_PARAMETERS:
+        raise ValueError("there is no such type")
+    if found is pl.Enum:
+        return pl.Enum(target.categories)
+    if target.categories:
+        name, namespace, integers = target.categories
+        return pl.Categorical(pl.Categories(name, namespace, getattr(pl, integers)))
+    return found()
+
+
+def _series(target: TargetSpec, dtype: pl.DataType) -> pl.Series:
+    """The classes in this type, or as strings for every kind of text."""
+    classes: list[Any] = list(target.classes)
+    if target.dtype in _TEXT:
+        return pl.Series(classes, dtype=pl.String, strict=True)
+    if (dtype.is_temporal() or dtype == pl.Decimal) and type(classes[0]) is not int:
+        raise ValueError("dates, times and decimals are kept as integers")
+    if isinstance(dtype, pl.Decimal):
+        if max(-classes[0], classes[-1]) >= 10**dtype.precision:
+            raise ValueError("a class has more digits than the type")
+        return pl.Series([decimal.Decimal(number).scaleb(-dtype.scale, _EXACT) for number in classes], dtype=dtype)
+    if dtype.is_temporal():
+        return pl.Series(classes, dtype=pl.Int64, strict=True).cast(dtype)
+    return pl.Series(classes, dtype=dtype, strict=True)

@@ -1,1 +1,0 @@
-"""Used by every layer: errors, events, sizes, memory estimates, the version."""

@@ -1,0 +1,189 @@
+"""Compiling kernels in advance: a small forest of each kind is trained and predicts once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bigforest.errors import ConfigError
+from bigforest.events import Listener, Stage, silent, stage
+from bigforest.execution.arguments import column_names
+from bigforest.execution.cluster import Cluster
+from bigforest.execution.compiling import announced
+from bigforest.execution.connect import cluster_of
+from bigforest.execution.resources import Resources
+from bigforest.grow.families.registry import known_families
+from bigforest.grow.warm_up import compile_for, kernels_of
+from bigforest.options.train_options import BY_IMPURITY
+from bigforest.planning.memory import Extras
+from bigforest.progress import watching
+from bigforest.storage.atomic import TemporaryFolder
+
+# Whether there are categories and missing values, and whether the task is regression.
+_TABLES = {
+    "classification": (False, False),
+    "classification-categories": (True, False),
+    "regression": (False, True),
+    "regression-categories": (True, True),
+}
+# The same, and options of training.
+KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
+    **{name: (*table, {}) for name, table in _TABLES.items()},
+    **{f"random-{name}": (*table, {"splitter": "random"}) for name, table in _TABLES.items()},
+    **{
+        family.name if task == "classification" else f"{family.name}-regression": (
+            False,
+            task == "regression",
+            {"family": family.name},
+        )
+        for family in known_families()
+        if family.by_values
+        for task in family.tasks
+    },
+}
+ALL = "all"
+_ROWS = 64
+IN_A_PROCESS = """
+import sys
+from bigforest.compiling.warm_up import warm_here
+
+for kind in sys.argv[2:]:
+    warm_here(kind, passes=sys.argv[1] == "passes")
+"""
+
+
+def warm_up(
+    kinds: str | Sequence[str] = ("classification",),
+    *,
+    passes: bool = False,
+    scheduler: Any = None,
+    listener: Listener | None = None,
+) -> list[str]:
+    """Compile the kernels for some kinds of forests in advance.
+
+    Kernels are cached for all processes of this machine, and cached ones are not compiled again. Several kinds are
+    compiled in parallel, by as many processes as there are processors.
+
+    Parameters
+    ----------
+    kinds : str or sequence of str, default=("classification",)
+        Any of "classification", "classification-categories" (with categories and missing values), "regression" and
+        "regression-categories"; these with random splits ("random-classification" and so on); and the families other
+        than "axis" and "tree", for regression such as "rotation-regression". "all" for all of these.
+    passes : bool, default=False
+        Also compile the kernels for tables larger than memory, which are grown by passes.
+    scheduler : object, default=None
+        As for `train`. On a cluster, kernels are compiled once on each machine.
+    listener : Listener or None, default=None
+        Function that is called with every event (events.py).
+
+    Returns
+    -------
+    list of str
+        The kinds.
+
+    Raises
+    ------
+    ConfigError, ClusterError
+    """
+    named = list(KINDS) if kinds == ALL else column_names([kinds] if isinstance(kinds, str) else kinds, "kinds")
+    for name in named:
+        if name not in KINDS:
+            raise ConfigError(f"there is no kind {name!r}; kinds are {', '.join(KINDS)}, or {ALL}")
+    with watching(listener) as listener, cluster_of(scheduler, listener) as cluster:
+        if cluster is not None:
+            cluster.check()
+        with stage("compile", len(named), "kinds", listener) as progress:
+            _warm_all(named, passes, cluster, progress)
+    return named
+
+
+def _warm_all(kinds: Sequence[str], passes: bool, cluster: Cluster | None, progress: Stage) -> None:
+    at_once = min(len(kinds), Resources().workers)
+    if cluster is not None or at_once == 1:
+        for kind in kinds:
+            if cluster is not None:
+                cluster.on_each(warm_here, kind, passes)
+            else:
+                warm_here(kind, passes)
+            progress.advance()
+        return
+    with ThreadPoolExecutor(at_once) as pool:
+        for ended in as_completed([pool.submit(_warm_apart, kind, passes) for kind in kinds]):
+            ended.result()
+            progress.advance()
+
+
+def warm_here(kind: str, passes: bool = False) -> None:
+    """Compile the kernels of this kind in this process, or load them from the cache."""
+    from bigforest.training.tables import predict_file
+    from bigforest.training.train import train
+
+    mixed, numbers, options = KINDS[kind]
+    if numbers:
+        options = {**options, "keep_targets": True}
+    with TemporaryFolder(None) as folder:
+        # Rows without and with weights, two classes and more: these have kernels of their own.
+        for weighted in (False, True) if takes_weights(kind) else (False,):
+            for classes in (0,) if numbers else (2, 5):
+                table, out = small_table(mixed, classes, _ROWS), folder / f"{weighted}-{classes}.forest"
+                weight: dict[str, Any] = {"weight": "weight"} if weighted else {}
+                features = table.drop("group") if weighted else table.drop("group", "weight")
+                forest = train(
+                    features, "y", trees=1, scheduler="threads", listener=silent, out=out, **options, **weight
+                )
+                forest.predict(table, quantiles=[0.5] if numbers else [])
+                predict_file(out, table, folder / "predictions.parquet", overwrite=True, listener=silent)
+        if passes:
+            extras = extras_of(kind)
+            with announced(kernels_of(extras, forest.config, passes=True), silent):
+                compile_for(extras, forest.config, passes=True, scratch=None)
+
+
+def small_table(mixed: bool, classes: int, rows: int) -> pl.DataFrame:
+    """A small table with numeric features, a category with a missing level if `mixed`, weights, groups, and a
+    target: numeric without classes.
+    """
+    draw = np.random.default_rng(0)
+    number = np.arange(rows) % 16 / 2.0
+    table = pl.DataFrame({name: draw.permutation(number) for name in "abcd"})
+    table = table.with_columns(weight=draw.random(rows) + 0.1, group=draw.integers(0, rows // 2, rows))
+    if mixed:
+        table = table.with_columns(level=pl.Series([None, *("abcd"[row % 4] for row in range(1, rows))]))
+    target = draw.permutation(rows) % classes if classes else draw.permutation(number)
+    return table.with_columns(y=target)
+
+
+def extras_of(kind: str) -> Extras:
+    """What tables of this kind have besides plain numbers."""
+    mixed, numbers, _ = KINDS[kind]
+    return Extras(("level",) if mixed else (), category=4 if mixed else 0, regression=numbers)
+
+
+def takes_weights(kind: str) -> bool:
+    """Whether forests of this kind have weights of rows, and bags."""
+    return KINDS[kind][2].get("family", "axis") in BY_IMPURITY
+
+
+def _warm_apart(kind: str, passes: bool) -> None:
+    """Compile the kernels of this kind in a process of its own; the compiler works on one thread of a process."""
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_PROCESS, "passes" if passes else "memory", kind],
+        env={**os.environ, "PYTHONPATH": search_path()},
+        capture_output=True,
+    )
+    if done.returncode:
+        warm_here(kind, passes)  # which raises the error
+
+
+def search_path() -> str:
+    """PYTHONPATH of a process that is to find the modules that this one finds."""
+    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)

@@ -1,0 +1,359 @@
+"""The target column: which one it is, its classes in ascending order, and the class of every row.
+
+Regression targets, stored as integers so that their sums are exact in any order.
+
+A target y becomes q = rint((y - offset) / step), and offset + q * step is its value in the forest. The offset is the
+multiple of the step in the middle of the range, the step a power of two, the smallest for which |q| < 2**52 and
+
+    |q| * (weight of a bag at most) < 2**61,
+
+so that sums over any node fit 62 bits. The weight is the number of rows, where they have weights at most 2**31. The
+value is off by less than a step, which for half the range r and weight W is at most 2 * r * max(2**-52, W * 2**-61):
+for a million rows 2**-40 of r. Multiples of the step, such as most whole numbers, are exact. If some values are not,
+the store also has the targets themselves (TargetSpec.exact), for the report by row and for quantiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns.dataspec import LARGEST_NUMBER, MAX_CLASSES, Label, TargetSpec, max_number
+from bigforest.columns.labels import can_be_said
+from bigforest.columns.types import Leaf, is_text_type, level_codes, numbers, physical, places_among, type_name
+from bigforest.errors import DataError, counted, listed
+from bigforest.options.values import Task
+from bigforest.source import Source
+
+USUAL_NAMES = ("target", "label", "class", "y")
+
+# More distinct values than this in a column of floats are taken for measurements: classes as floats are few.
+MAX_FLOAT_CLASSES = 100
+# And in one of whole numbers, unless they are numbered from 0 or 1 without a gap, as classes are.
+MAX_ODD_CLASSES = 100
+
+_SLICE_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class FoundClasses:
+    """What the target column holds.
+
+    spec     the classes.
+    kept     rows that have one; the others are null or NaN.
+    labels   the classes as `present_values` has them.
+    """
+
+    spec: TargetSpec
+    kept: int
+    labels: pl.Series
+
+    @property
+    def constant(self) -> bool:
+        """Whether there is one class only."""
+        return len(self.labels) == 1
+
+
+class DistinctValues(NamedTuple):
+    """The different values of a target, ascending, and how many rows have one; those of some rows where there are more
+    different values than was asked for."""
+
+    values: pl.Series
+    kept: int
+
+
+def find_task(source: Source, target: Leaf, wanted: Task | None) -> tuple[Task, DistinctValues | None]:
+    """What is learned of a target: `wanted`, or a regression of floats, decimals and whole numbers that measure; and
+    the values of classes if they were read for that.
+
+    Whole numbers are read for that. They measure where more than MAX_ODD_CLASSES are different, unless they are all the
+    numbers from 0 or 1 on, as numbers of classes are. Raises DataError for dates and times that measure.
+    """
+    dtype = target.dtype
+    if wanted is not None:
+        return wanted, None
+    if dtype.is_float() or dtype == pl.Decimal:
+        return "regression", None
+    whole = dtype.is_integer() and _is_number(dtype)
+    if not (whole or dtype.is_temporal()):
+        return "classification", None
+    found = distinct_values(source, target)
+    if not _measure(found.values):
+        return "classification", found
+    if not whole:
+        raise DataError(
+            f"target {target.column!r} has type {dtype} and more than {MAX_ODD_CLASSES} different values, which are "
+            "too many for classes: convert it to a number, such as days since a date, or choose the task classification"
+        )
+    return "regression", None
+
+
+def why_regression(source: Source, target: Leaf) -> str | None:
+    """What a target has that may be classes, though it is taken for numbers; None for plain numbers."""
+    if target.dtype.is_integer():
+        return f"more than {MAX_ODD_CLASSES} different whole numbers"
+    if not target.dtype.is_float():
+        return None
+    found = distinct_values(source, target, MAX_ODD_CLASSES).values.to_numpy()
+    if not 0 < len(found) <= MAX_ODD_CLASSES or not (np.isfinite(found) & (found == np.rint(found))).all():
+        return None
+    return f"floats that are {counted(len(found), 'different whole number')}"
+
+
+def distinct_values(source: Source, target: Leaf, most: int = MAX_CLASSES) -> DistinctValues:
+    """The different values of a target; some of them where there are more than `most`."""
+    found: pl.Series | None = None
+    kept = 0
+    for frame in source.batches([target.column], _SLICE_ROWS):
+        values = present_values(frame.select(target.expr).to_series().alias(""))
+        kept += len(values)
+        found = _merged(found, values)
+        if len(found) > most:
+            break
+    assert found is not None  # a source has rows
+    return DistinctValues(found, kept)
+
+
+def _measure(found: pl.Series) -> bool:
+    if len(found) > MAX_CLASSES:
+        return True
+    if len(found) <= MAX_ODD_CLASSES:
+        return False
+    least, most = int(found[0]), int(found[-1])
+    return least not in (0, 1) or most - least + 1 > len(found)
+
+
+def find_target(columns: Collection[str], wanted: str | None) -> str:
+    """The name of the target: `wanted`, or the first usual name that is a column. Raises DataError."""
+    if wanted is not None:
+        check_column(wanted, columns, "target")
+        return wanted
+    for name in USUAL_NAMES:
+        if name in columns:
+            return name
+    names = list(columns)
+    lower = {name.lower(): name for name in reversed(names)}
+    near = [match for one in USUAL_NAMES for match in get_close_matches(one, lower, n=2, cutoff=0.75)]
+    likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))
+    raise DataError(
+        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; set target to the column to predict, "
+        f"such as {' or '.join(map(repr, likely))}: the columns are {listed(names)}{_undivided(names)}"
+    )
+
+
+def check_column(name: str, columns: Collection[str], role: str) -> None:
+    """Raise DataError when `name` is not among `columns`, with the names that look like it."""
+    if name not in columns:
+        near = get_close_matches(name, list(columns), n=3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
+        if all(part.strip() in columns for part in name.split(",")):
+            hint = "give each of these columns by itself"
+        raise DataError(f"there is no column {name!r} for {role}; {hint}{_undivided(columns)}")
+
+
+def _undivided(columns: Collection[str]) -> str:
+    """What to do where the only column is a header that was not divided, as it seems; else nothing."""
+    if len(columns) > 1 or all(map(str.isidentifier, columns)):
+        return ""
+    return "; where that is a whole header, write values with a comma, a semicolon, a tab or | between them"
+
+
+def check_classes(name: str, dtype: pl.DataType) -> None:
+    """Raise DataError for a target whose values cannot be classes."""
+    if dtype in (pl.Int128, pl.UInt128):
+        raise DataError(
+            f"target {name!r} has type {dtype}; classes are integers of at most 64 bits: cast it to Int64 or String, "
+            "or choose the task regression"
+        )
+    if not (is_text_type(dtype) or _is_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
+        raise DataError(
+            f"target {name!r} has type {dtype}; classes are booleans, integers of at most 64 bits, decimals, strings, "
+            "categories, dates, times or a few floats: convert it or choose another column"
+        )
+
+
+def find_classes(
+    name: str, dtype: pl.DataType, slices: Iterable[pl.Series], known: DistinctValues | None = None
+) -> FoundClasses:
+    """The classes of a target, which comes slice by slice unless its values are known. Raises DataError.
+
+    Booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, where requested, floats of
+    few values are classes.
+    Holds a slice and the distinct values, which are refused when they become too many.
+    """
+    check_classes(name, dtype)
+    kept, found = (0, None) if known is None else (known.kept, known.values)
+    for series in slices if known is None else ():
+        values = present_values(series)
+        kept += len(values)
+        found = _merged(found, values)
+        _check_number(name, dtype, len(found))
+    if found is None or not len(found):
+        raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
+    labels: list[Label] = found.to_list()
+    if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
+        raise DataError(
+            f"target {name!r} has infinite values; infinity cannot be a class: convert or drop these values"
+        )
+    if not can_be_said(dtype, labels[0], labels[-1]):
+        raise DataError(f"target {name!r} has values that Python cannot represent, such as years after 9999; drop them")
+    if cut := [label for label in labels if isinstance(label, str) and "\0" in label]:
+        raise DataError(
+            f"target {name!r} has the class {cut[0]!r}; a character of code 0 ends names of columns in files, and "
+            "probabilities have columns named by classes: replace it"
+        )
+    spec = TargetSpec(name, type_name(dtype), tuple(labels), categories=_categories(dtype))
+    return FoundClasses(spec, kept, found)
+
+
+def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
+    """Codes of the rows of a slice that have a class, and their places in it; None when all have."""
+    values, labels = present_values(series), classes.labels
+    text = labels.dtype == pl.String
+    codes = level_codes(values, labels, 0) if text else places_among(values, labels).to_numpy()
+    places = None
+    if len(codes) < len(series):
+        series = series.fill_nan(None) if series.dtype.is_float() else series
+        places = series.is_not_null().arg_true().to_numpy().astype(np.uint64)
+    return codes.astype(np.uint16), places
+
+
+def present_values(series: pl.Series) -> pl.Series:
+    """The values of a slice that are not missing: text, numbers, or the integers of dates, times and decimals."""
+    if series.dtype.is_float():
+        series = series.fill_nan(None).cast(pl.Float64) + 0.0  # -0.0 is 0.0
+    series = series.drop_nulls()
+    return series.cast(pl.String) if is_text_type(series.dtype) else physical(series)
+
+
+def _merged(found: pl.Series | None, values: pl.Series) -> pl.Series:
+    """The distinct values, ascending, of what was found before and of a further slice."""
+    distinct = values.unique()
+    return (distinct if found is None else pl.concat([found, distinct]).unique()).sort()
+
+
+def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
+    """Raise DataError when there are too many classes to be ones."""
+    if dtype.is_float() and classes > MAX_FLOAT_CLASSES:
+        raise DataError(
+            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: drop task, or make "
+            f"it regression, to predict numbers; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
+        )
+    if classes > MAX_CLASSES:
+        raise DataError(
+            f"target {name!r}: more than the {MAX_CLASSES} classes that are possible; "
+            "use another column if it is an identifier or a measurement"
+        )
+
+
+def _categories(dtype: pl.DataType) -> tuple[str, ...]:
+    """What TargetSpec keeps of a type of text, so that predictions are of the same."""
+    if isinstance(dtype, pl.Enum):
+        return tuple(dtype.categories.to_list())
+    if isinstance(dtype, pl.Categorical) and not dtype.categories.is_global():
+        known = dtype.categories
+        return known.name(), known.namespace(), str(known.physical())
+    return ()
+
+
+def _is_number(dtype: pl.DataType) -> bool:
+    return dtype == pl.Boolean or ((dtype.is_integer() or dtype.is_float()) and dtype not in (pl.Int128, pl.UInt128))
+
+
+# The smallest power of two that float64 has.
+_LEAST_STEP_BITS = -1074
+# Squares of smaller differences lose digits.
+_SMALLEST_RANGE = 2.0**-450
+# A step up to this share of the quartiles' distance is as good as none.
+_FINE_STEP = 1e-6
+# Targets that are looked at for the quartiles, at least, where there are as many.
+_SAMPLE = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class FoundNumbers:
+    """What the target column of a regression holds.
+
+    kept      rows that have a number; the others are null or NaN.
+    constant  whether it is the same in all of them.
+    coarse    whether the step is larger than it should be beside the distance of the quartiles.
+    """
+
+    spec: TargetSpec
+    kept: int
+    constant: bool
+    coarse: bool = False
+
+
+def find_numbers(
+    name: str, dtype: pl.DataType, slices: Iterable[pl.Series], rows: int, *, weighted: bool
+) -> FoundNumbers:
+    """The target of a regression, which comes slice by slice.
+
+    rows      rows of the table, at least as many as have a target.
+    weighted  whether they have weights.
+
+    Raises DataError where it cannot be predicted.
+    """
+    if not dtype.is_numeric():
+        raise DataError(
+            f"target {name!r} has type {dtype}; a regression predicts integers, floats or decimals: convert it, choose "
+            "another column, or learn classes"
+        )
+    low, high = math.inf, -math.inf
+    kept = 0
+    apart = max(1, rows // _SAMPLE)
+    sample: list[NDArray[np.float64]] = []
+    for series in slices:
+        values, _ = present_numbers(series)
+        sample.append(values[-kept % apart :: apart])
+        kept += values.size
+        if values.size:
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+    if low > high:
+        raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
+    if max(-low, high) > LARGEST_NUMBER:
+        raise DataError(
+            f"target {name!r} has values up to {max(-low, high)!r}, too large for a variance; drop or convert them"
+        )
+    half = high / 2 - low / 2
+    if high - low > 0.0 and half < _SMALLEST_RANGE / 2:
+        raise DataError(
+            f"target {name!r} has values from {low!r} to {high!r}, too close together for a variance; "
+            "multiply them by a number"
+        )
+    least = half / (max_number(rows, weighted=weighted) - 1)
+    bits = math.frexp(least)[1] if least > 0.0 else _LEAST_STEP_BITS
+    # Half a unit in the last place of the largest value: all values are multiples of that, and so can the offset be.
+    step = max(math.ldexp(1.0, max(bits, _LEAST_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
+    offset = float(np.rint((low / 2 + high / 2) / step)) * step
+    coarse = step > _FINE_STEP * _typical_distance(np.concatenate(sample))
+    spec = TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step)
+    return FoundNumbers(spec, kept, low == high, coarse and low < high)
+
+
+def _typical_distance(sample: NDArray[np.float64]) -> float:
+    """The distance of the quartiles, or where there is none the smallest of two different values."""
+    first, third = np.quantile(sample, [0.25, 0.75], method="nearest")
+    return float(third - first) or float(np.diff(np.unique(sample)).min(initial=math.inf))
+
+
+def number_codes(values: NDArray[np.float64], spec: TargetSpec) -> NDArray[np.int64]:
+    """The whole numbers of some targets."""
+    return np.rint((values - spec.offset) / spec.step).astype(np.int64)
+
+
+def present_numbers(series: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.uint64] | None]:
+    """The values of a slice that are neither null nor NaN, and their places in it; None when all are so."""
+    values = numbers(series, str(series.dtype)).astype(np.float64)
+    present = ~np.isnan(values)
+    if present.all():
+        return values, None
+    return values[present], np.flatnonzero(present).astype(np.uint64)

@@ -1,0 +1,339 @@
+"""The keys of a feature: unsigned integers in the order of its values, made slice by slice, and back to values.
+
+Keys are made of the values that are present; the rows with missing values (null or NaN) are kept beside them.
+
+The dictionary of a feature, written while its distinct values are found in ascending order, some at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns.dataspec import MAX_CODES
+from bigforest.columns.types import divisor_of, nearest_floats, physical
+from bigforest.errors import DataError
+from bigforest.kernels.presort.ranking import FIRST, HIGH, LOW, VARYING, Bins, find_bins, order_keys, raw_values
+from bigforest.store.writer import PartWriter
+
+# float64 tells all integers apart up to here, and all decimals of this many digits.
+MAX_EXACT_INTEGER = 2**53
+MAX_EXACT_DECIMAL = 10**15
+# Values converted and codes mapped at a time.
+CHUNK_ROWS = 1 << 18
+
+
+def key_size(size: int) -> int:
+    """Bytes of the key of a value of `size` bytes."""
+    return 8 if size > 4 else 4
+
+
+Keys = NDArray[np.unsignedinteger[Any]]
+Absent = NDArray[np.bool_]
+
+
+@lru_cache(maxsize=64)  # an Enum holds its categories
+def value_bytes(dtype: pl.DataType) -> int:
+    """Bytes of a value of a feature of this type, as it is ranked: integers of 128 bits are ranked in 64."""
+    if dtype in (pl.Float16, pl.Date):
+        return 4
+    if dtype == pl.Decimal or (dtype.is_temporal() and dtype != pl.Date):
+        return 8
+    if dtype.is_integer() or dtype.is_float():
+        return min(8, int("".join(filter(str.isdigit, str(dtype)))) // 8)
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How the keys of a column lie: offset = (key - low) >> shift, which needs `bits` bits
+    (kernels/presort/ranking.py).
+
+    least     subtracted from a value to make it a key; 0 for unsigned types.
+    is_float  whether values are the bits of floats.
+    size      bytes of a key.
+    divisor   of integers that are decimals.
+    crowded   whether neighbouring values may be the same float64.
+    """
+
+    low: int
+    shift: int
+    bits: int
+    least: int
+    is_float: bool
+    size: int
+    divisor: int = 1
+    crowded: bool = False
+
+    def integers(self, offsets: NDArray[np.uint64]) -> NDArray[np.integer[Any]]:
+        """The values at these offsets, of integers."""
+        keys = (offsets << np.uint64(self.shift)) + np.uint64(self.low)
+        return keys if self.least == 0 else (keys + np.uint64(self.least % 2**64)).view(np.int64)
+
+    def values(self, offsets: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """The values at these offsets, or the float64 nearest to them. -0.0 comes back as 0.0."""
+        if not self.is_float:
+            return nearest_floats(pl.Series(self.integers(offsets)), self.divisor)
+        raw = np.empty(len(offsets), np.int32 if self.size == 4 else np.int64)
+        raw_values(offsets, np.uint64(self.low), np.uint64(self.shift), True, self.least, raw)
+        return raw.view(f"f{raw.itemsize}").astype(np.float64, copy=False)
+
+
+class KeyMaker:
+    """Makes the keys of one feature, slice by slice, and remembers what is needed to check and to scale them."""
+
+    def __init__(self, name: str, dtype: pl.DataType) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.made = 0
+        self.size = key_size(value_bytes(dtype))
+        self.key_type = np.dtype(f"u{self.size}")
+        self._least = 0 if dtype in (pl.UInt32, pl.UInt64) else -(1 << (8 * self.size - 1))
+        self._limits = np.array([2**64 - 1, 0, 0, 0], np.uint64)
+        self._beyond: list[int] = []
+
+    def make(self, series: pl.Series, keys: Keys, at: int | None = None) -> None:
+        """Write the keys of a slice without gaps into `keys` from place `at`; None for after those made before."""
+        begin = self.made if at is None else at
+        self.made += len(series)
+        series = physical(series)
+        if self._is_beyond(series):  # the feature cannot be used: only the message needs the rest
+            return
+        if series.dtype == pl.Float16:
+            series = series.cast(pl.Float32)
+        elif series.dtype in (pl.Int128, pl.UInt128):
+            series = series.cast(pl.Int64)
+        elif self.size == 4 and not series.dtype.is_float() and series.dtype != pl.UInt32:
+            series = series.cast(pl.Int32)
+        raw = series.to_numpy()
+        raw.flags.writeable = False  # as it is anyhow where nothing was copied; the kernel is compiled for one type
+        own = keys[begin : begin + len(raw)]
+        order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, own, self._limits)
+
+    def join(self, other: KeyMaker) -> None:
+        """Take note of what another maker of the same feature has made besides."""
+        known, more = self._limits, other._limits
+        if not self.made:
+            self._limits = more.copy()
+        elif other.made:
+            known[VARYING] |= more[VARYING] | (known[FIRST] ^ more[FIRST])
+            known[LOW], known[HIGH] = min(known[LOW], more[LOW]), max(known[HIGH], more[HIGH])
+        self.made += other.made
+        self._beyond += other._beyond
+
+    def wrong(self) -> str | None:
+        """Why the feature cannot be used, in words: integers of more than 64 bits, or decimals of too many digits."""
+        if not self._beyond:
+            return None
+        most = max(self._beyond, key=abs)
+        if isinstance(self.dtype, pl.Decimal):
+            scale = self.dtype.scale
+            return f"{self.name} ({Decimal(most).scaleb(-scale):f} has too many digits: cast it to Float64)"
+        return f"{self.name} ({most} is an integer of more than 64 bits)"
+
+    def scale(self) -> Scale:
+        """The scale of all keys made, which may be none."""
+        if not self.made:
+            return Scale(0, 0, 0, self._least, self.dtype.is_float(), self.size)
+        low, varying = int(self._limits[LOW]), int(self._limits[VARYING])
+        shift = max((varying & -varying).bit_length() - 1, 0)
+        bits = ((int(self._limits[HIGH]) - low) >> shift).bit_length()
+        divisor = divisor_of(self.dtype)
+        most = MAX_EXACT_INTEGER if divisor == 1 else MAX_EXACT_DECIMAL
+        crowded = max(map(abs, self._extremes())) > most
+        return Scale(low, shift, bits, self._least, self.dtype.is_float(), self.size, divisor, crowded)
+
+    def _is_beyond(self, series: pl.Series) -> bool:
+        """Whether integers of 128 bits have been too large for keys of 64."""
+        if series.dtype in (pl.Int128, pl.UInt128) and len(series):
+            low, high = int(series.min()), int(series.max())  # type: ignore[arg-type]
+            self._beyond += [value for value in (low, high) if not -(2**63) <= value < 2**63]
+        return bool(self._beyond)
+
+    def _extremes(self) -> tuple[int, int]:
+        """Smallest and largest value, of integers."""
+        if self.dtype.is_float() or self._limits[LOW] > self._limits[HIGH]:
+            return 0, 0
+        return int(self._limits[LOW]) + self._least, int(self._limits[HIGH]) + self._least
+
+
+def in_chunks(array: Keys) -> Iterator[Keys]:
+    """The array in views of CHUNK_ROWS entries."""
+    for start in range(0, len(array), CHUNK_ROWS):
+        yield array[start : start + CHUNK_ROWS]
+
+
+def absent_cells(series: pl.Series) -> Absent | None:
+    """Which rows have no value, bool [rows]; None when all have."""
+    if series.dtype.is_float():
+        absent = np.isnan(series.to_numpy())  # without the cost of a query, as tables may have very many columns
+        return absent if absent.any() else None
+    return series.is_null().to_numpy() if series.null_count() else None
+
+
+def without(series: pl.Series, absent: Absent | None) -> pl.Series:
+    """The values that are there."""
+    return series if absent is None else series.filter(pl.Series(~absent))
+
+
+class MissingRows:
+    """Those of a column in memory, a bit per row."""
+
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._bits: list[NDArray[np.uint8] | None] = []
+
+    @property
+    def any(self) -> bool:
+        """Whether some rows have no value."""
+        return any(bits is not None for bits in self._bits)
+
+    def add(self, absent: Absent | None, rows: int) -> None:
+        """The next rows, this many."""
+        self._rows.append(rows)
+        self._bits.append(None if absent is None else np.packbits(absent))
+
+    def cut(self, ranks: Keys) -> Iterator[tuple[Keys, Absent | None]]:
+        """The ranks of the rows that have a value, in pieces, each with the gaps of the rows it is of."""
+        if not self.any:
+            yield from zip(in_chunks(ranks), repeat(None))
+            return
+        at = 0
+        for rows, bits in zip(self._rows, self._bits, strict=True):
+            absent = None if bits is None else np.unpackbits(bits, count=rows).view(np.bool_)
+            present = rows if absent is None else rows - int(np.count_nonzero(absent))
+            yield ranks[at : at + present], absent
+            at += present
+
+
+def with_gaps(codes: Keys, absent: Absent | None) -> Keys:
+    """The codes of all rows, uint32, from those of the rows that have a value, which move up by one; 0 is missing."""
+    above = codes.astype(np.uint32) + np.uint32(1)
+    if absent is None:
+        return above
+    filled = np.zeros(len(absent), np.uint32)
+    filled[~absent] = above
+    return filled
+
+
+_NOTHING = np.empty(0, np.uint64)
+
+
+def check_codes(name: str, codes: int) -> None:
+    """Raise DataError when a feature has more values than codes can tell apart."""
+    if codes > MAX_CODES:
+        raise DataError(
+            f"feature {name!r} has more than {MAX_CODES} distinct values, which codes of 32 bits cannot tell apart; "
+            "round it or exclude it"
+        )
+
+
+class DictionaryWriter:
+    """Takes the distinct offsets of a column, ascending, and writes their values as those of its codes.
+
+    Without max_bins they are written as they come; with it, when all are known: until then there is no telling whether
+    every value has a code of its own. Memory is then in proportion to max_bins, never to the values.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        scale: Scale,
+        bins: Bins,
+        part: PartWriter,
+        *,
+        missing: bool = False,
+        last: NDArray[np.uint64] = _NOTHING,
+    ) -> None:
+        """missing: whether code 0 is that of rows without a value. last: the offset below all that will come, [0 or
+        1]."""
+        self.ranks = 0
+        self.scale = scale
+        self.bins = bins
+        self.missing = missing
+        self._name = name
+        self._part = part
+        self._last = last  # the largest offset so far
+        most = len(bins.last)
+        self._first = np.empty(most, np.uint64)  # the first distinct offsets, as many as codes are allowed
+        self._low = np.empty(most, np.uint64)  # smallest and largest offset of each bin
+        self._high = np.empty(most, np.uint64)
+        if missing:
+            nothing = np.array([np.nan])
+            part.values(nothing, nothing if most else None)
+
+    def add(self, offsets: NDArray[np.uint64]) -> None:
+        """Add the next distinct offsets, which the bins have already.
+
+        Raises DataError when there are too many, or two of them are the same float64.
+        """
+        check_codes(self._name, self.ranks + len(offsets) + self.missing)
+        if self.scale.crowded:
+            self._check_apart(offsets)
+        if len(self._first):
+            self._put(self._first, np.arange(len(self._first)), offsets)
+            last = self.bins.last[: int(self.bins.state[0])].astype(np.int64)
+            self._put(self._high, last, offsets)
+            self._put(self._low, np.append(0, last[:-1] + 1), offsets)
+        else:
+            self._write(offsets)
+        self.ranks += len(offsets)
+
+    def finish(self) -> None:
+        """Write what has waited."""
+        if self.binned:
+            used = int(self.bins.state[0])
+            self._part.values(self.scale.values(self._low[:used]), self.scale.values(self._high[:used]))
+        elif len(self._first):
+            values = self.scale.values(self._first[: self.ranks])
+            self._part.values(values, values)
+
+    @property
+    def binned(self) -> bool:
+        """Whether the values are more than codes are allowed."""
+        return 0 < len(self._first) < self.ranks
+
+    def codes(self, ranks: Iterator[tuple[Keys, Absent | None]]) -> Iterator[Keys]:
+        """The codes of cells, piece by piece; to be called when all values are known.
+
+        ranks  those of the cells of each piece that have a value, and which cells have none.
+        """
+        last = self.bins.last[: int(self.bins.state[0])]
+        for piece, absent in ranks:
+            codes: Keys = piece
+            if self.binned:
+                codes = np.empty(len(piece), np.uint32)
+                find_bins(piece, last, codes)
+            yield with_gaps(codes, absent) if self.missing else codes
+
+    def _put(self, place: NDArray[np.uint64], ranks: NDArray[np.int64], offsets: NDArray[np.uint64]) -> None:
+        """place[i] = the offset of ranks[i], ascending, where that rank is among the ones just found."""
+        begin, end = np.searchsorted(ranks, [self.ranks, self.ranks + len(offsets)])
+        place[begin:end] = offsets[ranks[begin:end] - self.ranks]
+
+    def _check_apart(self, offsets: NDArray[np.uint64]) -> None:
+        """Raise DataError when neighbouring values are one in float64, so that no threshold lies between them."""
+        for chunk in in_chunks(offsets):
+            found = np.concatenate([self._last, chunk])
+            values = self.scale.values(found)
+            same = np.flatnonzero(values[1:] == values[:-1])
+            if len(same):
+                pair = self.scale.integers(found[same[0] : same[0] + 2]).tolist()
+                one, two = (Decimal(number) / self.scale.divisor for number in pair)
+                raise DataError(
+                    f"feature {self._name!r} holds {one} and {two}, which are the same number in float64, where "
+                    "thresholds are: subtract a constant, use a coarser unit, or exclude it"
+                )
+            self._last = found[-1:]
+
+    def _write(self, offsets: NDArray[np.uint64]) -> None:
+        for chunk in in_chunks(offsets):
+            self._part.values(self.scale.values(chunk), None)

@@ -1,0 +1,101 @@
+"""`bigforest.export_forest`: from a forest to a file for another engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bigforest.errors import ConfigError, shown
+from bigforest.events import Listener
+from bigforest.execution.arguments import column_names
+from bigforest.export.onnx import to_onnx
+from bigforest.export.sklearn import to_sklearn
+from bigforest.export.sql import to_sql
+from bigforest.export.treelite import to_treelite
+from bigforest.export.trees import library
+from bigforest.options.values import check_word
+from bigforest.predict.forest import Forest, opened_forest
+from bigforest.progress import watching
+from bigforest.storage.atomic import staged
+from bigforest.storage.paths import as_path
+
+# The formats, and how the names of their files end.
+SUFFIXES = {"onnx": ".onnx", "treelite": ".treelite", "sklearn": ".joblib", "sql": ".sql"}
+
+
+def export_forest(
+    forest: Forest | str | Path,
+    out: str | Path,
+    *,
+    to: str,
+    dtype: str = "float32",
+    table: str = "rows",
+    keep: str | list[str] | tuple[str, ...] = (),
+    overwrite: bool = False,
+    listener: Listener | None = None,
+) -> Path:
+    """Export a forest to a file for another engine: see `Forest.to_onnx` and the other `to_` methods.
+
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest, or its path.
+    out : str or Path
+        The file: .onnx, .treelite (`treelite.Model.deserialize`), .joblib (`joblib.load`) or .sql.
+    to : {"onnx", "treelite", "sklearn", "sql"}
+        The format.
+    dtype : {"float32", "float64"}, default="float32"
+        Type of the rows of an ONNX model.
+    table : str, default="rows"
+        Name of the table that an SQL query reads.
+    keep : sequence of str, default=()
+        Columns of the table that an SQL query copies.
+    overwrite : bool, default=False
+        Replace an existing file.
+    listener : callable, optional
+        As for `train`.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ConfigError
+        If the format does not support the forest, a library is not installed, or the ending of the name does not match.
+    FormatError
+        For a damaged forest.
+    OutputExistsError
+        If `out` exists.
+    """
+    check_word(to, SUFFIXES, "to")
+    out = as_path(out)
+    if out.suffix.lower() != SUFFIXES[to]:
+        raise ConfigError(
+            f"the name of a file for {to} ends in {SUFFIXES[to]}, not {out.name!r}; choose another output"
+        )
+    check_word(dtype, ("float32", "float64"), "dtype")
+    if not isinstance(table, str) or not table:
+        raise ConfigError(f"table must be the name of a table, not {shown(table)}")
+    keep = column_names(keep, "keep")
+    for name, changed, own in (
+        ("dtype", dtype != "float32", "onnx"),
+        ("table", table != "rows", "sql"),
+        ("keep", bool(keep), "sql"),
+    ):
+        if changed and to != own:
+            raise ConfigError(f"{name} is an option of {own}, not of {to}; drop it")
+    forest = opened_forest(forest)
+    with (
+        watching(listener) as listener,
+        staged(out, overwrite=overwrite, kind=f"export to {to}", is_ours=Path.is_file) as made,
+    ):
+        if to == "onnx":
+            made.write_bytes(to_onnx(forest, dtype, listener).SerializeToString())
+        elif to == "treelite":
+            made.write_bytes(to_treelite(forest, listener).serialize_bytes())  # its own writing names no full disk
+        elif to == "sklearn":
+            library("joblib", "sklearn").dump(to_sklearn(forest, listener), made)
+        else:
+            made.write_text(to_sql(forest, table, keep, listener), encoding="utf-8")
+    return out

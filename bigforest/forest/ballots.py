@@ -1,0 +1,151 @@
+"""The ballots of the leaves for any lambda, computed from the nodes when a tree is grown, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.parts import Nodes
+from bigforest.kernels.common.layout import LEAF, NO_BALLOT
+
+
+class Ballots(NamedTuple):
+    """What the leaves of some trees cast, and what the leaves hold, from which the values of all nodes follow.
+
+    first   int64 [trees + 1], where the nodes of each tree begin, and where those of the last end
+    ballot  uint32 [nodes], see kernels/predict/flat_tree.py; NO_BALLOT in inner nodes
+    weight  uint32, or uint64 of wide weights [leaves], what the rows of the bag in each leaf weigh
+    mixed   of the same type [mixed leaves, classes], counts of those of several classes; for regression float64 [nodes,
+            1], the values of all nodes, also of inner ones
+    """
+
+    first: NDArray[np.int64]
+    ballot: NDArray[np.uint32]
+    weight: NDArray[Any]
+    mixed: NDArray[Any]
+
+
+def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, lambdas: int) -> NDArray[np.int64]:
+    """Bytes that ballots of this many nodes and rows of `mixed` take, at most, while they are read and made numbers.
+
+    classes  of the target; 1 where it is a number.
+    lambdas  by how many the leaves are shrunk; 0 where they are as grown.
+    """
+    leaves = nodes // 2 + 1
+    loaded: NDArray[np.int64] = 4 * nodes + 8 * leaves + 16 * classes * mixed
+    if classes == 1:  # what numbers are as grown, less their offset
+        loaded = loaded + 8 * mixed
+    if not lambdas:
+        return loaded
+    times = 1 if lambdas > 1 else 2  # by one alone votes may be hard, or of trees that have weights
+    return loaded + 12 * nodes + 8 * classes * nodes + 8 * times * classes * lambdas * leaves
+
+
+def file_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, wide: bool) -> NDArray[np.int64]:
+    """Bytes of the file of such ballots; wide: whether weights, and all of `mixed`, have 64 bits."""
+    size = 8 if wide else 4
+    return 4 * nodes + size * (nodes // 2 + 1) + size * classes * mixed
+
+
+def ballots_of_trees(trees: TreeArrays | Nodes, wide: bool) -> Ballots:
+    """What the leaves of these trees cast; wide: whether rows have wide weights."""
+    return ballots_of(trees.starts, trees.feature, trees.weight, trees.counts, trees.value, wide)
+
+
+def ballots_of(
+    first: NDArray[np.int64],
+    feature: NDArray[np.int32],
+    weight: NDArray[np.uint64],
+    counts: NDArray[Any],
+    value: NDArray[np.float64] | None,
+    wide: bool,
+) -> Ballots:
+    """`ballots_of_trees` from the columns of the nodes; first: where trees begin, and the end of the last."""
+    from bigforest.kernels.predict.ballots import number_ballots
+    from bigforest.kernels.predict.flatten import count_mixed
+
+    ballot = np.empty(feature.size, np.uint32)
+    classes = counts.shape[1]
+    mixed = np.empty((count_mixed(feature, counts) if classes else 0, classes), counts.dtype)
+    number_ballots(feature, counts, max(1, classes), ballot, mixed)
+    own = weight[feature == LEAF].astype(np.uint64 if wide else np.uint32)
+    return Ballots(first, ballot, own, mixed if value is None else value[:, None])
+
+
+def ballots_of_pieces(pieces: Iterable[Nodes], wide: bool) -> Ballots:
+    """What the leaves of trees cast that are read a piece at a time. Memory: twice that, and a piece."""
+    parts, classes = [], 1
+    for own in pieces:
+        classes = max(1, own.counts.shape[1])
+        parts.append(ballots_of_trees(own, wide))
+    return join_ballots(parts, classes)
+
+
+def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
+    """The ballots of trees, or of pieces of some, that follow each other as one; classes: numbers in an answer."""
+    if len(parts) == 1:
+        return parts[0]
+    mixed = np.cumsum([0, *(len(part.mixed) for part in parts)])
+    nodes = np.cumsum([0, *(part.ballot.size for part in parts)])
+    ballots = [shifted(part.ballot, classes, before) for part, before in zip(parts, mixed[:-1].tolist(), strict=True)]
+    first = [part.first[:-1] + before for part, before in zip(parts, nodes[:-1].tolist(), strict=True)]
+    return Ballots(
+        np.concatenate([*first, nodes[-1:]]),
+        np.concatenate(ballots),
+        np.concatenate([part.weight for part in parts]),
+        np.concatenate([part.mixed for part in parts]),
+    )
+
+
+def shifted(ballot: NDArray[np.uint32], classes: int, mixed: int) -> NDArray[np.uint32]:
+    """Ballots of trees as they are where this many mixed leaves come before theirs."""
+    return np.where((ballot >= classes) & (ballot != NO_BALLOT), ballot + np.uint32(mixed), ballot)
+
+
+class ShrunkLeaves(NamedTuple):
+    """The leaves of some trees, all with values of their own.
+
+    ballot  uint32 [nodes], numbers in an answer + the number of the leaf; NO_BALLOT in inner nodes
+    value   float64 [leaves, classes * lambdas], or [leaves, lambdas] of numbers; those of the first class come first
+    begins  int64 [trees + 1], where the leaves of each tree begin, and where those of the last end
+    """
+
+    ballot: NDArray[np.uint32]
+    value: NDArray[np.float64]
+    begins: NDArray[np.int64]
+
+
+def shrunk_leaves(ballots: Ballots, lambdas: NDArray[np.float64]) -> ShrunkLeaves | None:
+    """The leaves shrunk by each lambda, in the unit of the weights; None where the ballots are not those of trees.
+
+    The values of all nodes follow from the leaves. The same bits as for trees that are read
+    (forest/leaf_shrinking.py).
+    """
+    from bigforest.kernels.predict.ballots import value_nodes
+    from bigforest.kernels.predict.shrink import shrink_leaves
+
+    first, ballot, weight, mixed = ballots
+    numbers, width = mixed.dtype == np.float64, mixed.shape[1]
+    leaves = np.append(0, np.cumsum(np.diff(first) // 2 + 1))  # of binary trees
+    if leaves[-1] != weight.size or (numbers and len(mixed) != ballot.size):
+        return None
+    counts, share = None if numbers else mixed, np.empty(lambdas.size)
+    found = np.empty((leaves[-1], width * lambdas.size))
+    number = np.empty(ballot.size, np.uint32)
+    for begin, end, leaf_begin, leaf_end in zip(first, first[1:], leaves, leaves[1:], strict=False):
+        own, here = weight[leaf_begin:leaf_end], slice(begin, end)
+        waiting, held = np.empty(own.size, np.int64), np.empty((own.size, 1 if numbers else 1 + width), np.uint64)
+        value = mixed[here].copy() if numbers else np.empty((end - begin, width))
+        total, before = np.empty(end - begin), np.uint64(width + leaf_begin)
+        room = value_nodes(ballot[here], own, counts, before, waiting, held, value, total, number[here])
+        if not room:
+            return None
+        above, kept, state = np.empty((room, width, lambdas.size)), np.empty(room), np.zeros(2, np.int64)
+        is_leaf, out = number[here] != NO_BALLOT, found[leaf_begin:leaf_end]
+        shrink_leaves(is_leaf, total, value, lambdas, state, above, kept, share, out)
+    return ShrunkLeaves(read_only(number), found, leaves)

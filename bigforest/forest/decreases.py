@@ -1,0 +1,127 @@
+"""The decrease of impurity by feature: of trees that were just grown, or of parts of a forest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import as_numpy
+from bigforest.columns.dataspec import DataSpec
+from bigforest.execution.executor import Executor, Threads
+from bigforest.forest.nodes import TreeArrays, features_of
+from bigforest.forest.parts import Span, batches, part_paths
+from bigforest.kernels.common.layout import LEAF, OBLIQUE
+
+# Of a tree: the features that it uses, and the sum of gain * weight over the nodes of each.
+TreeDecreases = tuple[NDArray[np.int64], NDArray[np.float64]]
+
+_HERE = Threads(1)
+
+
+class DecreaseSums:
+    """The decreases of trees by feature, added up tree by tree in order, in whatever order parts come."""
+
+    def __init__(self, features: int) -> None:
+        self._total = np.zeros(features)
+        self._waiting: dict[int, tuple[int, list[TreeDecreases]]] = {}
+        self._following = 0
+
+    def add(self, part: range, trees: list[TreeDecreases]) -> None:
+        """Add the trees that have a split of a part, in order; parts are numbered from 0 without a gap."""
+        self._waiting[part.start] = part.stop, trees
+        while self._following in self._waiting:
+            self._following, ready = self._waiting.pop(self._following)
+            for feature, decrease in ready:
+                self._total[feature] += decrease
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Share of each feature in all decrease of impurity, float64 [features]."""
+        whole = self._total.sum()
+        return self._total / whole if whole > 0 else np.zeros(self._total.size)
+
+
+def importance(directory: Path, spec: DataSpec, executor: Executor = _HERE) -> NDArray[np.float64]:
+    """Share of each feature in all decrease of impurity, float64 [features].
+
+    Summed node by node within a tree and then tree by tree, so that neither the cut into parts nor the pieces they are
+    read in can change a bit of it.
+    """
+    parts = [(path,) for path in part_paths(directory)]
+    sums = DecreaseSums(len(spec.features))
+
+    def add(part: int, trees: list[TreeDecreases]) -> None:
+        sums.add(range(part, part + 1), trees)
+
+    executor.run(part_decreases, parts, add, (spec,), even=True)
+    return sums.shares
+
+
+def part_decreases(spec: DataSpec, path: Path) -> list[TreeDecreases]:
+    """Task: the trees of a part that have a split; a table may have many more features than a tree has nodes."""
+    return [_used(own) for _, own in tree_decreases([path], spec)]
+
+
+def grown_decreases(trees: TreeArrays, spec: DataSpec) -> list[TreeDecreases]:
+    """The decreases of trees that have just been grown."""
+    node = np.flatnonzero(trees.feature != LEAF)
+    feature, shares = trees.feature[node], np.ones(node.size, np.int64)
+    if trees.terms is not None:
+        oblique = feature == OBLIQUE
+        shares[oblique] = np.diff(trees.terms.start)[node[oblique]]
+        feature = np.repeat(feature, shares)
+        feature[feature == OBLIQUE] = trees.terms.feature
+    decrease = _decrease(trees.gain[node], trees.weight[node], shares, spec)
+    ends = np.append(0, np.cumsum(shares))[node.searchsorted(trees.starts)].tolist()
+    cuts = [slice(begin, end) for begin, end in pairwise(ends) if begin < end]
+    return [_used(np.bincount(feature[own], decrease[own], len(spec.features)).astype(np.float64)) for own in cuts]
+
+
+def _used(own: NDArray[np.float64]) -> TreeDecreases:
+    return (used := np.flatnonzero(own)), own[used]
+
+
+def _decrease(
+    gain: NDArray[np.float64], weight: NDArray[np.uint64], shares: NDArray[np.int64], spec: DataSpec
+) -> NDArray[np.float64]:
+    """What each of the `shares` features of each node has of its decrease."""
+    gains = gain / spec.target.step / spec.target.step
+    return np.repeat(gains * weight / shares, shares)
+
+
+def tree_decreases(parts: Iterable[Path], spec: DataSpec) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """The trees of these parts that have a split, in order, and the sum of gain * weight over each feature's nodes.
+
+    The decrease of an oblique node is divided equally among its features. Those of numbers are counted in steps, whose
+    squares neither vanish nor overflow.
+
+    Trusts the parts, which this run has just written, or checked: reading few columns takes a fifth of the time of
+    checking all.
+    """
+    own = np.zeros(len(spec.features))
+    last = -1
+    columns = ["tree", "gain", "weight", "feature", "terms"]
+    for path in parts:
+        for splits in batches(Span(path, 0, sys.maxsize), len(spec.target.classes), columns):
+            splits = splits.filter(splits["gain"].is_valid())
+            if splits.num_rows == 0:
+                continue
+            tree, gain, weight, names, terms = (splits[name] for name in columns)
+            feature, shares = features_of(names, terms, spec)
+            tree = np.repeat(as_numpy(tree), shares)
+            decrease = _decrease(as_numpy(gain), as_numpy(weight), shares, spec)
+            cuts = (np.flatnonzero(np.diff(tree)) + 1).tolist()
+            for begin, end in pairwise([0, *cuts, feature.size]):
+                if tree[begin] != last:
+                    if last >= 0:
+                        yield last, own
+                    own = np.zeros(len(spec.features))
+                    last = int(tree[begin])
+                np.add.at(own, feature[begin:end], decrease[begin:end])
+    if last >= 0:
+        yield last, own

@@ -1,0 +1,467 @@
+"""One Parquet file of a forest: written completely or not at all, and checked before it is used.
+
+Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of the format),
+kind ("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve",
+"confusion" or "metrics"), spec (DataSpec) and config (TrainConfig). All files of one forest carry the same spec and
+config; the run file also has "origin" (origin.py). A file is written under a temporary name that starts with a dot and
+is renamed when complete. The two small files that describe a forest, of its features and of its run, are written here.
+
+Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
+file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
+CRC-32 of the whole file as it is when these digits are all 0. A file without the entry is read without this check.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import arrow_table, as_numpy
+from bigforest.columns.dataspec import DataSpec, json_object
+from bigforest.errors import BigForestError, FormatError, damaged_forest
+from bigforest.forest.choices import Choices, Power, Shrinkage
+from bigforest.forest.format import FEATURES, RUN
+from bigforest.forest.origin import Origin
+from bigforest.options.train_config import TrainConfig
+from bigforest.storage.arrow import FAULTS, naming_faults
+from bigforest.storage.atomic import write_durably
+from bigforest.storage.paths import local_path, readable
+from bigforest.store.levels import FILE as LEVELS_FILE
+from bigforest.store.levels import KIND as LEVELS_KIND
+from bigforest.store.levels import LEVELS, LEVELS_WITH_VALUES, Levels, checked_levels
+from bigforest.version import __version__
+
+Entry = TypeVar("Entry")
+
+VERSION = 3
+METADATA_KEY = b"bigforest"
+CHECKSUM_KEY = b"bigforest.crc32"
+_BLANK = b"00000000"
+# The last bytes of every Parquet file.
+_MAGIC = b"PAR1"
+# What is before the digits: Thrift has one byte for the field and one for the length of its value.
+_ENTRY = CHECKSUM_KEY + bytes([0x18, len(_BLANK)])
+# Bytes read at a time where a whole file is read.
+_READ_BYTES = 1 << 20
+# Rows of a batch, where a file is read in batches.
+_BATCH_ROWS = 1 << 16
+# Values, with their levels of nesting, that Arrow encodes at a time.
+_ENCODED_VALUES = 1 << 13
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says about its forest.
+
+    levels  of the forest's categories; None where they have not been read.
+    """
+
+    spec: DataSpec
+    config: TrainConfig
+    levels: Levels | None = None
+
+    @cached_property
+    def identity(self) -> str:
+        """Equal for all files of one forest and no others."""
+        return self.spec.to_json() + self.config.to_json()
+
+
+def write_table(table: pa.Table, path: Path, kind: str, header: Header, more: Mapping[str, Any] | None = None) -> None:
+    """Write `table` as the file `path` of a forest; `more` are further entries of its metadata."""
+    write_tables(table.schema, [table], path, kind, header, more)
+
+
+def write_tables(
+    schema: pa.Schema,
+    tables: Iterable[pa.Table],
+    path: Path,
+    kind: str,
+    header: Header,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a table that comes in pieces, each of `schema`, as the file `path` of a forest; `more` as above."""
+    own = {"spec": header.spec.to_json(), "config": header.config.to_json()}
+    entries = {"version": f"{VERSION}", "kind": json.dumps(kind), **own}
+    entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
+    columns = dict(column for field in schema for column in _leaf_columns(field))
+    # Integers as differences, floats by byte planes: half of the bytes in no more time. Planes of integers
+    # take a twelfth less time to write, but older readers, such as DuckDB 1.2, do not know them.
+    encoding = {name: "DELTA_BINARY_PACKED" for name, of in columns.items() if pa.types.is_integer(of)}
+    encoding |= {name: "BYTE_STREAM_SPLIT" for name, of in columns.items() if pa.types.is_floating(of)}
+    with write_durably(path) as temporary:
+        with pq.ParquetWriter(
+            temporary,
+            schema.with_metadata({METADATA_KEY: json_object(entries)}),
+            compression="lz4",  # a sixth less time than zstd for a tenth more bytes
+            use_dictionary=[name for name, of in columns.items() if not pa.types.is_primitive(of)],
+            column_encoding=encoding,
+            write_batch_size=_ENCODED_VALUES,
+            write_statistics=[name for name in ("tree", "row") if name in columns],
+            write_page_checksum=True,
+        ) as writer:
+            for table in tables:
+                writer.write_table(table.replace_schema_metadata(writer.schema.metadata))
+            writer.add_key_value_metadata({CHECKSUM_KEY: _BLANK})
+        _seal(temporary)
+
+
+def _leaf_columns(field: pa.Field, above: str = "") -> Iterator[tuple[str, pa.DataType]]:
+    """The path and the type of each Parquet column of a field, which has several if it is nested."""
+    kind, path = field.type, above + field.name
+    if pa.types.is_list(kind):
+        yield from _leaf_columns(kind.value_field.with_name("list.element"), f"{path}.")
+    elif pa.types.is_struct(kind):
+        for own in kind:
+            yield from _leaf_columns(own, f"{path}.")
+    else:
+        yield path, kind
+
+
+def _seal(path: Path) -> None:
+    """Put the checksum of the file where the blank is."""
+    with path.open("r+b") as file:
+        place = _checksum_place(file)
+        assert place is not None
+        digits = b"%08x" % _checksum(file, place)
+        file.seek(place)
+        file.write(digits)
+
+
+def _ends_as_parquet(file: BinaryIO) -> bool:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - len(_MAGIC)))
+    return file.read() == _MAGIC
+
+
+def _checksum_place(file: BinaryIO) -> int | None:
+    """Position of the digits in a Parquet file; None where the footer has no such entry."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - 8))
+    footer = min(size - 8, int.from_bytes(file.read(4), "little"))
+    if footer <= 0:
+        return None
+    file.seek(size - 8 - footer)
+    found = file.read(footer).rfind(_ENTRY)
+    place = size - 8 - footer + found + len(_ENTRY)
+    return place if found >= 0 and place + len(_BLANK) <= size else None
+
+
+def _checksum(file: BinaryIO, place: int) -> int:
+    """CRC-32 of the file with the digits at `place` blank."""
+    crc = 0
+    file.seek(0)
+    for begin, end in ((0, place), (place + len(_BLANK), None)):
+        if begin:
+            crc = zlib.crc32(_BLANK, crc)
+            file.seek(begin)
+        while piece := file.read(_READ_BYTES if end is None else min(_READ_BYTES, end - file.tell())):
+            crc = zlib.crc32(piece, crc)
+    return crc
+
+
+def check_bytes(path: Path) -> None:
+    """Read the whole file and raise FormatError if a byte of it is not as it was written.
+
+    Takes a nanosecond per byte. A Parquet file that was written without a checksum passes; a file that does not
+    end as a Parquet file is refused without being read, whatever its size.
+    """
+    try:
+        with _local(path).open("rb") as file:
+            if not _ends_as_parquet(file):
+                raise _unreadable(path, "it has no footer")
+            place = _checksum_place(file)
+            if place is None:
+                return
+            found = b"%08x" % _checksum(file, place)
+            file.seek(place)
+            sound = file.read(len(_BLANK)) == found
+    except OSError as error:
+        raise damaged_forest(f"{path} cannot be read ({error})") from error
+    if not sound:
+        raise damaged_forest(f"{path}: the checksum differs")
+
+
+def open_parquet(path: Path, words: Sequence[str] = ()) -> pq.ParquetFile:
+    """The file, for reading piece by piece with Parquet's checksums verified; `words` are the paths of columns of text
+    that become dictionaries. Raises FormatError."""
+    with naming_faults(lambda what: _unreadable(path, what)):
+        here = _local(path)
+        small = here.stat().st_size <= _READ_BYTES  # no buffer for each column then
+        source, buffer = (pa.BufferReader(here.read_bytes()), 0) if small else (here, _READ_BYTES)
+        return pq.ParquetFile(source, read_dictionary=words, page_checksum_verification=True, buffer_size=buffer)
+
+
+def _local(path: Path) -> Path:
+    """A local file with the content of `path`. Raises FormatError where that is no file: a pipe would be waited for."""
+    if not path.is_file():
+        raise damaged_forest(f"{path} is missing")
+    return local_path(path)
+
+
+def decoding(path: Path) -> AbstractContextManager[None]:
+    """Raise FormatError where the block finds that the rows of a file cannot be decoded."""
+    return naming_faults(lambda what: damaged_forest(f"{path} cannot be decoded ({what})"))
+
+
+def _unreadable(path: Path, what: str) -> FormatError:
+    return damaged_forest(f"{path} is not a readable Parquet file ({what})")
+
+
+def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
+    """The rows of a file as record batches, validated by Arrow; of the named columns, all when None."""
+    with decoding(path):
+        for batch in open_parquet(path).iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+            batch.validate(full=True)
+            yield batch
+
+
+def file_mark(path: Path) -> Any:
+    """What a file of bigforest, of whatever version, says under METADATA_KEY; None for any other file."""
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return None
+        return json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])
+    except FAULTS:
+        return None
+
+
+def file_kind(path: Path) -> str | None:
+    """The kind that a file of bigforest, of whatever version, says it is; None for any other file."""
+    mark = file_mark(path)
+    kind = mark.get("kind") if isinstance(mark, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def read_header(path: Path, kind: str | None) -> tuple[Header, pq.ParquetFile]:
+    """What the file says about itself, and the file, of which the footer has been read.
+
+    Raises FormatError unless it is a file of `kind`, or, if None, of any kind.
+    """
+    file = _footer(path)
+    return _header_in(file, path, kind)[0], file
+
+
+def _footer(path: Path) -> pq.ParquetFile:
+    if not path.is_file():
+        raise damaged_forest(f"{path} is missing")
+    with naming_faults(lambda what: _unreadable(path, what)):
+        return pq.ParquetFile(readable(path))
+
+
+def _header_in(file: pq.ParquetFile, path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
+    """The header of the opened file, see `read_header`, and its columns."""
+    with naming_faults(lambda what: _unreadable(path, what)):
+        schema = file.schema.to_arrow_schema()
+        _ = schema.names  # damaged bytes may be no text
+    try:
+        version, found, header = _parse((schema.metadata or {})[METADATA_KEY])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"{path} is not a file of a forest: it has no bigforest metadata; check the path") from error
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise damaged_forest(f"{path} has format version {version!r}, which never existed")
+    if version > VERSION:
+        raise FormatError(f"{path} has format version {version} and this bigforest reads {VERSION}; upgrade bigforest")
+    if version < VERSION:
+        raise FormatError(
+            f"{path} has format version {version}, of an older bigforest, and this one reads {VERSION}; train it again"
+        )
+    if kind is not None and found != kind:
+        raise damaged_forest(f"{path} has kind {found!r} instead of {kind!r}")
+    if isinstance(header, str):
+        raise damaged_forest(f"{path}: {header}")
+    return header, schema
+
+
+@lru_cache(maxsize=8)
+def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
+    """Version, kind, and the header or what is wrong with it. All parts of a forest have the same bytes here."""
+    raw = json.loads(metadata)
+    version, kind = raw["version"], raw["kind"]
+    try:
+        config = json.dumps(raw["config"], sort_keys=True)
+        return version, kind, Header(DataSpec.from_entries(raw["spec"]), TrainConfig.from_json(config))
+    except (KeyError, TypeError, BigForestError) as error:
+        return version, kind, str(error)
+
+
+def read_table(path: Path, kind: str, columns: pa.Schema, identity: str) -> pa.Table:
+    """One whole file, with one chunk per column, in the order of `columns`.
+
+    Raises FormatError unless it is a sound file of `kind` with exactly the columns `columns`, of the forest `identity`.
+    """
+    file = open_checked(path, kind, columns, identity)
+    with decoding(path):
+        table = declared(file.read(use_threads=False), columns).unify_dictionaries().combine_chunks()
+        table.validate(full=True)
+    return table
+
+
+def with_rows(table: pa.Table, path: Path) -> pa.Table:
+    """The table of a file that has one row at least. Raises FormatError."""
+    if not table.num_rows:
+        raise damaged_forest(f"{path} has no rows")
+    return table
+
+
+def declared(read: Any, columns: pa.Schema) -> Any:
+    """Columns of a table or batch as `columns` has them: in its order, and without what a file says of them besides."""
+    return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
+
+
+def check_file(path: Path, kind: str, columns: pa.Schema, identity: str) -> pq.ParquetFile:
+    """The checks of `read_table` that need no rows: metadata, columns, and the forest it belongs to.
+
+    Returns the file, of which the footer has been read.
+    """
+    file = _footer(path)
+    _check_columns(file, path, kind, columns, identity)
+    return file
+
+
+def open_checked(
+    path: Path,
+    kind: str,
+    columns: pa.Schema,
+    identity: str,
+    words: Sequence[str] = (),
+    *,
+    whole: bool = True,
+) -> pq.ParquetFile:
+    """As `check_file`, to read the rows; with `whole`, all bytes are checked too. words: see `open_parquet`."""
+    file = open_parquet(path, words)
+    _check_columns(file, path, kind, columns, identity)
+    if whole:
+        check_bytes(path)
+    return file
+
+
+def _check_columns(file: pq.ParquetFile, path: Path, kind: str, columns: pa.Schema, identity: str) -> None:
+    """The checks of `check_file`, of the opened file."""
+    header, schema = _header_in(file, path, kind)
+    if header.identity != identity:
+        raise damaged_forest(f"{path} belongs to another forest, as its dataspec or configuration differs")
+    for field in columns:
+        position = schema.get_field_index(field.name)
+        if position < 0:
+            raise damaged_forest(f"{path} has no column {field.name!r}")
+        found = schema.field(position)
+        if found.type != field.type or found.nullable != field.nullable:
+            raise damaged_forest(f"{path}: column {field.name!r} is {found.type}, not {field.type}")
+    if len(schema) != len(columns):
+        raise damaged_forest(f"{path} has columns that do not belong there")
+
+
+def write_features(directory: Path, header: Header, importance: NDArray[np.float64]) -> None:
+    """Write features.parquet of the forest in `directory`; importance: of each feature (decreases.py)."""
+    features = header.spec.features
+    columns = {name: [getattr(feature, name) for feature in features] for name in ("name", "kind", "dtype", "codes")}
+    numbered = {"feature": np.arange(len(features), dtype=np.uint32), **columns, "importance": importance}
+    write_table(arrow_table(numbered, FEATURES), directory / "features.parquet", "features", header)
+
+
+def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
+    """The table of features.parquet. Raises FormatError where it is not of the features of `spec`."""
+    table = read_table(path, "features", FEATURES, identity)
+    known = {
+        "feature": list(range(len(spec.features))),
+        **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
+    }
+    share = as_numpy(table["importance"])
+    if any(table[name].to_pylist() != own for name, own in known.items()) or not ((share >= 0) & (share <= 1)).all():
+        raise damaged_forest(f"{path} does not match the features of the dataspec")
+    return table
+
+
+def write_run(
+    directory: Path,
+    seconds: Mapping[str, float],
+    threads: int,
+    header: Header,
+    origin: Origin | None,
+    choices: Choices,
+) -> None:
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and choices."""
+    import numba
+
+    same = {
+        "threads": threads,
+        "bigforest": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "polars": pl.__version__,
+        "config": header.config.to_json(),
+    }
+    columns = {"stage": list(seconds), "seconds": list(seconds.values())}
+    columns |= {name: [value] * len(seconds) for name, value in same.items()}
+    more = choices.entries() | ({} if origin is None else origin.entries())
+    write_table(arrow_table(columns, RUN), directory / "run.parquet", "run", header, more)
+
+
+def has_levels(spec: DataSpec) -> bool:
+    """Whether some feature is a category with levels, so that a forest has the file levels.parquet."""
+    return any(feature.levels for feature in spec.features)
+
+
+def write_levels(directory: Path, header: Header) -> None:
+    """Write levels.parquet of the forest in `directory`, where there are levels."""
+    if header.levels is not None and has_levels(header.spec):
+        tables = header.levels.tables(header.spec)
+        write_tables(_levels_schema(header.spec), tables, directory / LEVELS_FILE, LEVELS_KIND, header)
+
+
+def read_forest_levels(directory: Path, header: Header) -> Levels:
+    """The checked levels of the forest in `directory`. Raises FormatError."""
+    if not has_levels(header.spec):
+        return Levels.none(header.spec)
+    path = directory / LEVELS_FILE
+    table = read_table(path, LEVELS_KIND, _levels_schema(header.spec), header.identity).replace_schema_metadata(None)
+    levels = checked_levels(table.select(LEVELS.names), header.spec, path, damaged_forest)
+    if table.num_columns == len(LEVELS):
+        return levels
+    value = as_numpy(table["value"], np.nan)
+    if not np.isfinite(value).all():
+        raise damaged_forest(f"{path}: a level has no finite value")
+    return replace(levels, value=value)
+
+
+def _levels_schema(spec: DataSpec) -> pa.Schema:
+    """The columns of levels.parquet of a forest."""
+    return LEVELS_WITH_VALUES if any(feature.has_level_values for feature in spec.features) else LEVELS
+
+
+def read_origin(directory: Path) -> Origin | None:
+    """The origin of the forest in `directory`; None for one that does not say. Raises FormatError if damaged."""
+    return _run_entry(directory, "origin", Origin.parse, "the origin of the forest")
+
+
+def read_choices(directory: Path) -> Choices:
+    """The shrinkage and the power of the forest in `directory`. Raises FormatError if damaged."""
+    return Choices(
+        _run_entry(directory, "shrinkage", Shrinkage.parse, "the shrinkage") or Shrinkage(),
+        _run_entry(directory, "power", Power.parse, "the power") or Power(),
+    )
+
+
+def _run_entry(directory: Path, name: str, parse: Callable[[Any], Entry], what: str) -> Entry | None:
+    """An entry of the metadata of run.parquet; None where it has none."""
+    path = directory / "run.parquet"
+    try:
+        raw = json.loads(read_header(path, "run")[1].schema_arrow.metadata[METADATA_KEY]).get(name)
+        return None if raw is None else parse(raw)
+    except (*FAULTS, AttributeError) as error:
+        raise damaged_forest(f"{path}: {what} cannot be read ({error})") from error

@@ -1,0 +1,408 @@
+"""The forest as a table. This module *is* the description of the files of a forest directory, format version 3.
+
+FILES has the columns of each file. What is written, checked and documented (docs/reference/files.md) follows from it.
+
+    trees/part-NNNNNNN.parquet  a row per node, trees and nodes ascending; NNNNNNN is the part's first tree
+    features.parquet            a row per feature, in the order of the training table
+    levels.parquet              a row per level; only of forests with categories
+    ranks.parquet               a row per distinct value of a feature; only of forests grown on ranks
+    boosting.parquet            a row per tree; only of boosted forests (sampling arc-x4 and adaboost)
+    run.parquet                 a row per stage of the run that grew the forest
+    tuning/candidates.parquet   a row per candidate; only of forests that were chosen with tune
+    validation/curve.parquet    a row per tree; only with a validation set
+    oob/rows.parquet            a row per training row, of the first 262,144; those after them are in
+                                oob/rows-NNNNNNN.parquet, NNNNNNN being 1 and so on
+    oob/curve.parquet           a row per tree
+    oob/confusion.parquet       a row per pair of true and predicted class that occurs; only of classes
+    oob/metrics.parquet         a row per class, and one for all; one of numbers
+    oob/votes/part-NNNNNNN.parquet  a row per tree and row that is not in its bag; only with keep_votes
+    targets/values.parquet      a row per different target; only with keep_targets, as are
+    targets/part-NNNNNNN.parquet    a row per leaf, in the order of trees and nodes
+
+A forest grown without bootstrap has no folder oob. Every file carries its version, its kind, the dataspec and the
+configuration in its Parquet schema metadata: see files.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from bigforest.columns.arrow_arrays import Column, file_schema
+from bigforest.columns.dataspec import DataSpec
+from bigforest.store.levels import LEVEL_COLUMNS, VALUE_COLUMN
+
+KINDS = ("leaf", "axis", "category", "oblique")
+
+POISSON = "poisson_deviance"
+METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
+
+# Nodes that fill a row group, and terms and levels in them: what is written and read at a time. A node is in one.
+GROUP_NODES = 1 << 17
+GROUP_ENTRIES = 1 << 21
+
+# The columns of nodes that are null but in nodes of these kinds. An axis node sends a row left where its feature is at
+# most the threshold, an oblique one where its projection is, the sum of weight * value in the order of the terms, in
+# float64 (NaN goes right), one on a category by its levels.
+_SPLITS = ("axis", "category", "oblique")
+NODE_KINDS: dict[str, tuple[str, ...]] = {
+    "left": _SPLITS,
+    "right": _SPLITS,
+    "feature": ("axis", "category"),
+    "threshold": ("axis", "oblique"),
+    "default_left": ("axis", "category"),
+    "levels": ("category",),
+    "terms": ("oblique",),
+    "gain": _SPLITS,
+}
+
+_TREE = Column("tree", pa.uint32(), "number of the tree, from 0")
+_ROW = Column("row", pa.uint64(), "number of the row in the training data, from 0")
+_FEATURE = Column("feature", pa.uint32(), "position in the training table")
+_TREES = Column("trees", pa.uint32(), "number of trees, counted from the first")
+_REACHED = Column("rows", pa.uint64(), "rows that are out of bag for at least one of them")
+_OUT_OF_BAG = Column("rows", pa.uint64(), "rows that are out of bag for at least one tree")
+
+# In the place of the type of the target, which no column has otherwise.
+LABEL = pa.binary()
+SPREAD = "spread"
+
+
+def _counts(kind: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", kind, nullable=False))
+
+
+FILES: dict[str, tuple[Column, ...]] = {
+    "trees/part-NNNNNNN.parquet": (
+        _TREE,
+        Column("node", pa.uint32(), "number of the node in preorder within its tree; the root is 0"),
+        Column("left", pa.uint32(), "node number of the left child, always `node` + 1; null in a leaf", null=True),
+        Column("right", pa.uint32(), "node number of the right child; null in a leaf", null=True),
+        Column("depth", pa.uint32(), "level; the root has 0"),
+        Column("kind", pa.dictionary(pa.int8(), pa.string()), "`leaf`, `axis`, `category` or `oblique`"),
+        Column(
+            "feature",
+            pa.dictionary(pa.int32(), pa.string()),
+            "name of the feature; null except in axis and category nodes",
+            null=True,
+        ),
+        Column(
+            "threshold",
+            pa.float64(),
+            "a row goes left if its value, or its projection, is at most this; infinite if all values go left; "
+            "null except in axis and oblique nodes",
+            null=True,
+        ),
+        Column(
+            "default_left",
+            pa.bool_(),
+            "whether rows go left if their value is missing; for a category also if their level is not listed, such "
+            "as levels that did not occur in training; null in leaves and oblique nodes",
+            null=True,
+        ),
+        Column(
+            "levels",
+            pa.list_(pa.string()),
+            "category nodes: rows of these levels go right if `default_left`, otherwise left; ascending, null means "
+            "missing and comes first; null in other nodes",
+            null=True,
+        ),
+        Column(
+            "terms",
+            pa.list_(pa.struct([("feature", pa.string()), ("weight", pa.float64())])),
+            "the projection of an oblique node: weights are finite and not 0, features in the order of training, each "
+            "once; null in other nodes",
+            null=True,
+        ),
+        Column(
+            "gain",
+            pa.float64(),
+            "decrease of impurity: that of the node minus that of its children, weighted by bag rows; null in a leaf",
+            null=True,
+        ),
+        Column(
+            "weight",
+            pa.uint64(),
+            "bag rows in the node, with repeats; if rows have weights, the sum of their weights in steps (`spec`)",
+        ),
+        Column(
+            "counts",
+            _counts(pa.uint32()),
+            "the same by class, in the order of the classes in `spec`, list of uint64 for wide weights; null for "
+            "regression",
+            null=True,
+        ),
+        Column(
+            "value",
+            pa.float64(),
+            "mean of the target, weighted by bag rows; null for classification",
+            null=True,
+        ),
+    ),
+    "features.parquet": (
+        _FEATURE,
+        Column("name", pa.string(), "name of the column"),
+        Column("kind", pa.string(), "`numeric` or `category`"),
+        Column("dtype", pa.string(), "Polars type in the training table"),
+        Column("codes", pa.uint64(), "number of distinct values, or of bins if limited by `max_bins`"),
+        Column(
+            "importance",
+            pa.float64(),
+            "share of the feature in the total decrease of impurity, nodes weighted by bag rows; the features of an "
+            "oblique node share equally; 0 for all features if no split decreased the impurity",
+        ),
+    ),
+    "levels.parquet": (*LEVEL_COLUMNS, VALUE_COLUMN),
+    "ranks.parquet": (
+        _FEATURE,
+        Column("value", pa.float64(), "ascending within a feature"),
+        Column("rank", pa.float64(), "average rank of its rows, from 1"),
+    ),
+    "boosting.parquet": (
+        _TREE,
+        Column(
+            "error",
+            pa.float64(),
+            "weighted error of the tree: the share of the total weight on rows that it predicts wrongly, with the "
+            "weights of its bag's draw",
+        ),
+        Column("vote", pa.float64(), "weight of the tree's vote, above 0; 1 with `arc-x4`"),
+    ),
+    "run.parquet": (
+        Column(
+            "stage",
+            pa.string(),
+            "`encode`, `compile` (kernels, or reading them from the cache), `grow`, `oob`, `targets`, `validate`, "
+            "`prune`, `calibrate`",
+        ),
+        Column("seconds", pa.float64(), "wall time"),
+        Column("threads", pa.uint32(), "worker threads"),
+        *(Column(name, pa.string(), "version") for name in ("bigforest", "python", "numpy", "numba", "polars")),
+        Column("config", pa.string(), "the options as JSON"),
+    ),
+    "oob/rows.parquet": (
+        _ROW,
+        Column("truth", LABEL, "label of the row"),
+        Column("prediction", LABEL, "vote of the out-of-bag trees of the row; null if there are none", null=True),
+        Column("trees", pa.uint32(), "number of these trees"),
+        Column(
+            "p_<class>",
+            pa.float64(),
+            "mean class probabilities of these trees (vote soft) or shares of their votes (hard); null if there are "
+            "none",
+            null=True,
+        ),
+    ),
+    "oob/rows.parquet for regression": (
+        _ROW,
+        Column("truth", pa.float64(), "regression target of the row"),
+        Column(
+            "prediction",
+            pa.float64(),
+            "mean prediction of the out-of-bag trees of the row; null if there are none",
+            null=True,
+        ),
+        Column("trees", pa.uint32(), "number of these trees"),
+        Column(
+            SPREAD,
+            pa.float64(),
+            "standard deviation of their predictions with unshrunk leaves; null if there are fewer than two. Missing "
+            "in older forests",
+            null=True,
+        ),
+    ),
+    "oob/curve.parquet": (
+        _TREES,
+        Column(
+            "error",
+            pa.float64(),
+            "weighted share of rows with a wrong out-of-bag prediction by these trees; null while `rows` is 0",
+            null=True,
+        ),
+        _REACHED,
+    ),
+    "oob/curve.parquet for regression": (
+        _TREES,
+        Column(
+            "mse",
+            pa.float64(),
+            "weighted mean squared error; null while `rows` is 0. With the impurity poisson the column is "
+            f"`{POISSON}`, the weighted mean Poisson deviance, for which predictions below 2**-52 times the largest "
+            "target count as that",
+            null=True,
+        ),
+        _REACHED,
+    ),
+    "oob/confusion.parquet": (
+        Column("truth", LABEL, "class of the rows"),
+        Column("prediction", LABEL, "predicted class"),
+        Column("rows", pa.uint64(), "number of rows"),
+        Column("weight", pa.float64(), "sum of their weights"),
+    ),
+    "oob/metrics.parquet": (
+        Column("class", LABEL, "the class; null in the last row", null=True),
+        _OUT_OF_BAG._replace(meaning="rows of the class that are out of bag for at least one tree"),
+        Column("predicted", pa.uint64(), "rows predicted to be of the class"),
+        Column(
+            "precision",
+            pa.float64(),
+            "0 in the case of division by 0; in the last row the mean over classes that occur (macro)",
+            null=True,
+        ),
+        Column("recall", pa.float64(), "likewise", null=True),
+        Column("f1", pa.float64(), "likewise", null=True),
+        Column("log_loss", pa.float64(), "mean of -ln p(truth), p clipped to [eps, 1 - eps]", null=True),
+        Column(
+            "brier",
+            pa.float64(),
+            "mean squared error of p; in the last row the sum over the classes, halved for two classes",
+            null=True,
+        ),
+        Column(
+            "auc",
+            pa.float64(),
+            "area under the ROC curve of the second class; null unless there are two classes",
+            null=True,
+        ),
+    ),
+    "oob/metrics.parquet for regression": (
+        _OUT_OF_BAG,
+        Column(
+            "r2",
+            pa.float64(),
+            "share of the variance explained, by scikit-learn's definition, with the weights of the rows",
+            null=True,
+        ),
+        Column("mse", pa.float64(), "mean squared error", null=True),
+        Column("mae", pa.float64(), "mean absolute error", null=True),
+        Column(
+            POISSON,
+            pa.float64(),
+            "mean Poisson deviance, by scikit-learn's definition; null if a prediction is not above 0. Only with the "
+            "impurity poisson",
+            null=True,
+        ),
+    ),
+    "oob/votes/part-NNNNNNN.parquet": (
+        _TREE,
+        _ROW,
+        Column("leaf", pa.uint32(), "number of the row's leaf in the tree: `node` of `trees/`"),
+    ),
+    "validation/curve.parquet": (
+        _TREES,
+        Column("error", pa.float64(), "share of rows that these trees predict wrongly or reject"),
+        Column("rejected", pa.uint64(), "rows that they reject because classes have equal votes"),
+        Column("rows", pa.uint64(), "rows that have a label"),
+    ),
+    "tuning/candidates.parquet": (
+        Column("candidate", pa.string(), "name of the candidate"),
+        Column("options", pa.string(), "its own training options, as a JSON object"),
+        Column("trees", pa.uint32(), "number of trees in its last round"),
+        Column("metric", pa.string(), "the loss"),
+        Column(
+            "loss",
+            pa.float64(),
+            "out-of-bag loss after its last round; this and the next two columns are null for a candidate that could "
+            "not be trained",
+            null=True,
+        ),
+        Column("difference", pa.float64(), "its loss minus the lowest loss of that round", null=True),
+        Column("standard_error", pa.float64(), "of the difference, paired by row", null=True),
+        Column(
+            "cross_fitted",
+            pa.float64(),
+            "for the winner, the cross-fitted loss: each half of the rows with the candidate selected on the other "
+            "half; null for the others",
+            null=True,
+        ),
+        Column("seconds", pa.float64(), "training time"),
+        Column("bytes", pa.uint64(), "size of its trees"),
+        Column("retired", pa.string(), "reason why it was retired; null for candidates that finished", null=True),
+        Column("winner", pa.bool_(), "whether it is this forest"),
+    ),
+    "targets/values.parquet": (Column("value", pa.float64(), "ascending"),),
+    "targets/part-NNNNNNN.parquet": (
+        _TREE,
+        Column("node", pa.uint32(), "number of the leaf"),
+        Column(
+            "targets",
+            _counts(pa.uint32()),
+            "targets of its bag rows, as row numbers of `values.parquet` from 0, ascending, each once",
+        ),
+        Column(
+            "weights",
+            _counts(pa.uint32()),
+            "number of bag rows with each target, with repeats and weights; proportional for wide weights, at most "
+            "2**32 in total",
+        ),
+    ),
+}
+
+NODES = file_schema(FILES["trees/part-NNNNNNN.parquet"])
+FEATURES = file_schema(FILES["features.parquet"])
+RANKS = file_schema(FILES["ranks.parquet"])
+BOOSTING = file_schema(FILES["boosting.parquet"])
+RUN = file_schema(FILES["run.parquet"])
+CURVE = file_schema(FILES["oob/curve.parquet"])
+VOTES = file_schema(FILES["oob/votes/part-NNNNNNN.parquet"])
+VALIDATION = file_schema(FILES["validation/curve.parquet"])
+VALIDATION_KIND = "validation-curve"
+TUNING = file_schema(FILES["tuning/candidates.parquet"])
+TUNING_KIND = "tuning"
+TARGET_VALUES = file_schema(FILES["targets/values.parquet"])
+LEAF_TARGETS = file_schema(FILES["targets/part-NNNNNNN.parquet"])
+
+# The stages by which a pruned and a calibrated forest are known, and one that has a lambda or a power of the user's.
+PRUNED = "prune"
+CALIBRATED = "calibrate"
+SHRUNK = "shrink"
+SHARPENED = "sharpen"
+
+
+def nodes_schema(spec: DataSpec) -> pa.Schema:
+    """NODES for the forest of a table: counts have 64 bits where its weights are wide."""
+    if not spec.wide_weights:
+        return NODES
+    return NODES.set(NODES.get_field_index("counts"), pa.field("counts", _counts(pa.uint64())))
+
+
+def oob_rows(label: pa.DataType, shares: Iterable[str]) -> pa.Schema:
+    """Schema of oob/rows.parquet for a target of Arrow type `label`: that of its classes, or float64 of numbers.
+
+    shares  the columns after the others, all of float64: p_<class> of each class, or SPREAD of numbers.
+    """
+    *columns, share = FILES["oob/rows.parquet"]
+    return _with_label([*columns, *(share._replace(name=name) for name in shares)], label)
+
+
+def confusion(label: pa.DataType) -> pa.Schema:
+    """Schema of oob/confusion.parquet for classes of this Arrow type."""
+    return _with_label(FILES["oob/confusion.parquet"], label)
+
+
+def number_curve(impurity: str) -> pa.Schema:
+    """Schema of oob/curve.parquet of a regression by this impurity."""
+    trees, error, rows = FILES["oob/curve.parquet for regression"]
+    return file_schema([trees, error._replace(name=POISSON) if impurity == "poisson" else error, rows])
+
+
+def number_metrics(impurity: str) -> pa.Schema:
+    """Schema of oob/metrics.parquet of a regression by this impurity; see metrics/numbers.py NumberMetrics."""
+    return file_schema(
+        column
+        for column in FILES["oob/metrics.parquet for regression"]
+        if column.name != POISSON or impurity == "poisson"
+    )
+
+
+def metrics(label: pa.DataType) -> pa.Schema:
+    """Schema of oob/metrics.parquet for classes of this Arrow type; see metrics/classes.py ClassMetrics.
+
+    Null besides: auc unless both of two classes have rows, and all shares while no row is out of bag.
+    """
+    return _with_label(FILES["oob/metrics.parquet"], label)
+
+
+def _with_label(columns: Iterable[Column], label: pa.DataType) -> pa.Schema:
+    return file_schema(column._replace(type=label) if column.type == LABEL else column for column in columns)

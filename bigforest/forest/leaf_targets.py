@@ -1,0 +1,252 @@
+"""The training targets in the leaves of a regression forest, for predicting quantiles.
+
+targets/values.parquet holds the different targets of the training table, targets/part-NNNNNNN.parquet for each leaf of
+some trees which of them are in it, and with what weight (schema.py TARGET_VALUES and LEAF_TARGETS).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy
+from bigforest.errors import FormatError, damaged_forest
+from bigforest.forest.files import (
+    Header,
+    decoding,
+    open_checked,
+    open_parquet,
+    read_table,
+    write_table,
+    write_tables,
+)
+from bigforest.forest.format import LEAF_TARGETS, TARGET_VALUES
+from bigforest.forest.nodes import cut_entries
+from bigforest.forest.parts import first_tree, parts_in
+from bigforest.storage.parquet_footer import row_groups
+from bigforest.storage.paths import is_remote
+
+FOLDER = "targets"
+_VALUES = "values.parquet"
+VALUES_KIND = "target-values"
+LEAVES_KIND = "targets"
+# Targets of leaves in a row group of a file, which is read at once, except for a leaf that has more.
+_GROUP_ENTRIES = 1 << 18
+# How far the mean of the targets in a leaf may be from what it predicts, as a share of the range of all targets.
+_NEAR = 2.0**-20
+
+
+class LeafTargets(NamedTuple):
+    """The targets of all leaves, which are numbered consecutively in the order of trees and nodes; see
+    kernels/predict/quantile.py.
+
+    first  int64 [trees + 1], number of the first leaf of each tree, then the number of leaves
+    node   uint32 [leaves], numbers of their nodes
+    start  uint64 [leaves + 1]
+    code   uint32 [entries], mapped from a file where memory is limited, as is `reach`
+    reach  uint32 [entries]
+    value  float64 [codes]
+    """
+
+    first: NDArray[np.int64]
+    node: NDArray[np.uint32]
+    start: NDArray[np.uint64]
+    code: NDArray[np.uint32]
+    reach: NDArray[np.uint32]
+    value: NDArray[np.float64]
+
+    @property
+    def held(self) -> int:
+        """Bytes of anonymous memory if `code` and `reach` are mapped."""
+        return self.first.nbytes + self.node.nbytes + self.start.nbytes + self.value.nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of anonymous memory if nothing is mapped."""
+        return self.held + self.code.nbytes + self.reach.nbytes
+
+    def have_means(self, mean: NDArray[np.float64], leaf: int, step: float) -> bool:
+        """Whether the targets of the leaves from `leaf` on have these means by weight, as nearly as they are kept.
+
+        mean  float64 [leaves]; step: of the targets, see TargetSpec
+        """
+        # By the range of all targets, as forests that are merged may have other steps, and wide weights are kept in
+        # proportion; from its middle, beside which it may be as small as the last digits of the targets.
+        low, high = float(self.value[0]), float(self.value[-1])
+        middle, scale = low / 2 + high / 2, (high / 2 - low / 2) or 1.0
+        value = (self.value - middle) / scale
+        near = (step + float(np.spacing(max(-low, high)))) / scale + 2 * _NEAR
+        starts = self.start[leaf : leaf + mean.size + 1].astype(np.int64)
+        for begin, end in cut_entries(starts, _GROUP_ENTRIES):
+            here = slice(starts[begin], starts[end])
+            first = starts[begin:end] - starts[begin]
+            reach = self.reach[here].astype(np.float64)
+            weight = np.diff(reach, prepend=0.0)
+            weight[first] = reach[first]
+            total = np.add.reduceat(weight * value[self.code[here]], first)
+            with np.errstate(over="ignore"):
+                apart = np.abs(total / np.add.reduceat(weight, first) - (mean[begin:end] - middle) / scale)
+            if not (apart <= near).all():
+                return False
+        return True
+
+
+def values_path(directory: Path) -> Path:
+    """Where the different targets are."""
+    return directory / FOLDER / _VALUES
+
+
+def leaf_targets_path(directory: Path, first_tree: int) -> Path:
+    """Where the targets of the leaves of some trees are, of which this is the first."""
+    return directory / FOLDER / f"part-{first_tree:07d}.parquet"
+
+
+def write_values(directory: Path, values: NDArray[np.float64], header: Header) -> None:
+    """Write the different targets, ascending."""
+    write_table(arrow_table({"value": values}, TARGET_VALUES), values_path(directory), VALUES_KIND, header)
+
+
+def leaves_tables(
+    tree: int,
+    node: NDArray[np.uint32],
+    start: NDArray[np.int64],
+    code: NDArray[np.uint32],
+    weight: NDArray[np.uint32],
+) -> Iterator[pa.Table]:
+    """The leaves `node` of a tree, as tables that each are a row group; the targets of leaf i begin at start[i]."""
+    trees = arrow_array(np.full(node.size, tree, np.uint32))
+    lists = (_lists(start, entries) for entries in (code, weight))
+    table = pa.Table.from_arrays([trees, arrow_array(node), *lists], schema=LEAF_TARGETS)
+    for begin, end in cut_entries(start, _GROUP_ENTRIES):
+        yield table.slice(begin, end - begin)
+
+
+def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
+    """A column of lists, of which list i has the entries from start[i] to before start[i + 1]."""
+    kind = LEAF_TARGETS.field("targets").type
+    return pa.ListArray.from_arrays(arrow_array(start.astype(np.int32)), arrow_array(entries), type=kind)
+
+
+def targets_files(directory: Path) -> list[Path]:
+    """All files of the targets."""
+    return [*parts_in(directory, FOLDER), values_path(directory)]
+
+
+def read_targets(directory: Path, header: Header, scratch: Path | None, *, mapped: bool) -> LeafTargets:
+    """The checked targets of the forest in `directory`.
+
+    mapped   put the large arrays into a file in `scratch` (None: the system's folder) that goes away with them, and
+             not into memory.
+
+    Raises FormatError where they are not there or not sound.
+    """
+    from bigforest.kernels.predict.quantile import add_up_leaves
+
+    value = read_values(directory, header)
+    parts = parts_in(directory, FOLDER)
+    files = [open_parquet(path) for path in parts]
+    leaves = sum(file.metadata.num_rows for file in files)
+    room = sum(_entries(path) for path in parts)
+    code, reach = (_room(room, scratch, mapped=mapped) for _ in range(2))
+    start = np.zeros(leaves + 1, np.uint64)
+    tree, node = np.empty(leaves, np.uint32), np.empty(leaves, np.uint32)
+    leaf = entry = 0
+    for path in parts:
+        for batch in _batches(path, header):
+            own, ends, codes, weights = _leaves(batch, path)
+            if leaf + own.size > leaves or entry + codes.size > room:
+                raise damaged_forest(f"{path} has more rows than it says")
+            tree[leaf : leaf + own.size] = own
+            node[leaf : leaf + own.size] = as_numpy(batch.column("node"))
+            start[leaf + 1 : leaf + 1 + own.size] = ends + entry
+            code[entry : entry + codes.size], reach[entry : entry + codes.size] = codes, weights
+            leaf, entry = leaf + own.size, entry + codes.size
+    ordered = (np.diff(tree.astype(np.int64)) >= 0).all() and (not leaves or int(tree[-1]) < header.config.trees)
+    if leaf != leaves or not ordered or not add_up_leaves(start, code, reach, np.uint64(value.size)):
+        raise damaged_forest(f"{directory / FOLDER}: leaves and targets do not match")
+    first = np.searchsorted(tree, np.arange(header.config.trees + 1))
+    return LeafTargets(first, node, start, code, reach, value)
+
+
+def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, merged: Header) -> None:
+    """Write the targets of several forests, in this order, as those of the `merged` one in `directory`."""
+    values = [read_values(source, header) for source, header in sources]
+    union = np.unique(np.concatenate(values))
+    write_values(directory, union, merged)
+    offset = 0
+    for (source, header), own in zip(sources, values, strict=True):
+        places = np.searchsorted(union, own).astype(np.uint32)
+        for path in parts_in(source, FOLDER):
+            first = first_tree(path) + offset
+            tables = _moved(path, header, offset, places)
+            write_tables(LEAF_TARGETS, tables, leaf_targets_path(directory, first), LEAVES_KIND, merged)
+        offset += header.config.trees
+
+
+def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) -> Iterator[pa.Table]:
+    """The leaves in a file, trees raised by `offset`, and code c made places[c]."""
+    for batch in _batches(path, header):
+        _, ends, codes, weights = _leaves(batch, path)
+        if codes.size and int(codes.max()) >= places.size:
+            raise damaged_forest(f"{path}: a target is not in the training table")
+        tree = arrow_array(as_numpy(batch.column("tree")) + np.uint32(offset))
+        lists = (_lists(np.append(0, ends), some) for some in (places[codes], weights))
+        yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS)
+
+
+def read_values(directory: Path, header: Header) -> NDArray[np.float64]:
+    """The different targets. Raises FormatError."""
+    path = values_path(directory)
+    table = read_table(path, VALUES_KIND, TARGET_VALUES, header.identity)
+    column = table["value"]
+    value = np.array(as_numpy(column), np.float64)
+    if column.null_count or not value.size or not np.isfinite(value).all() or (np.diff(value) < 0.0).any():
+        raise damaged_forest(f"{path}: the targets are not ascending numbers")
+    return value
+
+
+def _entries(path: Path) -> int:
+    """Targets of the leaves in a file, at most, as it says."""
+    with decoding(path):
+        chunks = [chunk for group in row_groups(path) for chunk in group]
+    return sum(chunk.values or 0 for chunk in chunks if chunk.name.startswith("targets."))
+
+
+def _room(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uint32]:
+    if not mapped or not entries:
+        try:
+            return np.empty(entries, np.uint32)
+        except (MemoryError, ValueError) as error:
+            raise FormatError(f"{entries:,} targets of leaves do not fit in memory; set a memory limit") from error
+    with tempfile.TemporaryFile(dir=None if scratch is None or is_remote(scratch) else scratch) as file:
+        return np.memmap(file, np.uint32, mode="w+", shape=(entries,))
+
+
+def _batches(path: Path, header: Header) -> Iterator[Any]:
+    """The rows of a file of leaves, some at a time, validated by Arrow. Raises FormatError."""
+    file = open_checked(path, LEAVES_KIND, LEAF_TARGETS, header.identity)
+    with decoding(path):
+        for group in range(file.num_row_groups):
+            for batch in file.iter_batches(_GROUP_ENTRIES, row_groups=[group], use_threads=False):
+                batch.validate(full=True)
+                yield batch
+
+
+def _leaves(
+    batch: Any, path: Path
+) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]]:
+    """The trees of some leaves, where the targets of each end, counted from the first, and their codes and weights."""
+    lists = [batch.column(name) for name in ("targets", "weights")]
+    offsets = [as_numpy(column.offsets).astype(np.int64) for column in lists]
+    lengths = [np.diff(found) for found in offsets]
+    entries = [column.flatten() for column in lists]
+    if any(column.null_count for column in [*batch.columns, *entries]) or not np.array_equal(lengths[0], lengths[1]):
+        raise damaged_forest(f"{path}: a leaf lacks a weight for one of its targets")
+    ends = np.cumsum(lengths[0]).astype(np.uint64)
+    return as_numpy(batch.column("tree")), ends, as_numpy(entries[0]), as_numpy(entries[1])

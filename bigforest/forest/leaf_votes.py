@@ -1,0 +1,333 @@
+"""Where out-of-bag rows ended in the trees of a part, and what the leaves cast: files of a run beside the parts.
+
+`votes/part-NNNNNNN.leaves`, NNNNNNN being its first tree, has a block for every chunk of rows: for every tree the rows
+of the chunk that are not in its bag, ascending, and the number of the leaf of each. `votes/part-NNNNNNN.ballots` has
+what the leaves cast and hold (ballots.py). It is a file of its own because wide weights are counted later. Both are
+files of storage/array_file.py.
+
+Where the out-of-bag rows end in each tree, kept with a forest (`keep_votes`): oob/votes/part-NNNNNNN.parquet, of
+schema.py VOTES, NNNNNNN being the first tree.
+
+They are what leaf_files.py says, tree by tree, so that every estimate that starts from out-of-bag votes can be made
+from them and the nodes of the forest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from io import FileIO
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, read_only
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import FormatError, damaged_forest
+from bigforest.forest.ballots import Ballots, ballots_of_trees, join_ballots, loaded_bytes
+from bigforest.forest.files import Header, check_bytes, check_file, row_batches, write_tables
+from bigforest.forest.format import VOTES
+from bigforest.forest.leaf_shrinking import lambdas_to_try
+from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.parts import first_tree, parts_in
+from bigforest.forest.tables import scan
+from bigforest.options.train_config import TrainConfig
+from bigforest.storage.array_file import ArrayFile, damaged, read_arrays, write_arrays, writing_arrays
+from bigforest.storage.paths import copy
+from bigforest.store.store import Store
+
+FOLDER = "votes"
+_NAME = re.compile(r"part-(\d{7,10})\.leaves")
+# Bytes of a row in a tree, and of the ballots of trees that are kept for one file, besides those of the last.
+VOTE_BYTES = 6
+FILE_BYTES = 16 << 20
+LEAF_TYPES = {"rows": "<u2", "leaves": "<u4", "counts": "<u4"}
+# Rows of a chunk at most: each costs some tens of us to read and add up, but a small table is to have several.
+_MOST_CHUNK = 1 << 14
+_LARGE_TABLE, _LARGE_CHUNK = 1 << 18, 1 << 16
+# Bytes of votes in a row group of oob/rows.parquet, for as many rows as a power of two, and most of these rows.
+_STEP_BYTES = 8 << 20
+_MOST_STEP = 1 << 16
+
+
+class LeafChunk(NamedTuple):
+    """Rows of a chunk that are out of bag, tree by tree.
+
+    rows    uint16, numbers within the chunk
+    leaves  uint32, number of the leaf in its tree
+    counts  uint32 [trees], rows of each tree
+    """
+
+    rows: NDArray[np.uint16]
+    leaves: NDArray[np.uint32]
+    counts: NDArray[np.uint32]
+
+
+class LeftOut(NamedTuple):
+    """Rows that are not in the bag of a tree, uint32, ascending, and the number of the leaf of each, uint32."""
+
+    rows: NDArray[np.uint32]
+    leaves: NDArray[np.uint32]
+
+
+class LeafFile(NamedTuple):
+    """A file of leaves that is whole.
+
+    path    without its ending.
+    trees   whose leaves these are.
+    leaves  the file.
+    """
+
+    path: Path
+    trees: range
+    leaves: ArrayFile
+
+    def chunk(self, file: FileIO, number: int) -> LeafChunk:
+        """A chunk, from the open file. Raises FormatError when it is damaged."""
+        found = LeafChunk(*map(read_only, self.leaves.block(file, number)))
+        if not found.rows.size == found.leaves.size == found.counts.sum() or found.counts.size != len(self.trees):
+            raise damaged(self.leaves.path)
+        return found
+
+    def ballots(self, spec: DataSpec) -> Ballots:
+        """What the leaves cast. Raises FormatError when that is damaged."""
+        path = _ballots(self.path)
+        first, ballot, weight, mixed = map(read_only, read_arrays(path, ballot_types(spec)))
+        sound = first.size == len(self.trees) + 1 and first[0] == 0 and first[-1] == ballot.size
+        sound = sound and (np.diff(first) > 0).all() and weight.size == (ballot.size + len(self.trees)) // 2
+        if not sound or mixed.shape[1:] != (spec.target.answer_width,):
+            raise damaged(path)
+        return Ballots(first, ballot, weight, mixed)
+
+    def nodes(self, spec: DataSpec) -> tuple[int, int]:
+        """How many nodes its trees have, and how many of the numbers that go with them (Ballots.mixed).
+
+        Raises FormatError when that is damaged.
+        """
+        file = ArrayFile.of(_ballots(self.path), ballot_types(spec))
+        return int(file.rows("ballot").sum()), int(file.rows("mixed").sum())
+
+    def move(self, directory: Path, *, ballots: bool = True) -> None:
+        """Move the files, or the leaves without the ballots, to another directory of a forest."""
+        target = leaves_path(directory, self.trees.start)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for named in (_ballots, _leaves) if ballots else (_leaves,):
+            copy(named(self.path), named(target))
+            named(self.path).unlink()
+
+    @property
+    def paths(self) -> list[Path]:
+        """Both files."""
+        return [_leaves(self.path), _ballots(self.path)]
+
+    def remove(self) -> None:
+        """Remove both files."""
+        for path in self.paths:
+            path.unlink(missing_ok=True)
+
+
+def step_rows(classes: int) -> int:
+    """Rows of a row group of rows.parquet; a function of the task alone, so that the file does not depend on memory."""
+    rows = _MOST_STEP
+    while rows > 256 and 8 * rows * classes > _STEP_BYTES:
+        rows //= 2
+    return rows
+
+
+def leaf_chunk_rows(rows: int, classes: int) -> int:
+    """Rows of a chunk of a table of `rows` rows; classes: numbers in an answer."""
+    return min(_MOST_CHUNK if rows < _LARGE_TABLE else _LARGE_CHUNK, step_rows(classes))
+
+
+def leaves_path(directory: Path, first_tree: int) -> Path:
+    """The files of a part, without their endings."""
+    return directory / FOLDER / f"part-{first_tree:07d}"
+
+
+def write_leaves(path: Path, trees: range, rows: int, classes: int, chunks: Iterable[LeafChunk]) -> None:
+    """Write a file of leaves, a chunk at a time; classes: numbers in an answer."""
+    with writing_arrays(_leaves(path), LEAF_TYPES, _about(trees, rows, classes)) as add:
+        for chunk in chunks:
+            add(*chunk)
+
+
+def write_ballots(path: Path, ballots: Ballots) -> None:
+    """Write what the leaves of a part cast."""
+    types = {name: array.dtype.str for name, array in ballots._asdict().items()}
+    write_arrays(_ballots(path), types, *ballots)
+
+
+class LeafWriter:
+    """Writes files of the leaves of left out rows, of consecutive trees some at a time."""
+
+    def __init__(self, store: Store, config: TrainConfig, directory: Path, first: int) -> None:
+        """first: number of the first tree."""
+        self._rows = store.rows
+        self._classes = store.spec.target.answer_width
+        self._wide = store.spec.wide_weights
+        self._lambdas = len(lambdas_to_try(config, store.rows, self._classes))
+        self._held = 0
+        self._directory = directory
+        self._first = first
+        self._found: list[LeftOut] = []
+        self._ballots: list[Ballots] = []
+
+    def add(self, found: list[LeftOut], trees: TreeArrays) -> None:
+        """Add trees that were grown together."""
+        self.put(found, ballots_of_trees(trees, self._wide))
+
+    def put(self, found: list[LeftOut], ballots: Ballots) -> None:
+        """Add trees with these ballots. A file is full when it, or its ballots when loaded, reach FILE_BYTES."""
+        self._found += found
+        self._ballots.append(ballots)
+        self._held += sum(own.rows.nbytes + own.leaves.nbytes for own in found)
+        sizes = np.array([ballots.ballot.size]), np.array([len(ballots.mixed)])
+        self._held += int(loaded_bytes(*sizes, self._classes, self._lambdas)[0])
+        if self._held >= FILE_BYTES:
+            self.write()
+
+    def write(self) -> None:
+        """Write the trees added so far."""
+        if not self._found:
+            return
+        path, trees = leaves_path(self._directory, self._first), range(self._first, self._first + len(self._found))
+        write_ballots(path, join_ballots(self._ballots, self._classes))
+        step = leaf_chunk_rows(self._rows, self._classes)
+        write_leaves(path, trees, self._rows, self._classes, leaf_chunks(self._found, self._rows, step))
+        self._first = trees.stop
+        self._found, self._ballots, self._held = [], [], 0
+
+
+def leaf_chunks(found: Sequence[LeftOut], rows: int, step: int) -> Iterator[LeafChunk]:
+    """The leaves of some rows, a chunk of `step` rows at a time."""
+    starts = np.arange(0, rows + step, step)
+    cuts = [np.searchsorted(own.rows, starts) for own in found]
+    for number, start in enumerate(starts[:-1].tolist()):
+        here = [(own, slice(*cut[number : number + 2])) for own, cut in zip(found, cuts, strict=True)]
+        chunk = np.concatenate([own.rows[cut] for own, cut in here])
+        leaves = np.concatenate([own.leaves[cut] for own, cut in here])
+        counts = np.array([cut.stop - cut.start for _, cut in here], np.uint32)
+        yield LeafChunk((chunk - np.uint32(start)).astype(np.uint16), leaves, counts)
+
+
+def found_leaves(directory: Path, rows: int, classes: int, trees: range | None = None) -> list[LeafFile]:
+    """The files of leaves in a directory that are whole and have ballots, by their first trees; others do not count.
+
+    trees  where the first tree is to be; None for anywhere.
+    """
+    names = (_NAME.fullmatch(path.name) for path in (directory / FOLDER).glob("part-*.leaves"))
+    firsts = [int(name[1]) for name in names if name is not None and (trees is None or int(name[1]) in trees)]
+    paths = [leaves_path(directory, first) for first in firsts]
+    found = (_open(path, rows, classes) for path in paths if _ballots(path).exists())
+    return sorted((file for file in found if file is not None), key=lambda file: file.trees.start)
+
+
+def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
+    """The file, None where it is not whole or of another table."""
+    try:
+        file = ArrayFile.of(_leaves(path), LEAF_TYPES)
+    except FormatError:
+        return None
+    first, count = (file.about.get(name, 0) for name in ("first", "trees"))
+    trees = range(first, first + count)
+    if file.about != _about(trees, rows, classes) or not trees or path.name != f"part-{first:07d}":
+        return None
+    return LeafFile(path, trees, file) if file.blocks == -(-rows // file.about["chunk"]) else None
+
+
+def _about(trees: range, rows: int, classes: int) -> dict[str, int]:
+    """What a file says: trees, rows of the table, rows of a chunk."""
+    return {"first": trees.start, "trees": len(trees), "rows": rows, "chunk": leaf_chunk_rows(rows, classes)}
+
+
+def ballot_types(spec: DataSpec) -> dict[str, str]:
+    """Types of the arrays of Ballots."""
+    whole = "<u8" if spec.wide_weights else "<u4"
+    kind = "<f8" if spec.target.is_regression else whole
+    return {"first": "<i8", "ballot": "<u4", "weight": whole, "mixed": kind}
+
+
+def _leaves(path: Path) -> Path:
+    return path.with_name(path.name + ".leaves")
+
+
+def _ballots(path: Path) -> Path:
+    return path.with_name(path.name + ".ballots")
+
+
+VOTES_KIND = "oob-votes"
+VOTES_FOLDER = Path("oob", "votes")
+# Votes in a row group, about.
+_GROUP_ROWS = 1 << 18
+
+
+def votes_files(directory: Path) -> list[Path]:
+    """The files of the kept votes of a forest, in the order of their trees. Raises FormatError without any."""
+    return parts_in(directory, VOTES_FOLDER)
+
+
+def read_votes(directory: Path, identity: str, holding: object) -> pl.LazyFrame:
+    """The kept votes of a forest, by tree and row; columns VOTES. Raises FormatError."""
+    paths = votes_files(directory)
+    for path in paths:
+        check_file(path, VOTES_KIND, VOTES, identity)
+    return scan(paths, VOTES, row_batches, holding)
+
+
+def write_votes(directory: Path, store: Store, config: TrainConfig, file: LeafFile) -> None:
+    """Task: write the votes of the trees of a file of leaves. Memory: a chunk, and a row group."""
+    trees = range(file.trees.start, min(file.trees.stop, config.trees))
+    path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
+    tables = (table for tree in trees for table in _tables(file, tree, store.row_numbers))
+    write_tables(VOTES, tables, path, VOTES_KIND, Header(store.spec, config))
+
+
+def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, merged: Header) -> None:
+    """Write the votes of several forests, in this order, as those of the `merged` forest in `directory`.
+
+    Raises FormatError.
+    """
+    offset = 0
+    (directory / VOTES_FOLDER).parent.mkdir(exist_ok=True)
+    for source, header in sources:
+        for path in votes_files(source):
+            check_file(path, VOTES_KIND, VOTES, header.identity)
+            check_bytes(path)
+            to = directory / VOTES_FOLDER / f"part-{first_tree(path) + offset:07d}.parquet"
+            write_tables(VOTES, _moved(path, offset, header.config.trees), to, VOTES_KIND, merged)
+        offset += header.config.trees
+
+
+def _tables(file: LeafFile, tree: int, numbers: NDArray[np.uint64] | None) -> Iterator[pa.Table]:
+    """The votes of a tree, some at a time."""
+    rows: list[NDArray[np.uint64]] = []
+    leaves: list[NDArray[np.uint32]] = []
+    own = tree - file.trees.start
+    with file.leaves.reading() as opened:
+        for number in range(file.leaves.blocks):
+            found = file.chunk(opened, number)
+            begin = int(found.counts[:own].sum(dtype=np.int64))
+            here = slice(begin, begin + int(found.counts[own]))
+            places = found.rows[here].astype(np.uint64) + np.uint64(number * file.leaves.about["chunk"])
+            rows.append(places if numbers is None else numbers[places])
+            leaves.append(found.leaves[here])
+            if sum(map(len, rows)) >= _GROUP_ROWS or number + 1 == file.leaves.blocks:
+                joined = np.concatenate(rows)
+                trees = np.full(joined.size, tree, np.uint32)
+                yield arrow_table({"tree": trees, "row": joined, "leaf": np.concatenate(leaves)}, VOTES)
+                rows, leaves = [], []
+
+
+def _moved(path: Path, offset: int, trees: int) -> Iterator[pa.Table]:
+    """The votes in a file, trees raised by `offset`."""
+    for batch in row_batches(path):
+        tree = batch.column("tree")
+        if batch.num_rows and pc.max(tree).as_py() >= trees:
+            raise damaged_forest(f"{path} has votes of a tree that does not exist")
+        moved = arrow_array(as_numpy(tree) + np.uint32(offset))
+        yield pa.Table.from_arrays([moved, batch.column("row"), batch.column("leaf")], schema=VOTES)

@@ -1,1 +1,0 @@
-"""The trees of a forest in memory, ready for prediction."""

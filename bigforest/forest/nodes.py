@@ -1,0 +1,388 @@
+"""Trees as arrays, and the rows of the forest table that they become.
+
+Lists of varying length, one per node: the terms of oblique nodes, the levels of nodes on categories.
+
+In memory they are NamedTuples of `start`, int64 [nodes + 1], and arrays of entries, of which node i has
+start[i]:start[i + 1]. In the forest table they are columns of lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import arrow_array, arrow_table, as_numpy, bitmap
+from bigforest.columns.dataspec import DataSpec
+from bigforest.forest.files import Header, write_tables
+from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES, KINDS, NODE_KINDS, NODES, nodes_schema
+from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
+
+Lists = TypeVar("Lists", Terms, LevelLists)
+
+
+def cut_lists(lists: Lists, begin: int, end: int) -> Lists:
+    """The lists of nodes `begin` to before `end`."""
+    first, last = lists.start[begin], lists.start[end]
+    return _made(lists, lists.start[begin : end + 1] - first, [entries[first:last] for entries in lists[1:]])
+
+
+def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | None:
+    """The lists of nodes that follow each other, of which each part has this many; None without any."""
+    found = [part for part in parts if part is not None]
+    if not found:
+        return None
+    start = np.zeros(sum(sizes) + 1, np.int64)
+    end = 0
+    for part, size in zip(parts, sizes, strict=True):
+        begin, end = end, end + size
+        np.add(0 if part is None else part.start[1:], start[begin], out=start[begin + 1 : end + 1])
+    return _made(found[0], start, list(map(np.concatenate, zip(*(part[1:] for part in found), strict=True))))
+
+
+def join_fields(pieces: Sequence[Any], sizes: Sequence[int], names: Iterable[str]) -> dict[str, Any]:
+    """The named arrays and lists of nodes that follow each other, of which each piece has this many.
+
+    Pieces may lack levels or terms that others have; what none has is None.
+    """
+    found: dict[str, Any] = {}
+    for name in names:
+        own = [getattr(piece, name) for piece in pieces]
+        if name in ("levels", "terms"):
+            found[name] = join_lists(own, sizes)
+        else:
+            found[name] = None if own[0] is None else np.concatenate(own)
+    return found
+
+
+def cut_entries(start: NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
+    """Consecutive lists, from the first to before the second number, that have at most `most` entries together, or one
+    list; start: where the entries of each begin, and those of the last end."""
+    begin, size = 0, start.size - 1
+    while begin < size:
+        end = max(begin + 1, int(start.searchsorted(start[begin] + most, side="right")) - 1)
+        yield begin, end
+        begin = end
+
+
+def list_of_nodes(lists: Lists) -> Lists:
+    """The lists of the nodes that have one, and of these alone."""
+    own = np.append(0, np.flatnonzero(np.diff(lists.start)) + 1)
+    return lists._replace(start=lists.start[own])
+
+
+def lists_of_some(lists: Lists, nodes: NDArray[np.int64], keeping: NDArray[np.bool_]) -> Lists | None:
+    """The lists of these nodes, empty but for those that are `keeping` theirs, bool [all nodes]; None if all are."""
+    length = np.diff(lists.start)
+    start = np.append(0, np.cumsum((length * keeping)[nodes]))
+    entries = np.repeat(keeping, length)
+    return _made(lists, start, [array[entries] for array in lists[1:]]) if start[-1] else None
+
+
+def _made(like: Lists, start: NDArray[np.int64], entries: list[NDArray[Any]]) -> Lists:
+    kind: Any = type(like)
+    return kind(start, *entries)
+
+
+def levels_column(
+    lists: LevelLists | None, valid: pa.Buffer, feature: NDArray[np.int32], header: Header, kind: pa.DataType
+) -> Any:
+    """The column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null.
+
+    valid  bitmap of the nodes that have levels.
+    """
+    if lists is None:
+        return pa.nulls(feature.size, kind)
+    spec, levels = header.spec, header.levels
+    assert levels is not None
+    of = np.repeat(feature, np.diff(lists.start))
+    missing = np.array([known.missing for known in spec.features])[of]
+    place = levels.offsets[of] + lists.code - missing
+    words = levels.words.take(arrow_array(place, mask=missing & (lists.code == 0)))
+    start = pa.py_buffer(lists.start.astype(np.int32))
+    return pa.Array.from_buffers(kind, feature.size, [valid, start], children=[words])
+
+
+def check_levels(
+    column: Any, feature: NDArray[np.int32], header: Header, require: Callable[[object, str], None]
+) -> LevelLists:
+    """The checked lists of a column whose nulls are right, of nodes on these features; else `require` raises.
+
+    column  lists of text, read as a dictionary: each word is looked up once for all nodes of a feature.
+    """
+    spec, levels = header.spec, header.levels
+    assert levels is not None
+    start = _starts(column, require, "a node on a category has no levels")
+    words = column.flatten()
+    missing = len(words.dictionary)  # stands for null
+    # Each word is looked up once per feature, whose pairs are consecutive.
+    pair = np.repeat(feature.astype(np.int64), np.diff(start)) * (missing + 1) + as_numpy(words.indices, missing)
+    pairs, place = np.unique(pair, return_inverse=True)
+    of, word = np.divmod(pairs, missing + 1)
+    code = np.zeros(pairs.size, np.uint32)
+    for number in dict.fromkeys(of.tolist()):
+        begin, end = np.searchsorted(of, [number, number + 1])
+        if word[end - 1] == missing:
+            end -= 1
+            require(
+                spec.features[number].missing,
+                "a node lists a missing level of a category that is never missing",
+            )
+        own = levels.words[levels.offsets[number] : levels.offsets[number + 1]]
+        found = pc.index_in(words.dictionary.take(arrow_array(word[begin:end])), value_set=own)
+        require(found.null_count == 0, "a node has a level that its category does not")
+        code[begin:end] = as_numpy(found) + int(spec.features[number].missing)
+    code = code[place]
+    require(_ascend(start, code), "the levels of a node are not ascending, each once")
+    return LevelLists(start, code)
+
+
+def terms_column(terms: Terms | None, nodes: int, names: Sequence[str], kind: pa.DataType) -> Any:
+    """The column `terms`, of the Arrow type `kind`, of this many nodes; features are called `names`."""
+    if terms is None:
+        return pa.nulls(nodes, kind)
+    words = arrow_array(names, pa.string()).take(arrow_array(terms.feature))
+    pairs = pa.StructArray.from_arrays([words, arrow_array(terms.weight)], fields=list(kind.value_type))
+    empty = arrow_array(np.diff(terms.start) == 0)
+    return pa.ListArray.from_arrays(arrow_array(terms.start.astype(np.int32)), pairs, type=kind, mask=empty)
+
+
+def check_terms(column: Any, spec: DataSpec, require: Callable[[object, str], None]) -> Terms:
+    """The checked terms of a column whose nulls are right; `require` raises where something is not as it must be."""
+    start = _starts(column, require, "an oblique node has no terms")
+    terms = column.flatten()
+    names, weights = terms.flatten()
+    require(names.null_count == 0 and weights.null_count == 0, "a term of an oblique node lacks its feature or weight")
+    place = pc.index_in(names, arrow_array(spec.feature_names, pa.string()))
+    require(place.null_count == 0, "an oblique node has a feature that the dataspec does not have")
+    feature, weight = as_numpy(place).astype(np.int32), as_numpy(weights)
+    require(_ascend(start, feature), "the terms of an oblique node are not in the order of the features, each once")
+    require(np.isfinite(weight).all() and (weight != 0.0).all(), "a weight of an oblique node is not finite, or is 0")
+    return Terms(start, feature, weight)
+
+
+def _starts(column: Any, require: Callable[[object, str], None], problem: str) -> NDArray[np.int64]:
+    """Where the entries of each list begin, and those of the last end; `require` raises where one is empty."""
+    length = as_numpy(pc.list_value_length(column), 0)
+    require((length[as_numpy(column.is_valid())] > 0).all(), problem)
+    return np.concatenate([[0], np.cumsum(length, dtype=np.int64)])
+
+
+def features_of(names: Any, terms: Any, spec: DataSpec) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The features that inner nodes look at, node after node, and how many each looks at.
+
+    names, terms  the columns `feature` and `terms` of inner nodes, trusted.
+    """
+    known = arrow_array(spec.feature_names, pa.string())
+    place = as_numpy(pc.index_in(names.dictionary.cast(pa.string()), known))
+    axis = as_numpy(names.is_valid())
+    count = np.where(axis, 1, as_numpy(pc.list_value_length(terms), 0))
+    feature = np.empty(count.sum(), np.int64)
+    of_axis = np.repeat(axis, count)
+    feature[of_axis] = place[as_numpy(names.indices.drop_null())]
+    feature[~of_axis] = as_numpy(pc.index_in(terms.flatten().field("feature"), known))
+    return feature, count
+
+
+def _ascend(start: NDArray[np.int64], entries: NDArray[Any]) -> bool:
+    """Whether the entries of each list ascend, each once."""
+    inside = np.ones(max(entries.size - 1, 0), np.bool_)
+    inside[start[(start > 0) & (start < entries.size)] - 1] = False  # neighbours of two nodes
+    return bool((np.diff(entries.astype(np.int64))[inside] > 0).all())
+
+
+T = TypeVar("T")
+
+
+class TreeArrays(NamedTuple):
+    """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
+
+    feature       int32 (LEAF), position in the dataspec; OBLIQUE where the terms say it
+    left          uint32 (0), always the node's own number in its tree + 1
+    right         uint32 (0), number in the tree, too
+    depth         uint32
+    threshold     float64 (nan), nan on a category
+    default_left  bool (False), False in oblique nodes
+    gain          float64 (nan)
+    weight        uint64
+    counts        uint32 [nodes, classes], without classes for regression
+    below, above  uint32 (0), largest code that went left and smallest that went right, of nodes that were grown on
+                  codes of features; they are not written
+    value         float64, mean of the target; None where classes are predicted
+    levels        what nodes on categories list; None without such nodes
+    terms         the directions of oblique nodes; None without such nodes
+    """
+
+    feature: NDArray[np.int32]
+    left: NDArray[np.uint32]
+    right: NDArray[np.uint32]
+    depth: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    default_left: NDArray[np.bool_]
+    gain: NDArray[np.float64]
+    weight: NDArray[np.uint64]
+    counts: NDArray[np.uint32]
+    below: NDArray[np.uint32]
+    above: NDArray[np.uint32]
+    value: NDArray[np.float64] | None = None
+    levels: LevelLists | None = None
+    terms: Terms | None = None
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where trees begin, and the end of the last, int64 [trees + 1]."""
+        return np.append(np.flatnonzero(self.depth == 0), self.depth.size)
+
+    @property
+    def entries(self) -> NDArray[np.int64]:
+        """Where the terms and levels of each node begin if they are put in one row, and the last ones end."""
+        starts = [lists.start for lists in (self.levels, self.terms) if lists is not None]
+        return sum(starts, np.zeros(self.feature.size + 1, np.int64))
+
+    def rows(self, begin: int, end: int) -> TreeArrays:
+        """Nodes from `begin` to before `end`."""
+        levels = None if self.levels is None else cut_lists(self.levels, begin, end)
+        terms = None if self.terms is None else cut_lists(self.terms, begin, end)
+        arrays = self._asdict() | {"levels": None, "terms": None}
+        cut: dict[str, Any] = {name: array if array is None else array[begin:end] for name, array in arrays.items()}
+        return TreeArrays(**cut | {"levels": levels, "terms": terms})
+
+
+def answers_of(counts: NDArray[np.uint32], value: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """The prediction of each node, float64 [nodes, outputs]: its shares of classes, or its mean."""
+    if value is not None:
+        return value[:, None]
+    weights = counts.astype(np.float64)
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
+    """The nodes of all, one after the other, as if they were one tree."""
+    if len(trees) == 1:
+        return trees[0]
+    return TreeArrays(**join_fields(trees, [tree.feature.size for tree in trees], TreeArrays._fields))
+
+
+def part_path(directory: Path, first_tree: int) -> Path:
+    """Name of the part that starts with `first_tree` in the forest `directory`; names sort like trees."""
+    return directory / "trees" / f"part-{first_tree:07d}.parquet"
+
+
+def write_part(directory: Path, first_tree: int, pieces: Iterable[TreeArrays], header: Header) -> Path:
+    """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its path.
+
+    The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
+    within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
+    replaces it.
+    """
+    groups = cut_row_groups((nodes, nodes.entries) for nodes in pieces)
+    joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
+    tables = (_nodes_table(*numbered, header) for numbered in _numbered(first_tree, joined))
+    path = part_path(directory, first_tree)
+    write_tables(nodes_schema(header.spec), tables, path, "trees", header)
+    return path
+
+
+def _numbered(
+    first_tree: int, groups: Iterable[TreeArrays]
+) -> Iterator[tuple[TreeArrays, NDArray[np.uint32], NDArray[np.uint32]]]:
+    """Consecutive nodes, the tree of each, and the number of each in its tree, uint32 [nodes]."""
+    tree, number = first_tree - 1, 0  # of the tree before the first root, and of its next node
+    for nodes in groups:
+        size = nodes.depth.size
+        root = np.flatnonzero(nodes.depth == 0)
+        length = np.diff(np.concatenate([[0], root, [size]]))
+        trees = np.repeat(np.arange(tree, tree + length.size).astype(np.uint32), length)
+        begin = np.repeat(np.append(-number, root).astype(np.uint32), length)
+        numbers = np.arange(size, dtype=np.uint32) - begin  # modulo 2**32, as what continues has begun before
+        yield nodes, trees, numbers
+        tree, number = tree + root.size, int(numbers[-1]) + 1
+
+
+def cut_row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
+    """Consecutive nodes cut into row groups, as large as GROUP_NODES and GROUP_ENTRIES allow, however they come in.
+
+    pieces  some nodes, and where the entries of each begin, [nodes + 1]. A group is a list of pieces, and which nodes
+            of them.
+    """
+    waiting: list[tuple[T, int, int]] = []
+    nodes, entries = GROUP_NODES, GROUP_ENTRIES
+    for piece, start in pieces:
+        begin, size = 0, start.size - 1
+        while begin < size:
+            end = min(size, begin + nodes, int(start.searchsorted(int(start[begin]) + entries, side="right")) - 1)
+            if end <= begin and waiting:
+                yield waiting
+                waiting, nodes, entries = [], GROUP_NODES, GROUP_ENTRIES
+                continue
+            end = max(end, begin + 1)
+            waiting.append((piece, begin, end))
+            nodes -= end - begin
+            entries -= int(start[end] - start[begin])
+            begin = end
+    if waiting:
+        yield waiting
+
+
+def _nodes_table(nodes: TreeArrays, tree: NDArray[np.uint32], number: NDArray[np.uint32], header: Header) -> pa.Table:
+    """Nodes, which have these numbers of their trees and in them, as a table of schema NODES."""
+    schema, names = nodes_schema(header.spec), header.spec.feature_names
+    size = nodes.feature.size
+    kind = (nodes.feature != LEAF).astype(np.int8)  # places in KINDS
+    kinds = {"axis"}
+    if nodes.levels is not None:
+        kind += np.diff(nodes.levels.start) > 0  # such a node is none of the others
+        kinds.add("category")
+    if nodes.terms is not None:
+        kind[nodes.feature == OBLIQUE] = KINDS.index("oblique")
+        kinds.add("oblique")
+    bitmaps: dict[tuple[str, ...], pa.Buffer] = {}
+
+    def valid(name: str) -> pa.Buffer:
+        """Which nodes have a value in this column; several columns share a bitmap."""
+        own = tuple(one for one in NODE_KINDS[name] if one in kinds)
+        if own not in bitmaps:
+            bitmaps[own] = bitmap(np.array([one in own for one in KINDS])[kind])
+        return bitmaps[own]
+
+    def where(name: str, values: NDArray[Any]) -> pa.Array:
+        """The column `name` of numbers, null in the nodes of other kinds."""
+        return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), size, [valid(name), pa.py_buffer(values)])
+
+    columns = {
+        "tree": arrow_array(tree),
+        "node": arrow_array(number),
+        "left": where("left", nodes.left),
+        "right": where("right", nodes.right),
+        "depth": arrow_array(nodes.depth),
+        "kind": _named(arrow_array(kind), KINDS),
+        "feature": _named(where("feature", nodes.feature), names),
+        "threshold": where("threshold", nodes.threshold),
+        "default_left": pa.Array.from_buffers(pa.bool_(), size, [valid("default_left"), bitmap(nodes.default_left)]),
+        "levels": levels_column(nodes.levels, valid("levels"), nodes.feature, header, NODES.field("levels").type),
+        "terms": terms_column(nodes.terms, size, names, NODES.field("terms").type),
+        "gain": where("gain", nodes.gain),
+        "weight": arrow_array(nodes.weight),
+        "counts": counts_column(nodes.counts, schema.field("counts").type),
+        "value": pa.nulls(size, pa.float64()) if nodes.value is None else arrow_array(nodes.value),
+    }
+    return arrow_table(columns, schema)
+
+
+def _named(places: pa.Array, names: Sequence[str]) -> Any:
+    """A column of places in `names`."""
+    return pa.DictionaryArray.from_arrays(places, arrow_array(names, pa.string()), safe=False)
+
+
+def counts_column(counts: NDArray[Any], kind: pa.DataType) -> Any:
+    """The column `counts`, of the Arrow type `kind`, from an array [nodes, classes]; null without classes."""
+    nodes, classes = counts.shape
+    if not classes:
+        return pa.nulls(nodes, kind)
+    start = arrow_array(np.arange(nodes + 1, dtype=np.int64) * classes, pa.int32())
+    return pa.ListArray.from_arrays(start, arrow_array(counts.reshape(-1), kind.value_type), type=kind)

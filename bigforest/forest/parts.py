@@ -1,0 +1,381 @@
+"""Reading the nodes of a forest from its parts, some at a time, as checks.py lets them pass.
+
+Untrusted nodes of a file, checked and converted to arrays that kernels may trust.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import as_numpy
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import FormatError, counted, damaged_forest
+from bigforest.forest.files import (
+    Header,
+    check_file,
+    decoding,
+    open_checked,
+    open_parquet,
+    read_forest_levels,
+    read_header,
+)
+from bigforest.forest.format import KINDS, NODE_KINDS, NODES, nodes_schema
+from bigforest.forest.nodes import check_levels, check_terms, join_fields
+from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
+from bigforest.options.values import MAX_TREES
+from bigforest.storage.parquet_footer import ColumnChunk, row_groups
+from bigforest.storage.paths import UNFINISHED, is_remote, known_folder
+
+# What kernels/predict/flatten.py check_nodes finds, by its number.
+PROBLEMS = (
+    "",
+    "a left child does not follow its parent",
+    "a right child is not where the left subtree ends",
+    "a depth is not that of the parent plus one",
+    "a tree ends too early or too late",
+    "counts do not add up to the weight, or are all 0",
+    "trees are not numbered consecutively",
+    "nodes are not numbered 0, 1, 2, ...",
+    "what two children hold is not what their parent holds",
+)
+
+
+class Nodes(NamedTuple):
+    """Checked nodes that follow each other, with one entry per node in all but the first two.
+
+    tree        number of the tree of the first of them
+    roots       int64, positions of the roots among them
+    node        uint32, number within the tree
+    feature     int32, position in the dataspec; LEAF or OBLIQUE (kernels/common/layout.py) where there is none
+    right       uint32, number of the right child within the tree; anything in a leaf
+    threshold   float64; anything in a leaf and on a category
+    default_left  bool; anything in leaves and oblique nodes
+    weight      uint64, what the rows of the bag in the node weigh
+    counts      uint32, or uint64 of wide weights [nodes, classes], without classes for regression
+    value       float64, finite; None where classes are predicted
+    levels      what nodes on categories list; None without such nodes
+    terms       the directions of oblique nodes; None without such nodes
+    """
+
+    tree: int
+    roots: NDArray[np.int64]
+    node: NDArray[np.uint32]
+    feature: NDArray[np.int32]
+    right: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    default_left: NDArray[np.bool_]
+    weight: NDArray[np.uint64]
+    counts: NDArray[Any]
+    value: NDArray[np.float64] | None = None
+    levels: LevelLists | None = None
+    terms: Terms | None = None
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where trees begin, and the end of the last, int64 [trees + 1]."""
+        return np.append(self.roots, self.feature.size)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        lists = [field for field in (self.levels, self.terms) if field is not None]
+        return sum(field.nbytes for fields in (self, *lists) for field in fields if isinstance(field, np.ndarray))
+
+
+# Fields that have an entry, or a list, per node.
+_OF_NODES = tuple(name for name in Nodes._fields if name not in ("tree", "roots"))
+
+
+def join_nodes(pieces: Sequence[Nodes]) -> Nodes:
+    """Pieces that follow each other as one."""
+    sizes = [piece.node.size for piece in pieces]
+    begins = np.cumsum(sizes) - sizes
+    roots = np.concatenate([piece.roots + begin for piece, begin in zip(pieces, begins, strict=True)])
+    return Nodes(pieces[0].tree, roots, **join_fields(pieces, sizes, _OF_NODES))
+
+
+def check_batch(
+    batch: Any,
+    header: Header,
+    path: Path,
+    state: NDArray[np.int64],
+    waiting: NDArray[np.uint32],
+    rest: NDArray[np.uint64],
+) -> Nodes:
+    """The arrays of a record batch of schema NODES, which must continue where `state` stands (see check_nodes).
+
+    Raises FormatError naming `path` otherwise.
+    """
+    from bigforest.kernels.predict.flatten import check_nodes
+
+    def require(sound: object, problem: str) -> None:
+        if not sound:
+            raise damaged_forest(f"{path}: {problem}")
+
+    spec = header.spec
+    column = {name: batch.column(name) for name in NODES.names}
+    kind = _kinds(column["kind"], require)
+    leaf, category, oblique = (kind == KINDS.index(name) for name in ("leaf", "category", "oblique"))
+    for kinds in dict.fromkeys(NODE_KINDS.values()):
+        valid = np.array([one in kinds for one in KINDS])[kind]
+        for name in (name for name, own in NODE_KINDS.items() if own == kinds):
+            sound = np.array_equal(as_numpy(column[name].is_valid()), valid)
+            require(sound, f"{name} must be null but in {' and '.join(kinds)} nodes")
+    feature = _features(column["feature"], kind, spec, require)
+    levels = check_levels(column["levels"], feature, header, require) if category.any() else None
+    terms = check_terms(column["terms"], spec, require) if oblique.any() else None
+    threshold = _numbers(column["threshold"])
+    require(not np.isnan(threshold)[~leaf & ~category].any(), "a threshold is not a number")
+    require(not np.isnan(_numbers(column["gain"]))[~leaf].any(), "a gain is not a number")
+    default_left = as_numpy(column["default_left"], False)
+    counts, value = _answers(column["counts"], column["value"], spec, require)
+    numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
+    tree, node, left, right, depth, weight = numbers.values()
+    found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
+    require(found == 0, PROBLEMS[found])
+    roots = np.flatnonzero(node == 0)
+    shared = (node, feature, right, threshold, default_left, weight, counts, value, levels, terms)
+    return Nodes(int(tree[0]), roots, *shared)
+
+
+def _numbers(array: Any) -> NDArray[Any]:
+    """Values as numpy; where null, anything."""
+    if array.null_count == 0:
+        return as_numpy(array)
+    values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
+    return values[array.offset : array.offset + len(array)]
+
+
+def _kinds(kind: Any, require: Any) -> NDArray[np.int8]:
+    """The kind of each node, as its place in KINDS."""
+    names = kind.dictionary.to_pylist()
+    index = as_numpy(kind.indices)
+    require(
+        all(names[i] in KINDS for i in np.unique(index)),
+        f"a node is of a kind other than {' or '.join(KINDS)}",
+    )
+    return np.array([KINDS.index(name) if name in KINDS else 0 for name in names], np.int8)[index]
+
+
+def _features(column: Any, kind: NDArray[np.int8], spec: DataSpec, require: Any) -> NDArray[np.int32]:
+    """The position of the feature of each node; LEAF or OBLIQUE where there is none."""
+    category, oblique = kind == KINDS.index("category"), kind == KINDS.index("oblique")
+    place = {feature.name: position for position, feature in enumerate(spec.features)}
+    known = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
+    index = as_numpy(column.indices, -1)
+    feature = known[index]
+    without = oblique | (kind == KINDS.index("leaf"))
+    require(np.array_equal(feature == LEAF, without), "a node splits on a feature that the dataspec does not have")
+    of_category = np.array([own.splits_on_levels for own in spec.features] + [False])  # the last is that of LEAF
+    require(np.array_equal(of_category[feature], category), "a node is of another kind than the feature it splits on")
+    feature[oblique] = OBLIQUE
+    return feature
+
+
+def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+    """Counts of classes, or values and no counts."""
+    if spec.target.is_regression:
+        require(counts.null_count == len(counts), "counts must be null where numbers are predicted")
+        require(value.null_count == 0, "a node has no value")
+        values = _numbers(value)
+        require(np.isfinite(values).all(), "a value is not finite")
+        return np.zeros((len(values), 0), np.uint32), values
+    classes = len(spec.target.classes)
+    require(value.null_count == len(value), "value must be null where classes are predicted")
+    require(counts.null_count == 0, "a node has no counts")
+    lengths = np.diff(as_numpy(counts.offsets))
+    require((lengths == classes).all(), f"counts must hold one number for each of the {classes} classes")
+    return as_numpy(counts.flatten()).reshape(-1, classes), None
+
+
+_PART = re.compile(rf"part-(\d{{7,{len(str(MAX_TREES))}}})\.parquet")
+# What to do with another folder of bigforest that is given as a forest.
+_INSTEAD: dict[str | None, str] = {
+    "a store": "it is a store; train one on it first",
+    "an unfinished run": "it is an unfinished run; resume it first",
+    "a comparison": "it is a comparison; give the folder winner.forest in it",
+}
+
+# Bytes of decoded nodes held at a time (not in Limits, as a forest is opened without resources), of one of them besides
+# its counts, terms and levels, and of one of those.
+PIECE_BYTES = 1 << 20
+NODE_BYTES = 80
+ENTRY_BYTES = 32
+# The column of text in which a word comes more than once.
+_WORDS = ("levels.list.element",)
+
+
+class Span(NamedTuple):
+    """Rows `start` to before `stop` of the part `path`, which are whole trees; all of it by default."""
+
+    path: Path
+    start: int = 0
+    stop: int = sys.maxsize
+
+
+def part_paths(directory: Path) -> list[Path]:
+    """The parts of the forest `directory` in the order of their trees; FormatError without any."""
+    if not directory.is_dir():
+        what = "it is a file" if directory.exists() else "there is no such folder"
+        begun = known_folder(directory.with_name(directory.name + UNFINISHED)) is not None
+        hint = "its run is unfinished, resume it first" if begun else "give the folder that training wrote"
+        raise FormatError(f"{directory} is not a forest: {what}; {hint}")
+    trees = directory / "trees"
+    if not is_remote(directory) and trees.is_dir() and not os.access(trees, os.R_OK | os.X_OK):
+        raise FormatError(f"{trees} may not be read by this user; check its permissions")
+    found = numbered_parts(trees)
+    if not found:
+        what = _INSTEAD.get(known_folder(directory), "it has no trees/part-*.parquet; check the path")
+        raise FormatError(f"{directory} is not a forest: {what}")
+    return found
+
+
+def numbered_parts(folder: Path) -> list[Path]:
+    """The files part-*.parquet of a folder by the number of their first tree. Raises FormatError for other names."""
+    found = {}
+    for path in folder.glob("part-*.parquet"):
+        match = _PART.fullmatch(path.name)
+        if match is None or int(match[1]) in found:
+            raise damaged_forest(f"{path} is not named as a part with a number of its own")
+        found[int(match[1])] = path
+    return [found[first] for first in sorted(found)]
+
+
+def parts_in(directory: Path, folder: str | Path) -> list[Path]:
+    """`numbered_parts` of a folder of the forest in `directory`, which has some. Raises FormatError."""
+    found = numbered_parts(directory / folder)
+    if not found:
+        raise damaged_forest(f"{directory} has no files {folder}/part-*.parquet")
+    return found
+
+
+def first_tree(path: Path) -> int:
+    """The first tree of a part, by its name."""
+    found = _PART.fullmatch(path.name)
+    assert found is not None
+    return int(found[1])
+
+
+def check_parts(paths: Sequence[Path]) -> tuple[Header, list[Span]]:
+    """Check metadata and columns of all parts and that they are of one forest.
+
+    Returns what they agree on, with its levels, and everything that they say they hold.
+    """
+    header, _ = read_header(paths[0], "trees")
+    spans = [check_part(path, header) for path in paths]
+    return replace(header, levels=read_forest_levels(paths[0].parent.parent, header)), spans
+
+
+def check_part(path: Path, header: Header) -> Span:
+    """Check metadata and columns of a part of the forest of a header; everything that it says it holds."""
+    file = check_file(path, "trees", nodes_schema(header.spec), header.identity)
+    return Span(path, 0, file.metadata.num_rows)
+
+
+def piece_rows(classes: int, entries: float = 0.0) -> int:
+    """Nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into their counts fit in 31 bits too.
+
+    entries  terms and levels of a node, on average
+    """
+    return max(1, int(PIECE_BYTES / (NODE_BYTES + 4 * classes + ENTRY_BYTES * entries)))
+
+
+def read_span(span: Span, header: Header) -> Iterator[Nodes]:
+    """The checked nodes of a span, some at a time.
+
+    The file is checked first, and all its bytes where the span starts with it. Memory: a few times PIECE_BYTES. Raises
+    FormatError for a part that is damaged, once the damage is reached; what came before is sound, but may be a part of
+    a tree.
+    """
+    from bigforest.kernels.predict import flatten
+
+    columns, whole = nodes_schema(header.spec), span.start == 0
+    file = open_checked(span.path, "trees", columns, header.identity, _WORDS, whole=whole)
+    state = np.zeros(6, np.int64)
+    state[flatten.WHOLE] = 1
+    waiting = np.empty((0, 2), np.uint32)
+    rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
+    done = 0
+    for batch in _batches_in(file, span, len(header.spec.target.classes)):
+        if done == 0:
+            state[flatten.TREE] = batch.column("tree")[0].as_py() - 1
+        done += batch.num_rows
+        room = int(state[flatten.OPEN]) + batch.num_rows
+        if len(waiting) < room:
+            waiting, rest = _with_room(waiting, room), _with_room(rest, room + 1)
+        yield check_batch(batch, header, span.path, state, waiting, rest)
+    if done == 0:
+        raise damaged_forest(f"{span.path}: no nodes")
+    if done != span.stop - span.start:
+        raise damaged_forest(f"{span.path} has fewer rows than it says")
+    if state[flatten.WHOLE] == 0:
+        raise damaged_forest(f"{span.path}: {PROBLEMS[flatten.WRONG_END]}")
+
+
+def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The array with this many rows, or twice as many as it has."""
+    longer = np.empty((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None."""
+    yield from _batches_in(open_parquet(span.path), span, classes, columns)
+
+
+def _batches_in(file: pq.ParquetFile, span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
+    with decoding(span.path):
+        begin = 0
+        for number, chunks in enumerate(row_groups(span.path)):
+            rows = file.metadata.row_group(number).num_rows
+            end = begin + rows
+            if begin < span.stop and end > span.start:
+                size = piece_rows(classes, _entries_per_node(chunks, rows))
+                for batch in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
+                    first, last = max(span.start - begin, 0), min(span.stop - begin, batch.num_rows)
+                    begin += batch.num_rows
+                    if first < last:
+                        wanted = batch.slice(first, last - first)
+                        wanted.validate(full=True)
+                        yield wanted
+            begin = end
+
+
+def _entries_per_node(chunks: Sequence[ColumnChunk], rows: int) -> float:
+    """Terms and levels of a node of a row group, on average, as its metadata says."""
+    values = dict.fromkeys(("terms", "levels"), 0)
+    for chunk in chunks:
+        name = chunk.name.partition(".")[0]
+        if name in values:
+            values[name] = max(values[name], chunk.values or 0)
+    # A node without any counts as one value.
+    return sum(max(0.0, count / max(1, rows) - 1.0) for count in values.values())
+
+
+def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[int], expected: int = 0) -> None:
+    """Raise FormatError unless files that begin with the trees `firsts` and hold this many follow from `expected`
+    on."""
+    for path, first, count in zip(paths, firsts, trees, strict=True):
+        if first != expected:
+            what = "is missing" if first > expected else "is there more than once"
+            raise damaged_forest(f"{path}: tree {min(expected, first)} {what}")
+        expected += count
+
+
+def check_count(directory: Path, trees: int, header: Header) -> None:
+    """Raise FormatError unless the `trees` found are those the configuration requested."""
+    if trees != header.config.trees:
+        raise FormatError(
+            f"{directory} holds {counted(trees, 'tree')} and {header.config.trees:,} were asked for; grow it again"
+        )

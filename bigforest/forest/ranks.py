@@ -1,0 +1,140 @@
+"""The ranks of the training table, for forests grown on ranks: the store with them in place of values, ranks.parquet,
+and new values among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import arrow_table, as_numpy
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import damaged_forest
+from bigforest.forest.files import Header, read_table, write_tables
+from bigforest.forest.format import RANKS
+from bigforest.options.train_config import TrainConfig
+from bigforest.store.store import Store
+
+FILE = "ranks.parquet"
+KIND = "ranks"
+# Most bytes per code of a feature while its ranks are computed.
+CODE_BYTES = 64
+
+
+# Values of a feature and their ranks.
+Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+class Ranks(NamedTuple):
+    """Feature f has the values value[offsets[f]:offsets[f + 1]], ascending, which have the ranks `rank`.
+
+    offsets  int64 [features + 1]
+    value    float64
+    rank     float64, average ranks from 1 to `rows`
+    rows     of the training table
+    """
+
+    offsets: NDArray[np.int64]
+    value: NDArray[np.float64]
+    rank: NDArray[np.float64]
+    rows: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take."""
+        return self.value.nbytes + self.rank.nbytes
+
+    def equal(self, other: Ranks) -> bool:
+        """Whether they are those of the same table."""
+        return self.rows == other.rows and all(map(np.array_equal, self[:3], other[:3]))
+
+    def knots(self) -> Iterator[Knots]:
+        """Values and ranks of each feature, as `write_ranks` takes them."""
+        for start, stop in pairwise(self.offsets):
+            yield self.value[start:stop], self.rank[start:stop]
+
+    def of(self, feature: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Ranks of new values of a feature: on the line between their neighbours; 0 below all, rows + 1 above all.
+
+        Where the line has no end (a neighbour is infinite) the rank is the lower neighbour's. NaN stays NaN.
+        """
+        own = slice(self.offsets[feature], self.offsets[feature + 1])
+        known, rank = self.value[own], self.rank[own]
+        above = np.searchsorted(known, values, side="right")
+        lower, upper = np.maximum(above - 1, 0), np.minimum(above, known.size - 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            half = known[lower] * 0.5
+            share = (values * 0.5 - half) / (known[upper] * 0.5 - half)
+        share[~(share > 0.0) | ~np.isfinite(known[lower])] = 0.0
+        found = rank[lower] + np.minimum(share, 1.0) * (rank[upper] - rank[lower])
+        found[above == 0] = 0.0
+        found[values > known[-1]] = self.rows + 1.0
+        found[np.isnan(values)] = np.nan
+        return found
+
+
+def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Ranks, from 1, of values in ascending order that occur so often; those of equal rows are averaged."""
+    upto = np.cumsum(counts)
+    return upto - (counts - 1) / 2.0
+
+
+def write_ranks(directory: Path, knots: Iterable[Knots], header: Header) -> None:
+    """Write ranks.parquet of the forest in `directory`: values and ranks of every feature, in order."""
+    tables = (
+        arrow_table({"feature": np.full(value.size, feature, np.uint32), "value": value, "rank": rank}, RANKS)
+        for feature, (value, rank) in enumerate(knots)
+    )
+    write_tables(RANKS, tables, directory / FILE, KIND, header)
+
+
+def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
+    """The store with ranks in place of values, if the trees of `config` split on ranks; else the store itself.
+
+    The ranks of values are written to the forest in `directory`. Memory: 8 bytes per code, and CODE_BYTES per
+    code of one feature.
+    """
+    if not config.ranks:
+        return store
+    with_ranks = put_ranks(store)
+
+    def knots() -> Iterator[Knots]:
+        for feature in range(len(store.spec.features)):
+            ends = np.stack([store.low(feature), store.high(feature)], axis=1).ravel()
+            distinct = np.append(True, ends[1:] != ends[:-1])
+            yield ends[distinct], np.repeat(with_ranks.low(feature), 2)[distinct]
+
+    write_ranks(directory, knots(), Header(store.spec, config))
+    return with_ranks
+
+
+def put_ranks(store: Store) -> Store:
+    """The store with the average ranks of its values, in this process and those it is sent to."""
+    ranks = [average_ranks(store.counts(feature)) for feature in range(len(store.spec.features))]
+    return store.with_values(np.concatenate(ranks), put_ranks)
+
+
+def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
+    """The checked ranks of the forest in `directory`. Raises FormatError."""
+    path = directory / FILE
+    table = read_table(path, KIND, RANKS, identity)
+    feature, value, rank = (as_numpy(column.chunk(0)) for column in table.itercolumns())
+    count = np.bincount(feature, minlength=len(spec.features)) if feature.size else np.zeros(1, np.int64)
+    within = np.diff(feature) == 0
+    sound = (
+        count.size == len(spec.features)
+        and count.all()
+        and (np.diff(feature.astype(np.int64)) >= 0).all()
+        and not np.isnan(value).any()
+        and (value[1:] > value[:-1])[within].all()
+        and (rank[1:] >= rank[:-1])[within].all()
+        and rank.min() >= 1.0
+        and rank.max() <= spec.rows
+    )
+    if not sound:
+        raise damaged_forest(f"{path}: values and ranks are not ascending for each feature")
+    return Ranks(np.concatenate([[0], np.cumsum(count)]), value, rank, spec.rows)

@@ -1,0 +1,142 @@
+"""Tables of a forest as Polars frames.
+
+A Parquet file that a command writes piece by piece: complete or absent, and recognised as written by bigforest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+from polars.io.plugins import register_io_source
+
+from bigforest.execution.forks import check_polars_threads
+from bigforest.forest.files import METADATA_KEY, check_bytes, declared, file_kind
+from bigforest.storage.arrow import no_rows
+from bigforest.storage.atomic import check_output, staged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+# The columns that are requested of a file, in batches; None for all.
+Batches = Callable[[Path, list[str] | None], Iterator[Any]]
+
+
+def scan(paths: list[Path], columns: pa.Schema, batches: Batches, holding: object) -> pl.LazyFrame:
+    """The rows of files of the schema `columns`, read when a query runs; every query keeps the object `holding`.
+
+    Polars never sees the files: bytes that are damaged but well checksummed could make it end the process. A query
+    that meets damage raises FormatError.
+    """
+    schema = dict(to_frame(no_rows(columns)).schema)
+
+    def read(
+        names: list[str] | None, predicate: pl.Expr | None, rows: int | None, _: int | None, held: object = holding
+    ) -> Iterator[pl.DataFrame]:
+        # A table without columns has no rows, so there is one at least.
+        wanted = list(columns.names) if names is None else names or columns.names[:1]
+        kept = pa.schema([columns.field(name) for name in wanted])
+        for path in paths:
+            check_bytes(path)
+            for batch in batches(path, wanted):
+                frame = to_frame(declared(batch, kept))
+                if rows is not None:
+                    frame = frame.head(rows)
+                    rows -= frame.height
+                yield frame if predicate is None else frame.filter(predicate)
+                if rows == 0:
+                    return
+
+    return register_io_source(read, schema=schema)
+
+
+def to_frame(table: Any) -> pl.DataFrame:
+    """A pyarrow table or batch as a DataFrame. Raises ConfigError in a forked process."""
+    check_polars_threads()
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+# Version of what the metadata of these files says, not of forests.
+VERSION = 1
+# Bytes of a row group, in which a value of true or false is a bit. Parquet remembers every column of every row group
+# until the end, so groups must not be small.
+GROUP_BYTES = 1 << 25
+
+
+def write_table_file(
+    out: str | Path,
+    pieces: Iterable[pa.Table],
+    *,
+    kind: str,
+    about: dict[str, Any],
+    dictionary: bool | Sequence[str] = True,
+    overwrite: bool,
+) -> None:
+    """Write `pieces`, at least one and all of one schema, to the Parquet file `out`, with row groups of whole pieces.
+
+    kind        what the file is; only a file of the same kind is overwritten.
+    about       what else the JSON object under the key "bigforest" of its schema metadata says.
+    dictionary  columns to write with a dictionary, True for all: good for few values, useless for measurements.
+
+    Raises OutputExistsError or ConfigError when `out` cannot be used, before the first piece is requested.
+    """
+    with staged(out, **_ours(kind), overwrite=overwrite) as made:
+        write_pieces(
+            made,
+            _row_groups(pieces),
+            {"version": VERSION, "kind": kind, **about},
+            compression="lz4",
+            use_dictionary=dictionary if isinstance(dictionary, bool) else list(dictionary),
+            write_statistics=False,  # nobody filters by them, and a thousand columns have a thousand
+        )
+
+
+def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    held: list[pa.Table] = []
+    size = 0
+    for piece in pieces:
+        held.append(piece)
+        size += piece.nbytes
+        if size >= GROUP_BYTES:
+            yield pa.concat_tables(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_tables(held)
+
+
+def write_pieces(path: Path, pieces: Iterable[pa.Table], mark: Mapping[str, Any], **options: Any) -> None:
+    """Write `pieces`, at least one and all of one schema, each as a row group of the Parquet file `path`.
+
+    mark     the JSON object under the key "bigforest" of its schema metadata.
+    options  of pyarrow's ParquetWriter.
+    """
+    import pyarrow.parquet as pq
+
+    metadata = {METADATA_KEY: json.dumps(mark)}
+    with ExitStack() as opened:
+        writer = None
+        for piece in pieces:
+            writer = writer or opened.enter_context(
+                pq.ParquetWriter(path, piece.schema.with_metadata(metadata), **options)
+            )
+            writer.write_table(piece, row_group_size=max(1, piece.num_rows))
+
+
+def check_table_file(out: str | Path, kind: str, *, overwrite: bool) -> None:
+    """Raise what `write_table_file` would raise for `out` before its first piece."""
+    check_output(out, **_ours(kind), overwrite=overwrite)
+
+
+def _ours(kind: str) -> dict[str, Any]:
+    """What tells our outputs of this kind from other files."""
+    return {"kind": kind.replace("-", " ") + " file", "is_ours": lambda path: file_kind(path) == kind}

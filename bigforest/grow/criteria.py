@@ -1,0 +1,205 @@
+"""Criteria: how the splits of a node are compared, and the value of a node in the table. One object each.
+
+In memory kernels compare splits, by the number and the table of a criterion (kernels/scan/impurity.py): Gini and
+the criteria of regression have their own scans, all others use the one that scores both sides in integers. By passes
+the same is done from counts: kernels/out_of_core/split_scores.py filters, and `exact` decides.
+
+A criterion of classes from outside the package is a ScoredCriterion of two compiled functions, passed to
+`register_criterion`; README.md of grow has an example.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.dataspec import TargetSpec
+from bigforest.errors import ConfigError, DataError
+from bigforest.kernels.out_of_core.split_scores import (
+    bucket_bounds,
+    integer_score,
+    poisson_bucket_bounds,
+    poisson_split_scores,
+    split_scores,
+)
+from bigforest.kernels.scan.impurity import ENTROPY, ERROR, GINI, POISSON, SCORED, VARIANCE, entropy_table
+from bigforest.options.names import name_impurity
+from bigforest.options.train_config import TrainConfig
+from bigforest.store.store import Store
+
+# Statistics of a node or of a side of a split, int64 [scored] (out_of_core/context.py); or a row for each of
+# several splits or buckets.
+Sides = NDArray[np.int64]
+
+
+class Criterion(ABC):
+    """A criterion.
+
+    name    as TrainConfig.impurity has it.
+    number  for kernels.
+    oracle  the naive function that it is compared with.
+    """
+
+    def __init__(self, name: str, number: int, oracle: str) -> None:
+        self.name = name
+        self.number = number
+        self.oracle = oracle
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Every process has its own, because tables are large and functions are compiled."""
+        return criterion_named, (self.name,)
+
+    @property
+    def table(self) -> Any:
+        """What kernels score a side with, besides the number."""
+        return entropy_table()
+
+    @property
+    def impurity(self) -> Any:
+        """What kernels compute the impurity of a node from, see impurity_of of kernels/scan/impurity.py."""
+        return self.number
+
+    def check(self, store: Store) -> None:  # noqa: B027  # most compare any targets
+        """Raise DataError where the targets are not of the kind that it compares."""
+
+    def zero(self, target: TargetSpec) -> float | None:
+        """See RegressionTarget of kernels/scan/target.py."""
+        return None
+
+    @abstractmethod
+    def exact(self, left: Sides, total: Sides, origin: float) -> Fraction | float:
+        """Score of the split that leaves `left` of `total` on the left.
+
+        origin  the number from which sums are counted, itself counted from `zero`
+
+        Larger is a larger decrease; scores of one node compare without rounding.
+        """
+
+    def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
+        """See split_scores of kernels/out_of_core/split_scores.py."""
+        scores = np.empty(len(left))
+        split_scores(self.number, left, total, min_leaf, self.table, np.empty_like(total), scores)
+        return scores
+
+    def bounds(self, before: Sides, counts: Sides, total: Sides, origin: float) -> NDArray[np.float64]:
+        """See bucket_bounds of kernels/out_of_core/split_scores.py."""
+        bounds = np.empty(len(counts))
+        bucket_bounds(self.number, before, counts, total, self.table, np.empty_like(total), bounds)
+        return bounds
+
+
+class GiniCriterion(Criterion):
+    """Gini impurity: 1 minus the sum of squares of the shares of classes."""
+
+    def exact(self, left: Sides, total: Sides, origin: float) -> Fraction:
+        sides = left.tolist(), (total - left).tolist()
+        return sum((Fraction(sum(n * n for n in side), sum(side)) for side in sides), Fraction(0))
+
+
+class VarianceCriterion(Criterion):
+    """Variance of regression targets, from [weight, sum]."""
+
+    def exact(self, left: Sides, total: Sides, origin: float) -> Fraction:
+        sides = left.tolist(), (total - left).tolist()
+        return sum((Fraction(of_side**2, weight) for weight, of_side in sides), Fraction(0))
+
+
+class PoissonCriterion(Criterion):
+    """Half the Poisson deviance of regression targets that are not negative, from [weight, sum]."""
+
+    def check(self, store: Store) -> None:
+        target, zero = store.spec.target, self.zero(store.spec.target)
+        least, most = int(store.target.min()), int(store.target.max())
+        if least < zero or most <= zero:
+            wrong = f"has the value {target.values(least)!r}" if least < zero else "is 0 in all rows"
+            raise DataError(
+                f"target {target.name!r} {wrong}, and the Poisson deviance is for numbers of which none is below 0 and "
+                "some are above; choose another impurity or metric, or convert the target"
+            )
+
+    def zero(self, target: TargetSpec) -> float:
+        return -target.offset / target.step
+
+    def exact(self, left: Sides, total: Sides, origin: float) -> float:
+        return float(self.scores(left[np.newaxis], total, origin, 1)[0])
+
+    def scores(self, left: Sides, total: Sides, origin: float, min_leaf: int) -> NDArray[np.float64]:
+        scores = np.empty(len(left))
+        poisson_split_scores(left, total, origin, min_leaf, scores)
+        return scores
+
+    def bounds(self, before: Sides, counts: Sides, total: Sides, origin: float) -> NDArray[np.float64]:
+        bounds = np.empty(len(counts))
+        poisson_bucket_bounds(before, counts, total, origin, bounds)
+        return bounds
+
+
+class ScoredCriterion(Criterion):
+    """A criterion of classes whose scores are sums of an integer for each side.
+
+    score  the integer, see side_score of kernels/scan/impurity.py; of (counts int64 [classes], weight int64)
+    value  the impurity of a node, float64; of (counts [classes], weight float64)
+
+    Both compiled by `helper` or `inlined` of kernels/compiler/jit.py; None for what kernels know by the number.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        oracle: str,
+        score: Callable[..., Any] | None = None,
+        value: Callable[..., Any] | None = None,
+        number: int = SCORED,
+    ) -> None:
+        super().__init__(name, number, oracle)
+        self._score = score
+        self._value = value
+
+    @property
+    def table(self) -> Any:
+        return super().table if self._score is None else self._score
+
+    @property
+    def impurity(self) -> Any:
+        return super().impurity if self._value is None else self._value
+
+    def exact(self, left: Sides, total: Sides, origin: float) -> int:
+        return int(integer_score(self.number, left, total, np.empty_like(total), self.table))
+
+
+_CRITERIA: dict[str, Criterion] = {
+    criterion.name: criterion
+    for criterion in (
+        GiniCriterion("gini", GINI, "tests/naive/split.py gini_score"),
+        ScoredCriterion("entropy", "tests/naive/split.py entropy_score", number=ENTROPY),
+        ScoredCriterion("error", "tests/naive/split.py error_score", number=ERROR),
+        VarianceCriterion("variance", VARIANCE, "tests/naive/split.py variance_score"),
+        PoissonCriterion("poisson", POISSON, "tests/naive/split.py poisson_score"),
+    )
+}
+
+
+def register_criterion(criterion: ScoredCriterion) -> None:
+    """Let TrainConfig(impurity=criterion.name) train by it in this process; raises ConfigError for a name in use.
+
+    Forests keep the name: only a process with the criterion trains more of their trees or opens them.
+    """
+    name_impurity(criterion.name)
+    _CRITERIA[criterion.name] = criterion
+
+
+def criterion_named(name: str) -> Criterion:
+    """The criterion of this name. Raises ConfigError where this process has none."""
+    if name not in _CRITERIA:
+        raise ConfigError(f"there is no impurity {name}; it is registered by code that this process has not run")
+    return _CRITERIA[name]
+
+
+def criterion_of(config: TrainConfig) -> Criterion:
+    """The criterion of a forest."""
+    return criterion_named(config.criterion)

@@ -1,0 +1,93 @@
+"""Cutting grown trees by `max_leaf_nodes`, `min_impurity_decrease` and `ccp_alpha`.
+
+A tree is grown as without these options, and then cut, before rows that are not in its bag are sent down it. As the
+split of a node depends on its rows and its key alone, the tree is the one that would be grown best-first, or without
+splits that decrease the impurity too little. Oracle: tests/naive/cut.py, which grows so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.nodes import TreeArrays, lists_of_some
+from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.tree.cut import REMOVED, CutRules, cut_trees
+from bigforest.options.train_config import TrainConfig
+
+# Decreases that differ from an option by this share are equal to it: they are rounded.
+_ROUNDING = 2.0**-40
+# What a node has that has become a leaf.
+_LEAF: dict[str, Any] = {
+    "feature": LEAF,
+    "threshold": np.nan,
+    "default_left": False,
+    "gain": np.nan,
+    "below": 0,
+    "above": 0,
+}
+
+
+def cut_rules(config: TrainConfig) -> CutRules | None:
+    """What is cut off the trees of a forest; None for nothing."""
+    given: dict[str, Any] = {
+        "leaves": config.max_leaf_nodes,
+        "decrease": config.min_impurity_decrease * (1.0 - _ROUNDING),
+        "cost": config.ccp_alpha * (1.0 + _ROUNDING),
+    }
+    return CutRules(**{name: limit for name, limit in given.items() if limit}) if config.cuts else None
+
+
+def decreases_in_tree(nodes: TreeArrays, root: NDArray[np.uint64] | np.uint64) -> NDArray[np.float64]:
+    """The decrease of impurity of the whole tree by the split of each node, nan in leaves; root: weight of its root."""
+    decrease: NDArray[np.float64] = nodes.gain * (nodes.weight / root)
+    return decrease
+
+
+def cut_whole(trees: TreeArrays, rules: CutRules) -> TreeArrays:
+    """Whole trees, cut."""
+    starts = trees.starts
+    sizes = np.diff(starts)
+    root = np.repeat(starts[:-1], sizes)
+    number, inner = np.empty(root.size, np.uint32), np.empty(root.size, np.bool_)
+    heap = np.empty(heap_size(int(sizes.max()), rules), np.int64)
+    cut_trees(starts, trees.right, decreases_in_tree(trees, trees.weight[root]), rules, number, inner, heap)
+    return cut_nodes(trees, number, inner, number[root + trees.right])
+
+
+def compile_cut(rules: CutRules) -> None:
+    """Compile what `cut_whole` and cutting in pieces need, on a tree of one node."""
+    one = np.zeros(1, np.uint32)
+    cut_trees(np.array([0, 1]), one, np.zeros(1), rules, one.copy(), np.zeros(1, np.bool_), np.zeros(1, np.int64))
+
+
+def heap_size(nodes: int, rules: CutRules) -> int:
+    """Entries of the heap that `cut_trees` needs for a tree of this many nodes."""
+    return min(rules.leaves, nodes // 2 + 1)
+
+
+def cut_nodes(
+    nodes: TreeArrays, number: NDArray[np.uint32], inner: NDArray[np.bool_], right: NDArray[np.uint32]
+) -> TreeArrays:
+    """What remains of some nodes.
+
+    number, inner  of these, see kernels/tree/cut.py cut_trees
+    right          the new number of the right child; anything in leaves
+    """
+    kept = np.flatnonzero(number != REMOVED)
+    leaf = ~inner[kept]
+    found: dict[str, Any] = {
+        name: None if array is None else array[kept]
+        for name, array in nodes._asdict().items()
+        if name not in ("levels", "terms")
+    }
+    for name, value in _LEAF.items():
+        found[name][leaf] = value
+    found["left"] = np.where(leaf, np.uint32(0), number[kept] + np.uint32(1))
+    found["right"] = np.where(leaf, np.uint32(0), right[kept])
+    for name in ("levels", "terms"):
+        lists = getattr(nodes, name)
+        found[name] = None if lists is None else lists_of_some(lists, kept, inner)
+    return TreeArrays(**found)

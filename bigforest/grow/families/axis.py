@@ -1,0 +1,271 @@
+"""The family of trees that split on features, and single trees of it.
+
+The table of trees that split on features, for growing by passes: its codes. Oracle: grow/forest.py grow_tree,
+with all in memory.
+
+The search of a node too large for memory for a random split (node_search.py).
+
+For each feature it requests the smallest and the largest code, draws the cut that kernels/scan/random_split.py draws,
+and requests the counts above it. The levels of a category are counted at once. Subtrees grown in memory draw between
+values too, which `own_codes` looks up in order, because dictionaries may be larger than memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.errors import ConfigError, listed
+from bigforest.execution.executor import Executor
+from bigforest.execution.room import Room
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.criteria import criterion_of
+from bigforest.grow.families.family import Family, TreeCall
+from bigforest.grow.feature_kinds import Features
+from bigforest.grow.memory_model import PassMemory, TreeMemory, code_bytes, fitting, target_bytes
+from bigforest.grow.out_of_core.context import CODES, Counts, GrowContext, MemoryLimits
+from bigforest.grow.out_of_core.feature_search import FeatureSearch
+from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
+from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.grow.out_of_core.table import SubtreeScratch, TableView
+from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree, look_up_thresholds, read_ends, read_subtree
+from bigforest.grow.row_cache import RowCache
+from bigforest.grow.trees import Ends, drawn_of_trees, drawn_thresholds, tree_arrays
+from bigforest.kernels.columns.row_major import by_rows
+from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.oblique.search import DirectionExtras
+from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING
+from bigforest.kernels.scan.random_split import CodeDictionary, draw_cut, draw_levels
+from bigforest.kernels.tree.builder import CodeTree, Rules
+from bigforest.kernels.tree.grow import grow
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
+from bigforest.sampling.bags import Sampler, distinct_rows
+from bigforest.store.blocks import BlockReader
+from bigforest.store.format import BLOCK_ROWS
+from bigforest.store.store import Store
+
+# Buckets of a request of which only the sum matters. A single bucket of all codes would need a shift by all bits.
+_FEW = 2
+# Bytes of a cell in OwnCodes, besides its code.
+OWN_VALUE = 12
+
+
+def dictionary_of(store: Store) -> CodeDictionary:
+    """The values between which random splits are drawn."""
+    offsets, low, _ = store.dictionaries
+    return CodeDictionary(read_only(offsets), low)
+
+
+@dataclass(slots=True)
+class RandomSearch(FeatureSearch):
+    """The search for the best of some random splits."""
+
+    # For numbers that were requested: the number of the split (kernels/scan/categorical_missing.py), and the largest
+    # code below its threshold.
+    _cuts: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
+
+    def _histogram(self, feature: int, most: int) -> Histogram:
+        return FeatureSearch._histogram(self, feature, _FEW)
+
+    def _offer_edges(self, probe: Histogram, answer: HistogramCounts) -> None:
+        feature = probe.number
+        if feature in self._cuts:
+            self._offer_cut(feature, answer.counts.sum(axis=0))
+        elif self._is_number(feature, answer):
+            self._cut_number(feature, int(answer.low), int(answer.high))
+
+    def _cut_number(self, feature: int, least: int, high: int) -> None:
+        """Draw a cut between the codes `least` and `high`, and request the counts above it."""
+        if least == high:
+            self._offer_missing(feature)
+            return
+        assert self.context.values is not None
+        values = dictionary_of(self.context.values)
+        code, last = draw_cut(values, np.uint64(feature), np.uint64(least), np.uint64(high), self.key)
+        self._cuts[feature] = 2 * feature + (last and feature in self._missing), int(code)
+        self.pending.append(Histogram.ranges(feature, None, int(code) + 1, high, _FEW))
+
+    def _offer_cut(self, feature: int, above: Counts) -> None:
+        number, code = self._cuts[feature]
+        left = self.scorer.total - above
+        if number % 2:
+            left -= self._missing[feature]
+        self.scorer.offer(number, np.array([code]), left[np.newaxis])
+
+    def _arrange(
+        self, feature: int, levels: NDArray[np.int64], counts: Counts
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        numbers = np.empty(levels.size, np.uint64)
+        cut = draw_levels(levels.astype(np.uint32), self.key, np.uint64(feature), numbers)
+        places = np.empty(levels.size, np.uint32)
+        places[np.lexsort((levels, numbers))] = np.arange(levels.size)
+        return places, np.array([cut], np.int64)
+
+
+class OwnCodes(NamedTuple):
+    """Rows in their own codes: consecutive, except for categories, and with 0 for missing values.
+
+    dictionary  their values; none of categories
+    known       uint32, of the same length: their codes in the table
+    kinds       Features.kinds
+    """
+
+    codes: Codes
+    dictionary: CodeDictionary
+    known: NDArray[np.uint32]
+    kinds: NDArray[np.uint8]
+
+    def known_again(self, nodes: CodeTree) -> CodeTree:
+        """A tree grown on these codes, in codes of the table."""
+        numeric = np.flatnonzero((nodes.feature >= 0) & (self.kinds[nodes.feature] != CATEGORY))
+        start = self.dictionary.offsets[nodes.feature[numeric]]
+        left, right = nodes.left_code.copy(), nodes.right_code.copy()
+        left[numeric], right[numeric] = self.known[start + left[numeric]], self.known[start + right[numeric]]
+        return nodes._replace(left_code=left, right_code=right)
+
+
+def own_codes(codes: Codes, store: Store, features: Features) -> OwnCodes:
+    """Rows of the store in their own codes; every dictionary is read in ascending order.
+
+    Memory: the codes once more, and OWN_VALUE bytes a cell.
+    """
+    matrices: dict[int, NDArray[Any]] = {matrix.itemsize: matrix.copy() for matrix in codes[:3]}
+    known, low = [], []
+    for feature, (width, slot) in enumerate(codes.place.tolist()):
+        column = matrices[width][slot]
+        distinct = np.empty(0, np.uint32)
+        if features.kinds[feature] != CATEGORY:
+            distinct = np.unique(column).astype(np.uint32, copy=False)
+            if features.kinds[feature] == MISSING and distinct[0] > 0:
+                distinct = np.append(np.uint32(0), distinct)
+            column[:] = np.searchsorted(distinct, column)
+        known.append(distinct)
+        low.append(store.low(feature)[distinct])
+    dictionary = CodeDictionary(read_only(np.cumsum([0, *map(len, low)])), read_only(np.concatenate(low)))
+    node_codes = Codes._make([*(read_only(matrices[width]) for width in (1, 2, 4)), codes.place])
+    return OwnCodes(node_codes, dictionary, np.concatenate(known), features.kinds)
+
+
+class FeatureTable(TableView):
+    """See TableView."""
+
+    def search(self, tree_data: None, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> FeatureSearch:
+        search = FeatureSearch if self.context.values is None else RandomSearch
+        return search(self.context, SplitScorer(self.context, total), constant.copy(), key)
+
+    def reader(self, blocks: range, features: Sequence[int], again: bool) -> BlockReader:
+        store = self.store
+        store.fetch(features, blocks)
+        return BlockReader(store.folder, store.spec, store.place, again)
+
+    def place(self, tree_data: None) -> NDArray[np.uint32]:
+        return self.store.place
+
+    def grow_below(
+        self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room
+    ) -> Subtree:
+        features, roots = self.context.features, subtree.roots
+        mixed = features.mixed(roots.max_rows, subtree.target.number)
+        u8, u16, u32 = cells
+        codes = Codes(u8, u16, u32, self.store.place)
+        if self.context.values is None:
+            return grow(codes, by_rows(codes, room.arrays), *subtree, mixed)
+        ranked = own_codes(codes, self.store, features)
+        nodes, subsets = grow(ranked.codes, by_rows(ranked.codes, room.arrays), *subtree, mixed, ranked.dictionary)
+        return ranked.known_again(nodes), subsets
+
+    def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
+        """See TableView: find the ends of the thresholds."""
+        batches = [(batch,) for batch in fitting(list(sizes), list(sizes.values()), self.context.limits.nodes)]
+        executor.run(look_up_thresholds, batches, lambda *_: None, (self.store,))
+
+    def finished(self, top: UpperTree, path: Path | None, numbers: NDArray[np.int64]) -> TreeArrays:
+        store, config = self.store, self.sampler.config
+        nodes, subsets = (top.skeleton(), top.subsets()) if path is None else read_subtree(path)
+        assert not isinstance(subsets, DirectionExtras)
+        ends = Ends.of(nodes, store.dictionaries) if path is None else read_ends(path)
+        if config.splitter == "random":
+            known = drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree)
+        else:
+            known = ends.middle()
+        criterion, scale = self.context.criterion, store.spec.target.scale
+        return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
+
+
+# Most rows of the bags of trees that grow in one call of the kernel, unless a single bag has more.
+_ROWS_TOGETHER = 1 << 17
+
+
+class AxisFamily(Family):
+    """Splits on features, the best of all or one drawn at random."""
+
+    by_values = False
+    oracle = "tests/naive/tree.py"
+    compiling = (142, 15.0)
+    variants = ({"ranks": True},)
+
+    def __init__(self, name: str, splits_on: tuple[str, str]) -> None:
+        self.name = name
+        self.splits_on = splits_on
+
+    def check(self, shape: Shape, config: TrainConfig) -> None:
+        if config.ranks and shape.extras.odd:
+            raise ConfigError(
+                f"ranks need numbers without missing values, unlike {listed(list(map(repr, shape.extras.odd)))}: "
+                "exclude these columns, fill or convert them, or train without ranks"
+            )
+
+    def together(self, shape: Shape, config: TrainConfig) -> int:
+        """See Family: some small ones."""
+        return max(1, min(config.trees, _ROWS_TOGETHER // distinct_rows(shape.rows, config, shape.classes)))
+
+    def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
+        """See Family: the codes by rows, and the values if thresholds are drawn."""
+        values = 0 if config.splitter == "best" else 8 * shape.codes
+        return TreeMemory(shape.rows * shape.row_bytes, 0, code_bytes(shape) + values)
+
+    def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
+        drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
+        target = target_bytes(shape)
+        picked = BLOCK_ROWS * (shape.row_bytes + target)
+        drawn_value = OWN_VALUE * shape.features if config.splitter == "random" else 0
+        return PassMemory(
+            drawn=drawn,
+            block=picked + BLOCK_ROWS * (36 + (8 + target) * (drawn + 1)),
+            picked=picked,
+            row=2 * shape.row_bytes + target + drawn_value,  # codes by columns and by rows
+            spilled=shape.row_bytes,
+            scored=64 if shape.extras.regression else 48,
+        )
+
+    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> CodeDictionary | None:
+        """See Family: for random splits; None for best splits."""
+        return dictionary_of(store) if config.splitter == "random" else None
+
+    def grow(self, call: TreeCall, shared: CodeDictionary | None) -> TreeArrays:
+        store, config = call.sampler.store, call.sampler.config
+        mixed = call.features.mixed(call.roots.max_rows, call.target.number)
+        trees = (call.items, call.target, call.roots, call.rules)
+        nodes, subsets = grow(store.codes, call.by_row, *trees, mixed, shared)
+        known = None if shared is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
+        criterion, scale = criterion_of(config), store.spec.target.scale
+        return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
+
+    def passed_table(
+        self, store: Store, config: TrainConfig, rules: Rules, limits: MemoryLimits, folder: Path, executor: Executor
+    ) -> FeatureTable:
+        context = GrowContext.of(store, config, rules, limits, CODES)
+        return FeatureTable(store, Sampler(store, config), context)
+
+
+FAMILIES = (
+    AxisFamily("axis", ("one of `mtry` features drawn in the node", "Breiman 2001")),
+    AxisFamily("tree", ("any feature; one tree, no bootstrap", "Breiman et al. 1984, CART")),
+)

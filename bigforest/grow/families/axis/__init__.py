@@ -1,1 +1,0 @@
-"""Trees that split on features."""

@@ -1,1 +1,0 @@
-"""Trees that split on the axes of a table rotated for each."""

@@ -1,0 +1,522 @@
+"""The family of trees that split on sparse random projections.
+
+Sparse random projections, prepared for the kernels from a configuration and a store.
+
+Sparse-oblique trees that do not fit in memory: the table for passes (projection.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.errors import ConfigError
+from bigforest.execution.room import Room
+from bigforest.grow.encode_values import are_whole, code_columns, with_thresholds
+from bigforest.grow.families.projection import (
+    MEASURED,
+    ProjectionFamily,
+    ProjectionTable,
+    decoded_bytes,
+    random_access_bytes,
+)
+from bigforest.grow.memory_model import PassMemory, TreeMemory, code_bytes, target_bytes
+from bigforest.grow.out_of_core.context import Counts, GrowContext
+from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
+from bigforest.grow.out_of_core.probes import (
+    Answer,
+    Direction,
+    Histogram,
+    HistogramCounts,
+    Probe,
+    Spans,
+    StepSums,
+    feature_direction,
+)
+from bigforest.grow.out_of_core.requests import root_request
+from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.grow.out_of_core.table import DecodedTable, Passes, SubtreeScratch, tree_columns
+from bigforest.grow.out_of_core.upper_tree import Subtree
+from bigforest.grow.row_cache import RowCache, row_cache_of
+from bigforest.kernels.columns.decoded import WIDE_CODE, DecodedColumns, no_decoded_columns
+from bigforest.kernels.columns.project import MOST_WHOLE, CodeValues
+from bigforest.kernels.columns.row_major import by_rows
+from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.oblique.directions import CHANCE, NORMAL, PLACED, Sparse, make_drawn
+from bigforest.kernels.oblique.mean_difference import (
+    ALL,
+    CONSECUTIVE,
+    LARGEST_CLASS,
+    NO_PAIRS,
+    STEPS,
+    Means,
+    find_differences,
+    make_means,
+    max_pairs,
+    project_differences,
+    sum_root,
+)
+from bigforest.kernels.oblique.search import Oblique, make_oblique
+from bigforest.kernels.out_of_core.blocks import NOT_FINITE, Steps
+from bigforest.kernels.out_of_core.draws import draw_direction, draw_order, offered_differences
+from bigforest.kernels.scan.draw import make_feature_draw
+from bigforest.kernels.tree.grow import grow
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
+from bigforest.sampling.bags import Sampler, kept_trees
+from bigforest.store.format import BLOCK_ROWS
+from bigforest.store.store import Dictionaries, Store
+
+# Most cells of a random matrix that are listed while a node is split.
+_MOST_CELLS = 2**28
+# Codes counted at a time.
+_CHUNK = 1 << 16
+# Larger scales would overflow weights; such features are practically constant.
+_LARGEST_SCALE = 2.0**500
+
+
+_PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST_CLASS, "all": ALL}
+
+
+class SparseDraws(NamedTuple):
+    """The directions that nodes draw.
+
+    pairing, by_node, unit  see kernels/oblique/mean_difference.py Means
+    span  float64 [features], the range of each that has STEPS steps, see `step_of`
+    """
+
+    sparse: Sparse
+    pairing: int
+    by_node: bool
+    unit: NDArray[np.float64]
+    span: NDArray[np.float64]
+
+    @property
+    def of_tree(self) -> bool:
+        """Whether class means are those of the tree."""
+        return self.pairing != NO_PAIRS and not self.by_node
+
+    def steps_of(self, columns: Sequence[NDArray[np.float64]], least: Sequence[float]) -> NDArray[np.uint32]:
+        """The values of all features in steps, one feature after the other; empty where no differences of means are
+        wanted. least: the smallest value of each in the table."""
+        if self.pairing == NO_PAIRS:
+            return np.zeros(0, np.uint32)
+        return np.concatenate([in_steps(*each) for each in zip(columns, least, self.span.tolist(), strict=True)])
+
+    def means(self, step: NDArray[np.uint32], classes: int, rows: int) -> Means:
+        """Scratch for class means; step, rows: see Means."""
+        return make_means(self.pairing, self.by_node, step, self.unit, classes, rows)
+
+
+class SparseObliqueTrees(NamedTuple):
+    """Data that all trees of a sparse-oblique forest share.
+
+    step  see kernels/oblique/mean_difference.py Means; empty where no differences of means are wanted
+    """
+
+    draws: SparseDraws
+    values: CodeValues
+    step: NDArray[np.uint32]
+
+    def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Oblique:
+        """Scratch for growing tree number `tree` from the root `items`."""
+        classes = len(store.spec.target.classes)
+        means = self.draws.means(self.step, classes, store.rows)
+        oblique = make_oblique(self.draws.sparse, means, store.codes, self.values, items.size, not classes)
+        if self.draws.of_tree:
+            total = np.empty(classes, np.int64)
+            sum_root(store.codes, by_row, self.values, items, total, means, np.empty(items.size, np.uint32))
+            find_differences(means, self.draws.sparse.scale, total)
+            project_differences(store.codes, by_row, self.values, items, means, oblique.value[0])
+        return oblique
+
+
+def sparse_trees(
+    store: Store, config: TrainConfig, wide: DecodedColumns, most: int | None = None
+) -> SparseObliqueTrees:
+    """Data that all trees of a sparse-oblique forest share. Raises ConfigError where its matrices would not fit in
+    memory.
+
+    wide  of the store
+    most  codes of a feature that may be counted at once, for growing by passes, which does not need the steps of all
+          codes; None for all.
+    """
+    features = len(store.spec.features)
+    offsets, low, _ = store.dictionaries
+    values = values_of(offsets, low, wide)
+    pairing = _PAIRINGS[config.mean_difference]
+    ends = [store.ends(feature) for feature in range(features)]
+    steps = [step_of(*own, whole) for own, whole in zip(ends, values.whole.tolist(), strict=True)]
+    span, unit = np.array(steps).T.copy()
+    sparse = _sparse(config, features, feature_scale(store, config.normalize, most))
+    draws = SparseDraws(sparse, pairing, config.mean_difference_scope == "node", unit, span)
+    columns = [] if most is not None else [store.low(feature) for feature in range(features)]
+    step = draws.steps_of(columns, [least for least, _ in ends]) if columns else np.zeros(0, np.uint32)
+    return SparseObliqueTrees(draws, values, step)
+
+
+def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
+    """The range of a feature that has STEPS steps, and the size of a step, from its smallest and largest value.
+
+    whole  whether all values are whole numbers. The range is 0 where each unit is a step; -1, and size 0, without a
+           range.
+    """
+    span = greatest - least
+    if whole and span <= STEPS:
+        return 0.0, 1.0
+    if not 1.0 / _LARGEST_SCALE < span < math.inf:
+        return -1.0, 0.0
+    return span, span / STEPS
+
+
+def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[np.uint32]:
+    """Values of a feature in steps from the smallest on, as kernels/out_of_core/blocks.py sum_rows counts them; span as
+    `step_of` gives it."""
+    if span < 0.0:
+        return np.zeros(values.size, np.uint32)
+    steps = values - least if span == 0.0 else np.rint((values - least) / span * STEPS)
+    return steps.astype(np.uint32)
+
+
+def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> Sparse:
+    columns = config.drawn_projections(features)
+    kind, density = config.projection_kind, config.density
+    way, cells, chance = PLACED, columns, 0.0
+    if kind == "sporf":
+        cells = max(1, round((density or 1.0 / features) * features * columns))
+    elif kind != "rerf":
+        way, cells = (NORMAL, 0) if kind == "gaussian" else (CHANCE, 0)
+        chance = density or (1.0 if kind == "gaussian" else 1.0 / math.sqrt(features))
+    if cells > min(_MOST_CELLS, features * columns):
+        raise ConfigError(
+            f"{columns} projections of {features} features with {cells} weights are too many for the kind {kind}; "
+            "lower projections or density"
+        )
+    return Sparse(way, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
+
+
+def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64], wide: DecodedColumns) -> CodeValues:
+    """The values of all codes and rows, for the kernels."""
+    columns = [low[start:end] for start, end in pairwise(offsets)]
+    whole = [are_whole(values, MOST_WHOLE) for values in columns]
+    return CodeValues(offsets, low, np.array(whole), wide)
+
+
+def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:
+    """The factor of each feature's weight: 1, or 1 / deviation, or 1 / range; 0 if that is not a finite number.
+
+    most  codes of a feature that may be counted at once; None for all.
+    """
+    features = len(store.spec.features)
+    spread = np.ones(features)
+    if normalize == "zscore":
+        spread = np.array([_deviation(store, feature, most) for feature in range(features)])
+    elif normalize == "minmax":
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = np.array([np.subtract(*store.ends(feature)[::-1]) for feature in range(features)])
+    scale = np.zeros(features)
+    fit = np.isfinite(spread) & (spread > 1.0 / _LARGEST_SCALE)
+    scale[fit] = 1.0 / spread[fit]
+    return scale
+
+
+def _deviation(store: Store, feature: int, most: int | None) -> float:
+    """Standard deviation of a column. Sums are rounded once, so they do not depend on the order of the rows."""
+    low = store.low(feature)
+    if not np.isfinite(store.ends(feature)).all():
+        return math.nan
+
+    def total(of: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]) -> float:
+        pieces = _counts(store, feature, most)
+        values = (of(counts, low[first : first + counts.size]).tolist() for first, counts in pieces)
+        return math.fsum(itertools.chain.from_iterable(values))
+
+    with np.errstate(over="ignore"):
+        try:
+            mean = total(lambda counts, values: counts * (values / store.rows))
+            return math.sqrt(total(lambda counts, values: counts * ((values - mean) ** 2 / store.rows)))
+        except (OverflowError, ValueError):  # the values, or their squares, overflow
+            return math.inf
+
+
+def _counts(store: Store, feature: int, most: int | None) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Rows of each code of a feature in pieces of at most `most` codes, a sweep over the codes for each, cut so that
+    what is worked out of them is small: the first code of a piece, and the counts."""
+    size = store.low(feature).size
+    for start in range(0, size, most or size):
+        counts = store.counts(feature) if most is None else _count_some(store, feature, start, min(most, size - start))
+        for first in range(0, counts.size, _CHUNK):
+            yield start + first, counts[first : first + _CHUNK]
+
+
+def _count_some(store: Store, feature: int, start: int, size: int) -> NDArray[np.int64]:
+    """Rows of `size` codes from `start` on."""
+    counts = np.zeros(size, np.int64)
+    column = store.feature_codes(feature)
+    for first in range(0, store.rows, _CHUNK):
+        codes = column[first : first + _CHUNK]
+        inside = codes[(codes >= start) & (codes < start + size)]
+        np.add.at(counts, inside - np.int64(start), 1)
+    return counts
+
+
+@dataclass(slots=True)
+class DirectionSearch(HistogramSearch):
+    """The search for a split on a direction; nodes draw those that kernels/oblique/search.py draws.
+
+    spans           of the features
+    directions      by number, that are not requested yet
+    max_directions  most directions that a node draws; features have the numbers after them
+    fallback        features in the order in which they are drawn if all directions are constant
+    means           gives directions of class means from the sums of the node; None without such directions
+    """
+
+    spans: Spans
+    directions: dict[int, Direction]
+    max_directions: int
+    fallback: list[int]
+    means: Callable[[NDArray[np.int64]], dict[int, Direction]] | None
+    _known: dict[int, Direction] = field(default_factory=dict, init=False)  # those that were requested
+    _usable: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        if self.means is not None:
+            self.pending.append(StepSums(np.arange(self.spans.low.size, dtype=np.uint32)))
+        self._draw()
+
+    def cut(self) -> NodeSplit | None:
+        cut = HistogramSearch.cut(self)
+        return None if cut is None else cut._replace(direction=self._known[cut.feature])
+
+    def _take(self, probe: Probe, answer: Answer) -> None:
+        if isinstance(probe, StepSums):
+            assert self.means is not None
+            self.directions = self.means(answer)
+        else:
+            HistogramSearch._take(self, probe, answer)
+
+    def _draw(self) -> None:
+        """Request all directions and, if none of them is usable, features one by one, until one is."""
+        self._ask(self.directions)
+        self.directions = {}
+        while not self.pending and not self._usable and self.fallback:
+            feature = self.fallback.pop(0)
+            self._ask({self.max_directions + feature: feature_direction(feature)})
+
+    def _ask(self, directions: dict[int, Direction]) -> None:
+        most = self._most(self.scorer.rows)
+        for number, direction in directions.items():
+            if not (direction.is_feature and self.constant[direction.feature[0]]):
+                self.pending.append(Histogram.on(number, direction, self.spans, most))
+                self._known[number] = direction
+
+    def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
+        direction = self._known[probe.number]
+        if direction.is_feature:
+            self.constant[direction.feature[0]] |= answer.low >= answer.high
+        elif answer.mark & NOT_FINITE:  # a row without a finite projection: the direction is not used
+            return False
+        usable = answer.low < answer.high
+        self._usable |= usable
+        return usable
+
+
+@dataclass(frozen=True)
+class SparseObliqueTable(ProjectionTable):
+    """See ProjectionTable. The data of a tree are the sums of steps of its bag, int64 [features, classes], and its
+    class weights, if class means are those of the tree."""
+
+    draws: SparseDraws
+
+    def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> list[Any]:
+        if not self.draws.of_tree:
+            return [None] * len(trees)
+        every = StepSums(np.arange(self.draws.unit.size, dtype=np.uint32))
+        asked = [root_request(tree, None, every) for tree in trees]
+        responses = zip(passes.responses(SparseObliqueTable.answer, asked), totals, strict=True)
+        return [(response.sums, total[: self.context.stats.classes]) for response, total in responses]
+
+    def search(self, tree_data: Any, key: np.uint64, total: Counts, constant: NDArray[np.bool_]) -> DirectionSearch:
+        draws, columns, classes = self.draws, self.draws.sparse.columns, total[: self.context.stats.classes]
+        present = int(np.count_nonzero(classes)) if draws.by_node else classes.size
+        differences = np.zeros(max_pairs(draws.pairing, present), np.bool_)
+        offered_differences(key, columns, np.uint64(draws.unit.size), differences)
+        offered = [int(columns) + int(number) for number in np.flatnonzero(differences)]
+        directions = drawn_directions(draws.sparse, key)
+        if tree_data is not None:
+            directions |= mean_differences(draws, offered, tree_data[1], tree_data[0])
+        draw = make_feature_draw(draws.unit.size)
+        draw_order(key, self.context.rules, draw)
+        return DirectionSearch(
+            self.context,
+            SplitScorer(self.context, total),
+            constant.copy(),
+            spans=self.decoded.spans,
+            directions=directions,
+            max_directions=int(columns) + max_pairs(draws.pairing, classes.size),
+            fallback=draw.perm.tolist(),
+            means=partial(mean_differences, draws, offered, classes) if offered and draws.by_node else None,
+        )
+
+    def largest_equivalent(self, column: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        store = self.store
+        if store.max_bins == "exact":
+            return values
+        order = np.argsort(store.low(column), kind="stable")  # the value of missing cells comes first
+        largest: NDArray[np.float64] = store.high(column)[order][store.low(column)[order].searchsorted(values)]
+        return largest
+
+    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room) -> Subtree:
+        items, columns = subtree.items, tree_columns(cells, self.decoded.place)
+        codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
+        by_row = by_rows(codes, room.arrays)
+        values = values_of(offsets, low, no_decoded_columns(len(columns)))
+        dictionaries = [low[start:end] for start, end in pairwise(offsets.tolist())]
+        step = self.draws.steps_of(dictionaries, self.decoded.spans.low.tolist())
+        means = self.draws.means(step, subtree.target.number, items.size)
+        regression = subtree.target.value is not None
+        oblique = make_oblique(self.draws.sparse, means, codes, values, items.size, regression)
+        if tree_data is not None:
+            means.sums[:] = tree_data[0]
+            find_differences(
+                means, self.draws.sparse.scale, tree_data[1].copy()
+            )  # not read-only, as it may be when received
+            project_differences(codes, by_row, values, items, means, oblique.value[0])
+        nodes, pool = grow(codes, by_row, *subtree, oblique)
+        high = [self.largest_equivalent(feature, values) for feature, values in enumerate(dictionaries)]
+        return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
+
+
+def drawn_directions(sparse: Sparse, key: np.uint64) -> dict[int, Direction]:
+    """The directions that the node `key` draws, by number."""
+    drawn, directions = make_drawn(sparse), {}
+    at = np.uint64(0)
+    for column in range(int(sparse.columns)):
+        size, at = draw_direction(sparse, key, np.uint64(column), np.uint64(at), drawn)
+        if size:
+            directions[column] = Direction(drawn.feature[0, : int(size)].copy(), drawn.weight[0, : int(size)].copy())
+    return directions
+
+
+def mean_differences(
+    draws: SparseDraws, offered: list[int], total: Counts, sums: NDArray[np.int64]
+) -> dict[int, Direction]:
+    """The `offered` differences of class means by number, from class weights and sums of steps, int64 [features,
+    classes]."""
+    means = draws._replace(by_node=False).means(np.zeros(0, np.uint32), total.size, 0)
+    means.sums[:] = sums
+    find_differences(means, draws.sparse.scale, total)
+    sizes = enumerate(means.size[: int(means.pairs[0])].tolist(), int(draws.sparse.columns))
+    terms = zip(sizes, means.feature, means.weight, strict=False)
+    return {
+        number: Direction(feature[:size].copy(), weight[:size].copy())
+        for (number, size), feature, weight in terms
+        if size and number in offered
+    }
+
+
+# Further bytes of a row of a growing tree: projections on two directions 16, scratch to order them 26.
+_PROJECTED = 42
+# Share of the features that have a weight in a direction.
+_SHARE: dict[str, Callable[[int], float]] = {
+    "rerf": lambda features: 1 / features,
+    "sporf": lambda features: 1 / features,
+    "gaussian": lambda features: 1.0,
+    "very-sparse": lambda features: features**-0.5,
+}
+
+
+class SparseObliqueFamily(ProjectionFamily):
+    """Nodes draw a sparse random matrix and, with `mean_difference`, differences of class means."""
+
+    name = "sparse-oblique"
+    splits_on = (
+        "one of about `projections` random sums of features, drawn in the node",
+        "Tomita et al., Randomer forests",
+    )
+    options_of = name
+    oracle = "tests/naive/oblique.py"
+    compiling = (170, 30.0)
+    variants = (
+        {"mean_difference": "all", "mean_difference_scope": "tree"},
+        {"mean_difference": "all", "mean_difference_scope": "node"},
+        {"projection_kind": "gaussian"},
+    )
+    splits = Oblique
+
+    def max_terms(self, features: int, config: TrainConfig) -> float:
+        terms = features * (config.density or _SHARE[config.projection_kind](features))
+        return features if config.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
+
+    def looks(self, features: int, config: TrainConfig) -> float:
+        return config.drawn_projections(features) * self.max_terms(features, config)
+
+    def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
+        tree = self.grown_terms(shape, config, splits)
+        tree += rows * _PROJECTED + 8 * config.drawn_projections(shape.features)
+        shared = shape.rows * (shape.row_bytes + MEASURED) + 8 * shape.rows * shape.widths.count(WIDE_CODE)
+        if shape.extras.filled:
+            shared += code_bytes(shape) + 8 * shape.codes
+        if config.mean_difference != "none":
+            pairs = _max_pairs(shape, config)
+            shared += 8 * shape.codes
+            tree += 8 * shape.features * shape.classes
+            tree += pairs * (8 * shape.rows + 12 * shape.features) if config.mean_difference_scope == "tree" else 0
+        return TreeMemory(shared, tree, random_access_bytes(shape))
+
+    def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
+        pairs = _max_pairs(shape, config)
+        of_tree = pairs > 0 and config.mean_difference_scope == "tree"
+        drawn = config.drawn_projections(shape.features) + pairs
+        terms = self.node_terms(shape, config)
+        # For each cell the value, its code by columns and by rows, the distinct values, and their steps.
+        row = (24 + (4 if pairs else 0)) * shape.features + _PROJECTED + (8 * pairs if of_tree else 0)
+        value, target = decoded_bytes(shape), target_bytes(shape)
+        return PassMemory(
+            drawn=drawn,
+            # Bytes collected for a row, for each direction, besides its values.
+            block=BLOCK_ROWS * (8 * shape.features + 68 + (12 + target) * (drawn + 1)),
+            picked=BLOCK_ROWS * (8 * shape.features + target),
+            row=row + terms + target,
+            spilled=value * shape.features,
+            node=terms,
+            kept=shape.features * (12 * pairs + 8 * shape.classes * of_tree) * kept_trees(shape, config),
+            level=2 + (pairs > 0 and not of_tree),
+            before=int(of_tree),
+            decoded=value * shape.features,
+            sweeps=3 if config.normalize == "zscore" else 1,  # a deviation needs the mean first
+        )
+
+    def row_cache(self, store: Store) -> RowCache:
+        """See Family: with values."""
+        return row_cache_of(store, wide=True)
+
+    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SparseObliqueTrees:
+        return sparse_trees(store, config, copies.wide)
+
+    def projection_table(
+        self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
+    ) -> SparseObliqueTable:
+        """See ProjectionFamily; see sparse_trees for how many values are held."""
+        spans = decoded.spans
+        wide = no_decoded_columns(spans.low.size)
+        draws = sparse_trees(store, sampler.config, wide, context.limits.values).draws
+        decoded = decoded._replace(steps=Steps(spans.low, draws.span, np.zeros(spans.low.size)))
+        return SparseObliqueTable(store, sampler, context, decoded, draws)
+
+
+def _max_pairs(shape: Shape, config: TrainConfig) -> int:
+    """Differences of class means at most."""
+    pairs = shape.classes * (shape.classes - 1) // 2 if config.mean_difference == "all" else shape.classes - 1
+    return 0 if config.mean_difference == "none" else pairs
+
+
+FAMILIES = (SparseObliqueFamily(),)

@@ -1,1 +1,0 @@
-"""Trees that split on sparse random projections (Randomer forests)."""

@@ -1,0 +1,640 @@
+"""The families of trees in random subspaces.
+
+Trees in random subspaces (Ho 1995), prepared for the kernels: the features of a tree, and their columns.
+
+The subspaces of a size are numbered, and the trees of this size take them in the order of a keyed permutation of the
+numbers: no two trees have the same, and the subspace of a tree does not depend on the other trees.
+
+Trees in subspaces that do not fit in memory: the table for passes (projection.py).
+
+Perceptrons of nodes too large for memory (kernels/subspace/perceptron.py): their rows come block by block, in order.
+
+A pass over the rows trains, and counts the errors of the previous pass; so n training passes read the rows n + 1 times.
+If the rows of a node in its columns fit into memory, all passes run there, with zeros and ones as bits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.errors import ConfigError
+from bigforest.execution.executor import Executor
+from bigforest.execution.room import Room
+from bigforest.grow.encode_values import are_whole, places
+from bigforest.grow.families.projection import ProjectionFamily, ProjectionTable, decoded_bytes
+from bigforest.grow.memory_model import PassMemory, TreeMemory
+from bigforest.grow.out_of_core.context import Counts, GrowContext
+from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
+from bigforest.grow.out_of_core.probes import Answer, Direction, Histogram, Probe, StepSums
+from bigforest.grow.out_of_core.requests import SplitRequest, request
+from bigforest.grow.out_of_core.row_file import NodeItems, numbered
+from bigforest.grow.out_of_core.table import DecodedTable, Passes, SubtreeScratch, column_of, tree_columns
+from bigforest.grow.out_of_core.upper_tree import Subtree, UpperTree
+from bigforest.grow.row_cache import RowCache
+from bigforest.kernels.columns.decoded import no_decoded_columns
+from bigforest.kernels.columns.project import LARGEST
+from bigforest.kernels.columns.row_major import NO_ROWS
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.common.node_scan import BITS32, SHIFT32
+from bigforest.kernels.llvm.bit_sums import WORD
+from bigforest.kernels.out_of_core.blocks import BlockValues, Steps
+from bigforest.kernels.out_of_core.subspace import aim_node, choose_columns, choose_stop, is_split, learn_rows
+from bigforest.kernels.subspace.bits import PACKED_ROWS, pack_bits
+from bigforest.kernels.subspace.columns import STEPS, Subspace, SubspaceColumns, fill_subspace_values, make_subspace
+from bigforest.kernels.tree.grow import grow
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import Shape
+from bigforest.sampling.bags import Sampler
+from bigforest.store.format import BLOCK_ROWS
+from bigforest.store.store import Store
+
+# Limits of the values and the range of a column that is used: their squares must neither overflow nor vanish.
+_LARGEST_VALUE = 2.0**400
+_LEAST_SPAN = 2.0**-400
+# Rounds of the permutation (Luby and Rackoff 1988: four are enough).
+_ROUNDS = 4
+
+
+class SubspaceTrees(NamedTuple):
+    """Data that all trees of a forest in subspaces share.
+
+    epochs   most passes of a perceptron; 0 without perceptrons
+    columns  all features, of no rows
+    shared   the columns, if they are the same for all trees; else None.
+    """
+
+    config: TrainConfig
+    epochs: int
+    columns: SubspaceColumns
+    shared: SubspaceColumns | None
+
+    def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Subspace:
+        """Scratch for growing tree number `tree` from the root `items`."""
+        config, (features, classes) = self.config, (len(store.spec.features), len(store.spec.target.classes))
+        space = self.shared or make_space(store, self.columns, tree_subspace(config, features, tree))
+        return self.of(space, config.subspace_size(features, tree), classes, items.size)
+
+    def of(self, space: SubspaceColumns, drawn: int, classes: int, rows: int) -> Subspace:
+        """Scratch for nodes of up to this many rows, which draw `drawn` of the columns of `space`."""
+        return make_subspace(space, drawn, self.config.steps, self.epochs, classes, rows)
+
+
+def is_shared(config: TrainConfig, features: int) -> bool:
+    """Whether all trees have the same columns, those of all features."""
+    return config.subspace_per == "node" or config.subspace_sizes(features) == (features,)
+
+
+def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.int64]:
+    """The features of a tree, ascending, int64: all of them if nodes draw subspaces.
+
+    Trees take the sizes in turn. Each size has its own permutation.
+    """
+    if config.subspace_per == "node":
+        return np.arange(features)
+    sizes = config.subspace_sizes(features)
+    turn, place = divmod(tree, len(sizes))
+    size = sizes[place]
+    known = math.comb(features, size)
+    key = f"{config.seed}" if len(sizes) == 1 else f"{config.seed} of {size}"
+    return _combination(_permuted(turn, known, key), features, size, known)
+
+
+def _permuted(number: int, count: int, key: str) -> int:
+    """Place of `number` in a permutation of 0 .. count - 1 with this key.
+
+    A Feistel network on as many bits as the largest number has, rounded up to an even number, iterated until the
+    result is one of the numbers (Black and Rogaway 2002).
+    """
+    half = ((count - 1).bit_length() + 1) // 2
+    size = half // 8 + 1
+    while True:
+        left, right = number >> half, number & ((1 << half) - 1)
+        for turn in range(_ROUNDS):
+            text = f"bigforest subspace {key} {turn} {right}"
+            mask = int.from_bytes(hashlib.shake_256(text.encode()).digest(size), "little") & ((1 << half) - 1)
+            left, right = right, left ^ mask
+        number = left << half | right
+        if number < count:
+            return number
+
+
+def _combination(number: int, features: int, size: int, known: int) -> NDArray[np.int64]:
+    """Combination `number`, in lexicographic order, of `size` out of `features`, of which there are `known`."""
+    chosen: list[int] = []
+    for feature in range(features):
+        if len(chosen) == size:
+            break
+        left = features - feature
+        with_it = known * (size - len(chosen)) // left  # combinations of those left that begin with this feature
+        if number < with_it:
+            chosen.append(feature)
+            known = with_it
+        else:
+            number -= with_it
+            known -= with_it
+    return np.array(chosen, np.int64)
+
+
+def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
+    """Whether trees use the table as bits, see kernels/subspace/bits.py; epochs: see SubspaceTrees.
+
+    Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
+    one included, with every mistake (Novikoff 1962).
+    """
+    return shape.bits and not config.ranks and shape.rows * epochs * (shape.features + 1) ** 2 < 2**62
+
+
+def columns_of(store: Store, config: TrainConfig, epochs: int) -> SubspaceColumns:
+    """The features of a store for the kernels, of no rows; epochs: see SubspaceTrees."""
+    features = len(store.spec.features)
+    low, per_step, unit, scale = (np.zeros(features) for _ in range(4))
+    for feature in range(features):
+        least, most = store.ends(feature)
+        span = most - least
+        if not (max(-least, most) <= _LARGEST_VALUE and span >= _LEAST_SPAN):
+            continue
+        low[feature] = least
+        whole = span <= STEPS and are_whole(store.low(feature))
+        per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
+        scale[feature] = math.ldexp(1.0, -2 * math.frexp(math.nextafter(span, 0.0))[1])
+    every = np.arange(features, dtype=np.int32)
+    return _without_rows(seen_as_bits(store.shape, config, epochs), every, low, per_step, unit, scale)
+
+
+def make_space(store: Store, columns: SubspaceColumns, chosen: NDArray[np.int64]) -> SubspaceColumns:
+    """The columns of the features `chosen`, for all rows of the store; columns: `columns_of`."""
+    space = _with_room(some_columns(columns, chosen), store.rows)
+    if space.bits.shape[1]:
+        slots = np.array([feature.slot for feature in store.spec.features], np.int64)[chosen]
+        _pack(store.codes.u8, slots, space)
+    else:
+        for place in np.flatnonzero(space.unit).tolist():
+            feature = int(chosen[place])
+            fill_subspace_values(store.feature_codes(feature), store.low(feature), place, 0, store.rows, space.value)
+    return space
+
+
+def some_columns(space: SubspaceColumns, place: NDArray[np.int64]) -> SubspaceColumns:
+    """Some columns of a space of no rows."""
+    feature, _, _, *steps = space
+    return _without_rows(space.bits.shape[1] > 0, feature[place], *(array[place] for array in steps))
+
+
+def _without_rows(bits: bool, feature: NDArray[np.int32], *steps: NDArray[np.float64]) -> SubspaceColumns:
+    words = -(-feature.size // WORD) if bits else 0
+    return SubspaceColumns(feature, np.empty((0, words), np.uint64), np.empty((0, feature.size)), *steps)
+
+
+def with_cells(space: SubspaceColumns, cells: Sequence[NDArray[Any]], rows: int) -> SubspaceColumns:
+    """The same columns for rows whose values are given, an array per column."""
+    space = _with_room(space, rows)
+    used = np.flatnonzero(space.unit).tolist()
+    if space.bits.shape[1]:
+        in_order = np.empty((space.feature.size, rows), np.uint8)
+        for place in used:
+            in_order[place] = cells[place]
+        _pack(read_only(in_order), np.arange(space.feature.size), space)
+    else:
+        for place in used:
+            space.value[:, place] = cells[place]
+    return space
+
+
+def _with_room(space: SubspaceColumns, rows: int) -> SubspaceColumns:
+    """The same columns for this many rows, whose values are still to be filled in."""
+    if words := space.bits.shape[1]:
+        return space._replace(bits=np.empty((rows, words), np.uint64))
+    return space._replace(value=np.zeros((rows, space.feature.size)))
+
+
+def _pack(matrix: NDArray[np.uint8], slots: NDArray[np.int64], space: SubspaceColumns) -> None:
+    """Fill in the bits of the columns in these rows of a matrix [slots, rows] of zeros and ones."""
+    pack_bits(matrix, np.where(space.unit > 0.0, slots, -1), space.bits, np.empty(PACKED_ROWS, np.uint64))
+
+
+# Rows of a block that are trained on at a time.
+_ROWS = 4096
+# Bytes of a row in memory, besides its columns.
+TRAINED_ROW = 8
+
+
+class PerceptronRequest(NamedTuple):
+    """The request of a node for a perceptron, see probes.py Probe.
+
+    space   the columns of the node, of no rows
+    far     bool [classes], whether a class belongs on the right
+    total   int64 [classes]
+    epochs  most passes of training
+    """
+
+    space: SubspaceColumns
+    far: NDArray[np.bool_]
+    total: Counts
+    epochs: int
+
+    def cells(self, parts: int) -> int:
+        """See Probe; nothing is counted in histograms."""
+        return 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all rows in memory."""
+        space = self.space
+        return int(self.total.sum()) * (8 * (space.bits.shape[1] or space.feature.size) + TRAINED_ROW)
+
+
+class TrainedPerceptron(NamedTuple):
+    """The best perceptron of a PerceptronRequest.
+
+    weight  float64 [columns of the node]
+    cut     rows with a projection of at most this go left; `left`, int64 [classes], are their class weights
+    """
+
+    weight: NDArray[np.float64]
+    cut: float
+    left: Counts
+
+
+# Some rows of a node, in order: their columns, and items numbered from 0.
+RowPiece = tuple[SubspaceColumns, NDArray[np.uint64]]
+
+
+class PerceptronTrainer:
+    """A perceptron in training: call `see` for all rows and `end` for the pass, until `end` says that `best` is
+    final."""
+
+    best: TrainedPerceptron
+
+    def __init__(self, request: PerceptronRequest) -> None:
+        self._request = request
+        columns, classes = request.space.feature.size, request.total.size
+        self._now, self._before = (
+            make_subspace(request.space, columns, 1, request.epochs, classes, 0) for _ in range(2)
+        )
+        self._now.far[:] = request.far
+        self._cut = self._cut_before = 0.0
+        self._left = np.zeros(classes, np.int64)
+        self._passes = 0
+        self._least = int(request.total.sum()) + 1
+
+    def see(self, piece: RowPiece) -> None:
+        """Train on the next rows of a pass."""
+        space, items = piece
+        now, before = (each._replace(space=space) for each in (self._now, self._before))
+        self._cut = learn_rows(before, now, items, self._cut_before, self._cut, self._left)
+
+    def end(self) -> bool:
+        """End a pass; returns whether training is over. Same rules as perceptron.train_perceptron."""
+        request, before = self._request, self._before
+        over = False
+        if self._passes:
+            errors = int(np.where(request.far, self._left, request.total - self._left).sum())
+            if errors < self._least:
+                self._least = errors
+                weights = (before.whole if before.whole.size else before.weight)[: request.space.feature.size]
+                self.best = TrainedPerceptron(weights.astype(np.float64), self._cut_before, self._left.copy())
+            over = errors == 0 or self._passes == request.epochs
+        before.weight[:], before.whole[:] = self._now.weight, self._now.whole
+        self._cut_before = self._cut
+        self._left[:] = 0
+        self._passes += 1
+        return over
+
+
+def train_by_passes(
+    wanted: dict[int, PerceptronRequest], rows: Callable[[Sequence[int]], Iterator[tuple[int, RowPiece]]], most: int
+) -> dict[int, TrainedPerceptron]:
+    """Train the requested perceptrons of some nodes.
+
+    rows  gives the rows of some nodes, in order
+    most  bytes of rows that may be held
+    """
+    trainers = {entry: PerceptronTrainer(request) for entry, request in wanted.items()}
+    waiting = list(wanted)
+    while waiting:
+        in_memory: dict[int, list[RowPiece]] = {}
+        room = most
+        for entry in waiting:
+            if wanted[entry].bytes <= room:
+                room -= wanted[entry].bytes
+                in_memory[entry] = []
+        streamed = [entry for entry in waiting if wanted[entry].bytes > most]
+        for entry, piece in rows([*in_memory, *streamed]):
+            take = in_memory[entry].append if entry in in_memory else trainers[entry].see
+            take(piece)
+        over = {entry for entry in streamed if trainers[entry].end()} | set(in_memory)
+        while in_memory:
+            entry, pieces = in_memory.popitem()
+            ended = False
+            while not ended:
+                for piece in pieces:
+                    trainers[entry].see(piece)
+                ended = trainers[entry].end()
+        waiting = [entry for entry in waiting if entry not in over]
+    return {entry: trainer.best for entry, trainer in trainers.items()}
+
+
+def row_pieces(
+    cells: BlockValues, node_items: NodeItems, wanted: dict[int, PerceptronRequest]
+) -> Iterator[tuple[int, RowPiece]]:
+    """The rows of a block that are in these nodes; cells: as the tree sees them."""
+    items, begin, end = node_items
+    for entry, wish in wanted.items():
+        for first in range(int(begin[entry]), int(end[entry]), _ROWS):
+            here = items[first : min(first + _ROWS, int(end[entry]))]
+            row = (here >> SHIFT32).astype(np.int64)
+            columns = [column_of(cells, feature)[row] for feature in wish.space.feature.tolist()]
+            yield entry, (with_cells(wish.space, columns, row.size), numbered(here & BITS32))
+
+
+class TreeSpace(NamedTuple):
+    """The data of a tree.
+
+    feature  int64, ascending, the features of its subspace
+    drawn    how many of them each node draws
+    """
+
+    feature: NDArray[np.int64]
+    drawn: int
+
+
+class SubspaceSearch(NodeSearch):
+    """The search for the cut of one node: in the columns that the node draws, then in all.
+
+    It requests the sums for its class means, then a perceptron, or the class counts between the stops from mean to
+    mean, and takes the same cut as kernels/subspace/split.py.
+    """
+
+    def __init__(
+        self,
+        scratch: Callable[[], Subspace],
+        key: np.uint64,
+        total: Counts,
+        min_leaf: int,
+        constant: NDArray[np.bool_],
+    ) -> None:
+        """scratch: gives a Subspace without rows for the tree, whose content is not kept between requests; total: int64
+        [classes]."""
+        self.constant = constant
+        self._given = scratch, key, total, min_leaf, constant
+        self._received: list[Answer] = []
+        self._found: NodeSplit | None = None
+        self._finding = self._find(scratch, key, total, min_leaf)
+        self.pending: list[Probe] = [next(self._finding)]
+
+    def __reduce__(self) -> tuple[Callable[..., SubspaceSearch], tuple[Any, ...]]:
+        """Sent as its answers, which are few and small, and which the other process replays."""
+        return search_again, (self._given, self._received)
+
+    def receive(self, answers: Sequence[Answer]) -> None:
+        [answer] = answers
+        self._received.append(answer)
+        try:
+            self.pending = [self._finding.send(answer)]
+        except StopIteration as end:
+            self.pending, self._found = [], end.value
+
+    def cut(self) -> NodeSplit | None:
+        return self._found
+
+    @staticmethod
+    def _find(
+        scratch: Callable[[], Subspace], key: np.uint64, total: Counts, min_leaf: int
+    ) -> Generator[Probe, Answer, NodeSplit | None]:
+        """Yields requests; see kernels/subspace/split.py find_cut."""
+        subspace = scratch()
+        epochs = subspace.epochs
+        for wanted in sorted({int(subspace.drawn), subspace.column.size}):
+            subspace = scratch()
+            choose_columns(subspace, key, np.uint64(wanted))
+            column = subspace.column[:wanted].astype(np.int64)
+            space = some_columns(subspace.space, column)
+            del subspace  # not to hold as many as there are nodes
+            sums = yield StepSums(space.feature.astype(np.uint32))
+            subspace = scratch()
+            differ, begin, end = aim_node(subspace, key, np.uint64(wanted), total, sums)
+            line, stop, far = _line(space.feature, subspace.weight[column]), subspace.stop, subspace.far
+            del subspace
+            if not differ:  # all means are equal
+                continue
+            if epochs:
+                trained = yield PerceptronRequest(space, far, total, epochs)
+                if is_split(trained.left, total, total.sum(), min_leaf):
+                    return NodeSplit(0, trained.cut, trained.left, direction=_line(space.feature, trained.weight))
+            if not (begin < end and end - begin <= LARGEST):  # the means have the same projection
+                continue
+            edge = np.nextafter(stop[:-1], np.inf)  # the rows above a stop and up to the next are in one bucket
+            edge[0] = -LARGEST
+            counted = yield Histogram(0, line, -LARGEST, LARGEST, 0.0, edge.size, edge)
+            subspace = scratch()
+            subspace.hist[1:] = counted.counts
+            if at := int(choose_stop(subspace, total, total.sum(), min_leaf)):
+                return NodeSplit(0, float(stop[at]), counted.counts[:at].sum(axis=0), direction=line)
+        return None
+
+
+def search_again(given: tuple[Any, ...], received: Sequence[Answer]) -> SubspaceSearch:
+    """A search that has had these answers."""
+    search = SubspaceSearch(*given)
+    for answer in received:
+        search.receive([answer])
+    return search
+
+
+def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> Direction:
+    used = weight != 0.0
+    return Direction(feature[used].astype(np.uint32), weight[used], line=True)
+
+
+@dataclass(frozen=True)
+class SubspaceTable(ProjectionTable):
+    """See ProjectionTable."""
+
+    trees: SubspaceTrees
+
+    def tree_data(self, trees: Sequence[int], totals: Counts, passes: Passes) -> list[TreeSpace]:
+        config, columns = self.sampler.config, self.trees.columns.unit.size
+        return [TreeSpace(tree_subspace(config, columns, tree), config.subspace_size(columns, tree)) for tree in trees]
+
+    def search(
+        self, tree_data: TreeSpace, key: np.uint64, total: Counts, constant: NDArray[np.bool_]
+    ) -> SubspaceSearch:
+        space = some_columns(self.trees.columns, tree_data.feature)
+        scratch = partial(self.trees.of, space, tree_data.drawn, total.size, 0)
+        return SubspaceSearch(scratch, key, total, self.context.rules.min_leaf, constant)
+
+    def place(self, tree_data: TreeSpace) -> NDArray[np.uint32]:
+        return self.decoded.place[tree_data.feature]
+
+    def grow_below(
+        self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room
+    ) -> Subtree:
+        rows = subtree.items.size
+        space = with_cells(
+            some_columns(self.trees.columns, tree_data.feature), tree_columns(cells, self.place(tree_data)), rows
+        )
+        subspace = self.trees.of(space, tree_data.drawn, subtree.target.number, rows)
+        return grow(_no_codes(tree_data.feature.size), NO_ROWS, *subtree, subspace)
+
+    def train_nodes(self, tops: Sequence[UpperTree], executor: Executor) -> None:
+        """See TableView: by perceptrons, a task for each tree, or several where there are few."""
+        wanted = []
+        for top in tops:
+            pending = [(entry, probe) for entry, search in top.searching() for probe in search.pending]
+            if requests := [(entry, probe) for entry, probe in pending if isinstance(probe, PerceptronRequest)]:
+                wanted.append((top, requests))
+        shares = max(1, executor.size // max(len(wanted), 1))
+        tasks = [
+            (request(top, {}, []), dict(some))
+            for top, requests in wanted
+            for share in range(shares)
+            if (some := requests[share::shares])
+        ]
+        trained: dict[tuple[int, int], TrainedPerceptron] = {}
+        executor.run(train_perceptrons, tasks, lambda _, perceptrons: trained.update(perceptrons), (self,))
+        waiting = [(top, *node_search) for top, _ in wanted for node_search in top.searching()]
+        for top, entry, search in waiting:
+            if (top.tree, entry) in trained:
+                search.receive([trained[top.tree, entry]])
+                top.settle(entry, search, self.search)
+
+
+def train_perceptrons(
+    table: SubspaceTable, asked: SplitRequest, wanted: dict[int, PerceptronRequest]
+) -> dict[tuple[int, int], TrainedPerceptron]:
+    """Task: train the perceptrons of nodes of a tree; returns them by tree and node. asked: without probes."""
+
+    def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
+        chosen = {entry: wanted[entry] for entry in entries}
+        for blocks in table.decoded.runs:
+            for _, cells, node_items, _ in table.route([asked], blocks, [asked.no_response(table.context)]):
+                yield from row_pieces(cells, node_items, chosen)
+
+    trained = train_by_passes(wanted, rows, table.context.limits.training)
+    return {(asked.tree, entry): perceptron for entry, perceptron in trained.items()}
+
+
+def _no_codes(columns: int) -> Codes:
+    """The codes of this many columns, without rows: trees in subspaces use values."""
+    u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
+    return Codes._make([read_only(array) for array in (u8, u16, u32, places(1, columns))])
+
+
+# Bytes of a row of a growing tree besides: the row by class 4, its projection 8.
+_WEIGHED = 12
+
+
+class SubspaceFamily(ProjectionFamily):
+    """Each tree, or node, has a subspace: nodes split between two class means, or by a perceptron of `epochs`
+    passes."""
+
+    oracle = "tests/naive/subspace.py"
+    compiling = (80, 10.0)
+    variants = ({"subspace_per": "node"},)
+    splits = Subspace
+    tasks = ("classification",)
+
+    def __init__(self, name: str, splits_on: str, *, learns: bool) -> None:
+        self.name = name
+        self.splits_on = (splits_on, "Ho 1995")
+        self.learns = learns
+
+    def check(self, shape: Shape, config: TrainConfig) -> None:
+        super().check(shape, config)
+        if shape.extras.weighted:
+            raise ConfigError(f"the family {self.name} has no weights of rows; use the family axis for weighted rows")
+
+    def epochs(self, config: TrainConfig) -> int:
+        """Most passes of a perceptron over the rows of a node; 0 without perceptrons."""
+        return config.max_epochs if self.learns else 0
+
+    def drawn_from(self, features: int, config: TrainConfig) -> int:
+        """See Family: the most features of a subspace."""
+        return max(config.subspace_sizes(features)) if config.subspace_per == "tree" else features
+
+    def max_terms(self, features: int, config: TrainConfig) -> float:
+        """See Family: those of the largest subspace."""
+        return max(config.subspace_sizes(features))
+
+    def looks(self, features: int, config: TrainConfig) -> float:
+        """See Family: the mean over the sizes of trees."""
+        sizes = config.subspace_sizes(features)
+        return 2 * (self.epochs(config) or 1) * sum(sizes) / len(sizes)
+
+    def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
+        """See Family; the store is read in order, column by column, once per tree."""
+        seen = self.drawn_from(shape.features, config)
+        columns = shape.rows * self._space_row(shape, config)
+        tree = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes + self.grown_terms(shape, config, splits)
+        tree += 8 * -(-seen // WORD) * WORD * (shape.classes + 4)
+        shared = is_shared(config, shape.features)
+        return TreeMemory(columns, tree, 0) if shared else TreeMemory(0, columns + tree, 0)
+
+    def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
+        seen, value = self.drawn_from(shape.features, config), decoded_bytes(shape)
+        terms, space = self.node_terms(shape, config), self._space_row(shape, config)
+        picked = BLOCK_ROWS * value * seen
+        return PassMemory(
+            drawn=1,
+            # Values of a row, copies of those in the subspace, and once more to be written.
+            block=BLOCK_ROWS * (value * shape.features + 80) + picked,
+            picked=picked,
+            row=2 * value * seen + space + _WEIGHED + terms,
+            spilled=value * seen,
+            node=terms,
+            # Sums for means, then the stops.
+            asks=max(2 * seen * shape.classes, config.steps * (shape.classes + 1)),
+            level=1 if self.learns else 2,
+            trained=space + TRAINED_ROW,
+            epochs=self.epochs(config),
+            decoded=value * shape.features,
+            sweeps=1,
+        )
+
+    def row_cache(self, store: Store) -> RowCache:
+        """See Family: nothing, trees have copies of their own."""
+        return RowCache(NO_ROWS, no_decoded_columns(0), store)
+
+    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SubspaceTrees:
+        features, epochs = len(store.spec.features), self.epochs(config)
+        columns = columns_of(store, config, epochs)
+        space = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None
+        return SubspaceTrees(config, epochs, columns, space)
+
+    def projection_table(
+        self, store: Store, sampler: Sampler, context: GrowContext, decoded: DecodedTable
+    ) -> SubspaceTable:
+        """See ProjectionFamily; dictionaries are read in order."""
+        config, epochs = sampler.config, self.epochs(sampler.config)
+        seen = columns_of(store, config, epochs)
+        decoded = decoded._replace(steps=Steps(seen.low, np.where(seen.unit > 0.0, 0.0, -1.0), seen.per_step))
+        return SubspaceTable(store, sampler, context, decoded, SubspaceTrees(config, epochs, seen, None))
+
+    def _space_row(self, shape: Shape, config: TrainConfig) -> int:
+        """Bytes of a row of the columns of a subspace, see kernels/subspace/columns.py."""
+        seen = self.drawn_from(shape.features, config)
+        bits = seen_as_bits(shape, config, self.epochs(config))
+        return -(-seen // WORD) * WORD // 8 if bits else 8 * seen
+
+
+FAMILIES = (
+    SubspaceFamily(
+        "subspace-cap",
+        "the best of several points between the two class means farthest apart, in a random subspace; no bootstrap",
+        learns=False,
+    ),
+    SubspaceFamily(
+        "subspace-perceptron",
+        "a perceptron trained to separate the classes near one of these means from those near the other, likewise",
+        learns=True,
+    ),
+)

@@ -1,1 +1,0 @@
-"""Trees in random subspaces (Ho 1995)."""

@@ -1,0 +1,250 @@
+"""Tables whose trees split on projections: every cell has a value, missing ones and categories too.
+
+The levels of categories have the values of level_values.py. The value of the missing cells of a number is the mean of
+the values that are there, each row counting once whatever its weight. If it is one of the values, or within a bin, it
+is moved up past it, or below all values: missing cells can then be told from all others by thresholds. Where no number
+is free it stays. A feature that no row lacks has the mean of the first rows, as float32, for rows that are predicted.
+The values are part of the forest (`FeatureSpec.fill`, `Levels.value`). The store on disk is as for all families.
+Oracle: tests/naive/fill.py, tests/naive/level_values.py.
+
+Values of the levels of a category, for trees that split on projections: one number for each level.
+
+Levels are compared by their means, as where nodes split on sets of levels: of the regression target; for two classes of
+the share of the second; for more of the first principal component of the class shares (kernels/categories/principal.py,
+of the whole table here). 0 stands for the lowest mean and 1 for the highest, and the others are between in proportion.
+A level of fewer than `min_level` rows has the mean of all rows, and so has one that did not occur: the mean of a few
+rows would tell trees the targets of these rows. Missing is one more level. Each row counts once, whatever its weight;
+rows that are held out do not count. Oracle: tests/naive/level_values.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.columns.dataspec import DataSpec
+from bigforest.execution.resources import Resources
+from bigforest.forest.nodes import TreeArrays
+from bigforest.kernels.categories.principal import DEVIATION_BITS, DIRECTION_BITS, STEPS
+from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.common.rng import draw_rows
+from bigforest.options.train_config import TrainConfig
+from bigforest.sampling.bags import held_out_of
+from bigforest.store.format import block_count, block_span
+from bigforest.store.store import Store
+
+
+class LevelValues(NamedTuple):
+    """The values of a category.
+
+    codes  float32 [codes] as bytes, which can be compared
+    other  of levels that did not occur
+    """
+
+    codes: bytes
+    other: float
+
+    def by_code(self) -> NDArray[np.float32]:
+        """Those of the codes."""
+        return np.frombuffer(self.codes, np.float32)
+
+
+def level_values(store: Store, config: TrainConfig, feature: int) -> LevelValues:
+    """Task: the values of the levels of a category. Memory: a few numbers for each level, and a count of each class for
+    those of at least min_level rows."""
+    sizes = np.zeros(store.spec.features[feature].codes, np.int64)
+    for codes, _ in _rows(store, config, feature):
+        sizes += np.bincount(codes, minlength=sizes.size)
+    large = np.flatnonzero(sizes >= config.min_levels(len(store.spec.features))[feature])
+    group = np.full(sizes.size, large.size)  # the last is that of all other levels
+    group[large] = np.arange(large.size)
+    sums = _sums(store, config, feature, group, large.size + 1)
+    rows = np.bincount(group, sizes, large.size + 1).astype(np.int64)
+    # Sums of whole numbers are exact, so that no order of rows changes a bit.
+    means = np.append(sums[:-1] / rows[:-1], sums.sum() / rows.sum())
+    least, span = means.min(), np.ptp(means)
+    values = ((means - least) / span if span > 0.0 else np.zeros(means.size)).astype(np.float32)
+    return LevelValues(values[group].tobytes(), float(values[-1]))
+
+
+def _rows(store: Store, config: TrainConfig, feature: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """The codes of the rows that are not held out, and their classes or the whole numbers of their targets, by
+    blocks."""
+    most = store.spec.features[feature].codes - 1
+    for block in range(block_count(store.rows)):
+        span = block_span(store.rows, block)
+        codes = store.feature_codes(feature, range(block, block + 1))[span.start : span.stop]
+        codes = np.minimum(codes, most).astype(np.int64)  # higher only if another process writes to the store meanwhile
+        labels = store.labels(span.start, span.stop).astype(np.int64)
+        held_out = held_out_of(store, config, span.start, span.stop)
+        yield (codes, labels) if held_out is None else (codes[~held_out], labels[~held_out])
+
+
+def _sums(store: Store, config: TrainConfig, feature: int, group: NDArray[np.int64], groups: int) -> NDArray[np.int64]:
+    """The sum over the rows of each group of levels of what levels are compared by, int64 [groups]."""
+    classes = len(store.spec.target.classes)
+    if not classes:
+        sums = np.zeros(groups, np.int64)
+        for codes, numbers in _rows(store, config, feature):
+            np.add.at(sums, group[codes], numbers)
+        return sums
+    counts = np.zeros((groups, classes), np.int64)
+    for codes, labels in _rows(store, config, feature):
+        counts += np.bincount(group[codes] * classes + labels, minlength=counts.size).reshape(counts.shape)
+    own = counts[counts.any(axis=1)]
+    direction = np.arange(classes) if classes <= 2 else principal_component(own)
+    return counts @ direction
+
+
+def principal_component(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first principal component of the class shares of groups of rows, int64 [classes], in whole numbers as
+    kernels/categories/principal.py finds it in a node; counts: [groups, classes], no group without rows."""
+    weight, start = counts.sum(axis=1), np.empty(counts.shape[1], np.uint64)
+    with np.errstate(over="ignore"):
+        draw_rows(np.uint64(0), np.arange(start.size, dtype=np.uint64), start)
+    direction = (start >> np.uint64(64 - DIRECTION_BITS)).astype(np.int64)
+    for _ in range(STEPS):
+        sums = counts @ direction
+        mean = (int(sums.sum()) << DEVIATION_BITS) // int(weight.sum())
+        product = ((sums << DEVIATION_BITS) // weight - mean) @ counts
+        largest = int(np.abs(product).max())
+        if not largest:
+            break
+        bits = largest.bit_length() - DIRECTION_BITS
+        direction = product >> bits if bits > 0 else product << -bits
+    return direction
+
+
+# Values are counted in this many steps of their range, so that their sum is exact.
+_STEPS = 2.0**30
+# The first rows, for features that no row lacks: reading all would take up to a hundredth of growing.
+_FIRST_ROWS = 4_096
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+def filled_store(store: Store, config: TrainConfig, resources: Resources) -> Store:
+    """The store with values for missing cells and levels, if trees of `config`, which has its min_level, split on
+    projections of values; else as encoded.
+
+    Reads the columns with missing values once, and categories with the target twice.
+    """
+    store, features = store.as_encoded(), store.spec.features
+    if not config.fills_missing:
+        return store
+    categories = [place for place, feature in enumerate(features) if feature.kind == "category"]
+    gaps = [place for place, feature in enumerate(features) if feature.missing and feature.kind == "numeric"]
+    executor = resources.executor()
+    values = executor.gather(level_values, [(store, config, place) for place in categories])
+    levels = dict(zip(categories, values, strict=True))
+    found = dict(zip(gaps, executor.gather(fill_of, [(store, place) for place in gaps]), strict=True))
+    store.fetch(None, range(1))  # at once
+    for place, feature in enumerate(features):
+        if place in levels:
+            own = levels[place]
+            found[place] = float(own.by_code()[0]) if feature.missing else own.other
+        elif place not in found:
+            found[place] = usual_value(store, place)
+    fills = tuple(found[place] for place in range(len(features)))
+    return PutFills(fills, tuple(levels.items()))(store)
+
+
+@dataclass(frozen=True)
+class PutFills:
+    """From a store to the same with values for missing cells of the features, and for the levels of categories; for
+    other processes too."""
+
+    fills: tuple[float, ...]
+    levels: tuple[tuple[int, LevelValues], ...]
+
+    def __call__(self, store: Store) -> Store:
+        values = {place: (own.by_code(), own.other) for place, own in self.levels}
+        return store.with_fills(self.fills, values, self)
+
+
+def fill_of(store: Store, feature: int) -> float:
+    """Task: the value for the missing cells of a feature that some rows lack."""
+    low, high, codes = store.low(feature)[1:], store.high(feature)[1:], _finite_codes(store, feature)
+    if not codes:
+        return 0.0
+    fill = mean = float(not low[codes[0] - 1]) if len(codes) == 1 else _mean(store, feature, codes, store.rows)
+    at = int(np.searchsorted(high, fill))
+    with np.errstate(over="ignore"):  # beyond the largest number is infinity
+        while at < low.size and low[at] <= fill:
+            fill = float(np.nextafter(high[at], np.inf))
+            at += 1
+        if fill == np.inf:
+            fill = float(np.nextafter(low[codes[0] - 1], -np.inf))
+    return fill if fill > -np.inf else mean
+
+
+def usual_value(store: Store, feature: int) -> float:
+    """The value for missing cells of a feature that no row lacks."""
+    codes = _finite_codes(store, feature)
+    mean = _mean(store, feature, codes, min(store.rows, _FIRST_ROWS)) if codes else 0.0
+    return float(np.float32(np.clip(mean, -_LARGEST_FLOAT32, _LARGEST_FLOAT32)))
+
+
+def _finite_codes(store: Store, feature: int) -> range:
+    """The codes of the finite values of a feature."""
+    first = int(store.spec.features[feature].missing)
+    values = store.low(feature)[first:]
+    return range(first + int(values.searchsorted(-np.inf, "right")), first + int(values.searchsorted(np.inf)))
+
+
+def _mean(store: Store, feature: int, codes: range, rows: int) -> float:
+    """The mean of a feature over its first rows with some of its codes, to the nearest of _STEPS steps of the range of
+    these in each row, whatever the order of rows; the lowest value if there are no such rows."""
+    values = store.low(feature)
+    low, high = float(values[codes[0]]), float(values[codes[-1]])
+    unit = 1.0 if high - low < np.inf else 0.5
+    low, span = low * unit, high * unit - low * unit
+    total = count = 0
+    for block in range(block_count(rows) if span else 0):
+        here = block_span(rows, block)
+        own = store.feature_codes(feature, range(block, block + 1))[here.start : here.stop]
+        present = values[own[(own >= codes.start) & (own < codes.stop)]]
+        total += int(np.rint((present * unit - low) / span * _STEPS).sum())
+        count += present.size
+    return (low + total / (max(count, 1) * int(_STEPS)) * span) / unit
+
+
+def ordered_store(store: Store) -> Store:
+    """A store with values for missing cells and levels, with codes in the order of the values; for growing in memory.
+
+    Equal values become one code; the last codes then have no rows, and the largest value. Memory: the codes of the
+    widths that these features have, and the values of all codes.
+    """
+    filled = [feature.is_filled or feature.has_level_values for feature in store.spec.features]
+    places = np.flatnonzero(filled).tolist()
+    if not places:
+        return store
+    features, (offsets, low, high) = store.spec.features, store.dictionaries
+    codes = store.codes
+    widths = {features[place].width for place in places}
+    matrices = {matrix.itemsize: matrix.copy() if matrix.itemsize in widths else matrix for matrix in codes[:3]}
+    ends = [low.copy()] if high is low else [low.copy(), high.copy()]
+    for place in places:
+        own = slice(offsets[place], offsets[place + 1])
+        _, first, code = np.unique(low[own], return_index=True, return_inverse=True)
+        order = np.append(first, np.full(code.size - first.size, first[-1]))
+        for values in ends:
+            values[own] = values[own][order]
+        column = matrices[features[place].width][features[place].slot]
+        np.take(code.astype(column.dtype), column, out=column, mode="clip")
+    low, high = (read_only(ends[0]), read_only(ends[-1])) if len(ends) == 2 else [read_only(ends[0])] * 2
+    return store.with_codes(Codes._make([*map(read_only, matrices.values()), codes.place]), low, high)
+
+
+def with_defaults(trees: TreeArrays, spec: DataSpec) -> TreeArrays:
+    """The trees, whose nodes on a single feature that rows lack say to which side these go with its value."""
+    filled = np.array([feature.is_filled for feature in spec.features])
+    if not filled.any() or spec.fills is None:
+        return trees
+    feature = np.maximum(trees.feature, 0)
+    goes_left = spec.fills[feature] <= trees.threshold
+    return trees._replace(default_left=np.where((trees.feature >= 0) & filled[feature], goes_left, trees.default_left))

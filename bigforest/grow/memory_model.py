@@ -1,0 +1,142 @@
+"""Memory of growing that does not depend on the family, in bytes; the estimates of a family (families/family.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
+
+from bigforest.forest.format import GROUP_ENTRIES, GROUP_NODES
+from bigforest.forest.ranks import CODE_BYTES
+from bigforest.kernels.categories.ordering import levels_bytes
+from bigforest.options.train_config import TrainConfig
+from bigforest.planning.memory import BASE_BYTES, Shape
+
+T = TypeVar("T")
+
+# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 32.
+ROW = 40
+# Of each thread, at most: the copy of a subtree's codes or values that stays in its cache
+# (kernels/columns/code_cache.py, value_cache.py), 1.8 MB, and features side by side, 1.2 MB
+# (kernels/scan/two_class_light.py).
+COPIED = 3_000_000
+# Bytes of a node of a finished tree besides its counts: in codes 20, in values 40.
+NODE = 60
+# Bytes of a node while it is found out which nodes of its tree remain (cut.py).
+_CUT_NODE = 48
+# Bytes of a node of a row group on its way into a Parquet file, besides its counts.
+_WRITTEN = 200
+# Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
+_LISTED = 8
+_WRITTEN_LEVEL = 24
+# Bytes of a level while its value is found: sizes and groups 24, the value in single precision and in a dictionary 12.
+_LEVEL_VALUE = 36
+# Further bytes of a row of a growing regression tree, and of a node of it.
+_NUMBER = 24
+_NUMBER_NODE = 24
+
+
+class TreeMemory(NamedTuple):
+    """Memory of growing whole trees.
+
+    shared  for all trees together
+    tree    for each tree, besides what all families need
+    store   of the store, read at random, so it must stay in memory
+    """
+
+    shared: int
+    tree: int
+    store: int
+
+
+class PassMemory(NamedTuple):
+    """Memory of growing by passes.
+
+    drawn   histograms of a node, at most
+    block   of the current block, in each task
+    picked  further bytes of its rows by node, in each task that writes them to disk
+    row     of a row of a subtree, besides what all families need: its columns
+    spilled of a row of a subtree on disk: its columns
+    node    of a node of a finished subtree, besides
+    kept    for all trees that grow together
+    scored  of a row that is collected, while its node is scored
+    asks    counts that a node requests at once, if that is fixed
+
+    And how often the table is read: `level` times for a level of the trees, `before` times before the first. A level
+    that trains perceptrons reads it once more where the rows of a node, `trained` bytes each, fit into memory, else
+    `epochs` times and once. Where values are written to scratch first, `decoded` bytes for a row, codes are read
+    `sweeps` times for each range of a dictionary that is in memory at a time.
+    """
+
+    drawn: int
+    block: int
+    picked: int
+    row: int
+    spilled: int
+    node: int = 0
+    kept: int = 0
+    scored: int = 96
+    asks: int = 0
+    level: int = 2
+    before: int = 0
+    trained: int = 0
+    epochs: int = 0
+    decoded: int = 0
+    sweeps: int = 0
+
+
+def tree_bytes(rows: int, nodes: int, classes: int) -> int:
+    """Growing a tree of `rows` different rows: the rows, and the nodes twice while they are copied."""
+    return rows * ROW + nodes * max(2 * (20 + 4 * classes), NODE + 4 * classes)
+
+
+def cut_bytes(config: TrainConfig, classes: int) -> int:
+    """Bytes of a node while its tree is cut: what is found out about it, and the node once more; 0 if none is."""
+    return _CUT_NODE + NODE + 4 * classes if config.cuts else 0
+
+
+def written_bytes(classes: int) -> int:
+    """A row group on its way into a Parquet file."""
+    return GROUP_NODES * (_WRITTEN + 16 * classes)
+
+
+def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
+    """Further memory of each tree of this many rows and nodes, for categories, missing values, regression and
+    weights."""
+    extras = shape.extras
+    size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.regression else 0
+    if extras.odd:
+        levels = min(rows, extras.category)
+        # A node lists at most half of its levels, and the nodes of one depth half of their rows together.
+        listed = min(nodes // 2 * (levels // 2), rows // 2 * rows.bit_length())
+        size += levels_bytes(extras.category, rows, shape.classes) + 5 * nodes
+        size += _LISTED * listed + _WRITTEN_LEVEL * min(listed, GROUP_ENTRIES)
+    return size
+
+
+def base_bytes(shape: Shape, config: TrainConfig) -> int:
+    """Bytes of a process after all imports, of ranks if trees split on them, and of the values of levels."""
+    ranks = 8 * shape.codes + CODE_BYTES * min(shape.rows, shape.codes) if config.ranks else 0
+    return BASE_BYTES + ranks + _LEVEL_VALUE * shape.extras.levels
+
+
+def target_bytes(shape: Shape) -> int:
+    """Bytes of the regression target of a row; classes are in the items."""
+    return 8 if shape.extras.regression else 0
+
+
+def code_bytes(shape: Shape) -> int:
+    """Bytes of the codes and targets of a table, which growing in memory reads at random."""
+    return shape.rows * (shape.row_bytes + target_bytes(shape))
+
+
+def fitting(items: Sequence[T], sizes: Sequence[int], room: int) -> list[list[T]]:
+    """The items in order, those together that follow each other and fit; an item that does not fit is alone."""
+    groups: list[list[T]] = []
+    left = 0
+    for item, size in zip(items, sizes, strict=True):
+        if not groups or size > left:
+            groups.append([])
+            left = room
+        groups[-1].append(item)
+        left -= size
+    return groups

@@ -1,1 +1,0 @@
-"""What growing in memory and out of core share."""

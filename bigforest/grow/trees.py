@@ -1,0 +1,201 @@
+"""From the numbers a kernel returns to the arrays of a forest table.
+
+Trees that have just been grown, and the rows of a table, in the form in which kernels send rows down trees.
+
+A tree that splits on features is in codes. For one that splits on projections, values are looked up by codes, or are
+there in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.forest.leaf_votes import LeftOut
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.criteria import Criterion
+from bigforest.grow.feature_kinds import Features
+from bigforest.kernels.columns.project import LARGEST
+from bigforest.kernels.columns.row_major import CACHE_BYTES
+from bigforest.kernels.common.layout import Codes, LevelLists, RowMajorCodes, Terms
+from bigforest.kernels.common.midpoint import midpoints
+from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
+from bigforest.kernels.oblique.search import DirectionExtras
+from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
+from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits, find_projected_leaves
+from bigforest.kernels.scan.categorical_missing import Subsets
+from bigforest.kernels.tree.builder import CodeTree
+from bigforest.kernels.tree.finalize import finalize_nodes
+from bigforest.store.store import Dictionaries
+
+
+def tree_arrays(
+    nodes: CodeTree,
+    dictionaries: Dictionaries,
+    criterion: Criterion,
+    pool: DirectionExtras | None = None,
+    known: NDArray[np.float64] | None = None,
+    subsets: Subsets | None = None,
+    scale: tuple[float, float] = (0.0, 1.0),
+) -> TreeArrays:
+    """The trees `nodes`, grown on codes under `criterion`, in the values of `dictionaries`.
+
+    pool     further data of oblique nodes; None for other trees.
+    known    their thresholds, if they are known already.
+    subsets  further data of their nodes for missing values and categories; None without these.
+    scale    offset and step of regression targets, see TargetSpec.
+
+    If a node had no missing values in training, they go to the child of more weight, left if both are equal.
+    """
+    size = nodes.feature.size
+    left, right, weight = np.empty(size, np.uint32), np.empty(size, np.uint32), np.empty(size, np.uint64)
+    given = pool.threshold if pool is not None else known
+    threshold = np.empty(size) if given is None else given.copy()
+    gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
+    start = np.empty(size + 1, np.int64)  # of levels
+    offsets, low, high = dictionaries
+    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, criterion.impurity, scale)
+    finalize_nodes(*grown, left, right, threshold, default_left, gain, weight, value, start)
+    terms = None
+    if pool is not None and pool.feature.size:
+        terms = Terms(np.concatenate([[0], np.cumsum(pool.size, dtype=np.int64)]), pool.feature, pool.weight)
+    return TreeArrays(
+        feature=nodes.feature,
+        left=left,
+        right=right,
+        depth=nodes.depth,
+        threshold=threshold,
+        default_left=default_left,
+        gain=gain,
+        weight=weight,
+        counts=nodes.counts if nodes.sum is None else nodes.counts[:, :0],
+        below=nodes.left_code,
+        above=nodes.right_code,
+        value=None if nodes.sum is None else value,
+        levels=None if subsets is None or not start[-1] else LevelLists(start, subsets.level[: start[-1]]),
+        terms=terms,
+    )
+
+
+class Ends(NamedTuple):
+    """The neighbouring values that the thresholds of nodes separate, float64 [nodes]; undefined for other nodes."""
+
+    below: NDArray[np.float64]
+    above: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, nodes: CodeTree, dictionaries: Dictionaries) -> Ends:
+        """The values of a tree in codes."""
+        start = dictionaries.offsets[np.maximum(nodes.feature, 0)]
+        return cls(dictionaries.high[start + nodes.left_code], dictionaries.low[start + nodes.right_code])
+
+    def middle(self) -> NDArray[np.float64]:
+        """Thresholds half-way between, float64 [nodes]."""
+        thresholds = np.empty(self.below.size)
+        midpoints(self.below, self.above, thresholds)
+        return thresholds
+
+
+def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: int) -> NDArray[np.float64]:
+    """Thresholds of random splits, uniform between the neighbouring values that they separate, float64 [nodes].
+
+    numbers  of the nodes in their tree
+
+    The split was chosen by a threshold that is uniform over all values of the node (kernels/scan/random_split.py).
+    Between these two neighbours that one is uniform too, so drawing it again, by the number of the node, gives nodes
+    the thresholds of Geurts, Ernst and Wehenkel (2006, table 1), and growing need not keep them. Infinite values count
+    as the largest finite number. Entries of nodes without a threshold are undefined.
+    """
+    below, above = ends
+    random = np.empty(numbers.size, np.uint64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        key = np.uint64(stream_key(np.uint64(seed), PURPOSE_THRESHOLD, np.uint64(tree), np.uint64(0)))
+        draw_rows(key, numbers, random)
+        share = (random >> np.uint64(11)) * 2.0**-53
+        drawn = np.maximum(below, -LARGEST) * (1.0 - share) + np.minimum(above, LARGEST) * share
+    return np.where((below <= drawn) & (drawn < above), drawn, below)
+
+
+def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first: int) -> NDArray[np.float64]:
+    """`drawn_thresholds` of consecutive trees, the first of which has this number."""
+    below, above = Ends.of(nodes, dictionaries)
+    bounds = pairwise([*np.flatnonzero(nodes.depth == 0).tolist(), nodes.depth.size])
+    return np.concatenate(
+        [
+            drawn_thresholds(Ends(below[a:b], above[a:b]), np.arange(b - a, dtype=np.uint64), seed, tree)
+            for tree, (a, b) in enumerate(bounds, first)
+        ]
+    )
+
+
+def code_view(codes: Codes, by_row: RowMajorCodes) -> CodeView:
+    """The codes, for routing rows."""
+    columns: tuple[NDArray[Any], ...] = codes[:3]
+    rows: tuple[NDArray[Any], ...] = by_row[:3]
+    u8, u16, u32, r8, r16, r32 = (read_only(matrix.reshape(-1)) for matrix in (*columns, *rows))
+    widths, room = np.array([matrix.shape for matrix in columns], np.uint64).T.copy()
+    width = sum(matrix.shape[1] * matrix.itemsize for matrix in rows)
+    reach = np.uint64(CACHE_BYTES // width if width else 0)
+    return CodeView(u8, u16, u32, r8, r16, r32, room, widths, codes.place, reach)
+
+
+def split_arrays(trees: TreeArrays) -> dict[str, NDArray[Any]]:
+    """What the nodes of trees split on: arrays of TreeArrays; levels and terms, those of a node from where `lists` and
+    `parts` say; these end with where the last ones end."""
+    none = np.zeros(trees.feature.size + 1, np.int64)
+    lists, level = trees.levels or (none, np.empty(0, np.uint32))
+    parts, term, weight = trees.terms or (none, np.empty(0, np.int32), np.empty(0))
+    given = ("feature", "right", "below", "above", "threshold", "default_left")
+    arrays = {name: getattr(trees, name) for name in given}
+    return arrays | {"lists": lists, "level": level, "parts": parts, "term": term, "weight": weight}
+
+
+def splits_of(
+    arrays: Mapping[str, NDArray[Any]],
+    dictionaries: Dictionaries,
+    features: Features,
+    *,
+    projected: bool,
+    decoded: bool = False,
+) -> GrownSplits | ProjectedSplits:
+    """What nodes split on, for the kernels. projected: whether on projections; decoded: whether rows have values in
+    place of codes. Levels are needed only where features are categories."""
+    of = {name: read_only(array) for name, array in arrays.items()}
+    offsets, low, _ = dictionaries
+    if projected:
+        nodes = of["feature"], of["right"], of["threshold"]
+        return ProjectedSplits(*nodes, of["parts"], of["term"], of["weight"], offsets, None if decoded else low)
+    codes = of["feature"], of["right"], of["below"], of["above"], of["threshold"], of["default_left"]
+    lists = of.get("lists", read_only(np.empty(0, np.int64))), of.get("level", read_only(np.empty(0, np.uint32)))
+    return GrownSplits(*codes, offsets, low, None if features.plain else features.kinds, *lists)
+
+
+def find_left_out(
+    view: CodeView,
+    splits: GrownSplits | ProjectedSplits,
+    root: int,
+    bag: NDArray[np.uint16],
+    *,
+    depth: int,
+    levels: int,
+) -> LeftOut:
+    """The rows that are not in the bag of a tree, and their leaves.
+
+    root    position of the root among the nodes of `splits`
+    bag     how often each row of the table, or of a block, is in the bag, uint16 [rows]
+    depth   of the deepest node
+    levels  of the largest category, see Features
+    """
+    rows, leaf = np.flatnonzero(bag == 0).astype(np.uint32), np.empty(bag.size, np.uint32)
+    spare, stack = np.empty(rows.size, np.uint32), np.empty((depth + 2, 3), np.uint64)
+    tree = (view, splits, np.uint64(root), rows.copy(), leaf)
+    if isinstance(splits, ProjectedSplits):
+        find_projected_leaves(*tree, ProjectedScratch(spare, np.empty(rows.size), stack))
+    else:
+        find_leaves(*tree, CodeScratch(spare, stack, np.zeros(levels, np.bool_)))
+    return LeftOut(rows, leaf[rows])

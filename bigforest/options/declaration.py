@@ -1,0 +1,187 @@
+"""How an option of training is declared: once, as a field of a frozen dataclass.
+
+    trees: int = option(100, min=1, max=MAX_TREES, help="Number of trees.")
+
+The type, the limits and the default are those of the check, of the command line, of the signature of `bigforest.train`
+and of its documentation (docs/options.py writes the last two). Any dataclass can declare options in this way, such as
+that of a family from outside the package: `declared_options` reads them and `check` checks them. Rules between options
+are functions of the module that declares them.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from types import NoneType
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from bigforest.errors import ConfigError, shown
+from bigforest.options.values import is_integer
+
+# The panels of --help and of the documentation, in their order.
+TREES: Final = "trees"
+BAGS: Final = "rows and bags"
+COLUMNS: Final = "columns"
+FAMILY: Final = "single families"
+RUN: Final = "run"
+PANELS = (TREES, BAGS, COLUMNS, FAMILY, RUN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """The declaration of an option besides its type and its default.
+
+    help       what it does. The names of other options stand in backticks, here and in `more`.
+    more       further text for the documentation only.
+    panel      one of PANELS.
+    min, max   limits of a whole number.
+    within     limits of any other number, as an interval: "(0, 1]".
+    metavar    placeholder of its value in --help; else the choices, or N, F and NAME.
+    unset      what None is, in words.
+    text       what a text may be, in words, if it has no fixed choices.
+    accepts    its type in signatures, if users may give more types than are kept.
+    further    gives further allowed words: names registered from outside the package.
+    families   the families that have the option; empty for all of them.
+    own        the defaults of families that have their own.
+    encodes    whether the presorted table depends on it, so that `encode_store` has it.
+    elsewhere  values besides its default that are allowed in families that lack it.
+    """
+
+    help: str
+    panel: str = FAMILY
+    more: str = ""
+    min: int = 0
+    max: int = 2**63 - 1
+    within: str = "[0, inf)"
+    metavar: str = ""
+    unset: str = ""
+    text: str = "a text"
+    accepts: str = ""
+    further: Callable[[], tuple[str, ...]] = tuple
+    families: tuple[str, ...] = ()
+    own: Mapping[str, Any] = field(default_factory=dict)
+    encodes: bool = False
+    elsewhere: tuple[Any, ...] = ()
+
+
+def option(default: Any, **declared: Any) -> Any:
+    """The field of an option with this default and the declaration `Option(**declared)`."""
+    return field(default=default, metadata={"option": Option(**declared)})
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An option with its name, the types it may have, and its default."""
+
+    name: str
+    types: tuple[Any, ...]
+    default: Any
+    option: Option
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words it may be."""
+        words = [word for kind in self.types if get_origin(kind) is Literal for word in get_args(kind)]
+        return tuple(dict.fromkeys([*words, *self.option.further()]))
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it holds several texts."""
+        return any(get_args(kind) == (str, ...) for kind in self.types)
+
+    @property
+    def default_text(self) -> str:
+        """The default in words, with those that families have of their own; empty where there is none."""
+        by_value: dict[str, list[str]] = {}
+        for family, value in self.option.own.items():
+            by_value.setdefault(_word(value), []).append(family)
+        general = self.option.unset or ("" if self.default is None else _word(self.default))
+        return "; ".join([general, *(f"{', '.join(families)}: {word}" for word, families in by_value.items())])
+
+    def of(self, family: str) -> bool:
+        """Whether this family has the option."""
+        return not self.option.families or family in self.option.families
+
+    def check(self, value: object) -> None:
+        """Raise ConfigError where the option cannot have this value."""
+        if not any(self._may_be(kind, value) for kind in self.types):
+            written = shown(value) if isinstance(value, int) else repr(value)
+            raise ConfigError(f"{self.name} must be {self.wanted}, not {written}")
+
+    @property
+    def wanted(self) -> str:
+        """What it may be, in words; None is not named."""
+        if self.choices and all(kind is NoneType or get_origin(kind) is Literal for kind in self.types):
+            return f"one of {', '.join(self.choices)}"
+        words = [f'"{word}"' for word in self.choices]
+        for kind, text in (
+            (bool, "True or False"),
+            (int, f"a whole number from {self.option.min} to {self.option.max}"),
+            (float, ("a fraction " if int in self.types else "") + interval_words(self.option.within)),
+            (str, self.option.text),
+        ):
+            if kind in self.types:
+                words.append(text)
+        return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+    def _may_be(self, kind: Any, value: object) -> bool:
+        if kind is NoneType:
+            return value is None
+        if kind is bool:
+            return isinstance(value, bool)
+        if kind is int:
+            return is_integer(value, self.option.min, self.option.max)
+        if kind is float:
+            number = isinstance(value, float) or (is_integer(value) and int not in self.types)
+            return number and is_within(value, self.option.within)  # type: ignore[arg-type]
+        if kind is str:
+            return isinstance(value, str)
+        if get_origin(kind) is Literal:
+            return isinstance(value, str) and value in self.choices
+        return True  # checked where the kept value was made
+
+
+def declared_options(cls: type) -> dict[str, Declared]:
+    """The options that a dataclass declares, by name, in the order of its fields."""
+    hints = get_type_hints(cls)
+    found = {}
+    for one in fields(cls):
+        kind = hints[one.name]
+        types = get_args(kind) if get_origin(kind) in (Union, type(int | None)) else (kind,)
+        found[one.name] = Declared(one.name, types, one.default, one.metadata["option"])
+    return found
+
+
+def check(values: Any, options: Mapping[str, Declared], family: str) -> None:
+    """Raise ConfigError where an attribute of `values` cannot be so, or is an option of another family."""
+    for name, one in options.items():
+        value = getattr(values, name)
+        if value is one.default:  # which any family may have
+            continue
+        one.check(value)
+        if not one.of(family) and value != one.default and value not in one.option.elsewhere:
+            families, named = " or ".join(one.option.families), getattr(values, "family", family)
+            raise ConfigError(f"{name} is an option of the family {families}, not of {named}")
+
+
+def is_within(value: float, interval: str) -> bool:
+    """Whether a number is in an interval such as "(0, 1]"."""
+    low, high = map(float, interval[1:-1].split(","))
+    if math.isinf(high) and value > sys.float_info.max:  # a whole number that no float holds
+        return False
+    return (value >= low if interval[0] == "[" else value > low) and (
+        value <= high if interval[-1] == "]" else value < high
+    )
+
+
+def interval_words(interval: str) -> str:
+    """`above 0 and at most 1` for "(0, 1]"."""
+    low, high = interval[1:-1].split(", ")
+    least = f"{'at least' if interval[0] == '[' else 'above'} {low}"
+    return least if high == "inf" else f"{least} and {'at most' if interval[-1] == ']' else 'below'} {high}"
+
+
+def _word(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)

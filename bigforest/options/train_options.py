@@ -1,0 +1,544 @@
+"""The options of training, each declared once: see declaration.py. docs/options.py writes what follows from them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from bigforest.options.declaration import BAGS, COLUMNS, TREES, declared_options, option
+from bigforest.options.family_names import SPLITS_ON, Family
+from bigforest.options.names import base_family, families, impurities
+from bigforest.options.values import (
+    AUTO,
+    BOOSTED,
+    BY_CLASS,
+    MAX_BINS,
+    MAX_LEVEL,
+    MAX_PROJECTIONS,
+    MAX_TREES,
+    ClassWeight,
+    Exact,
+    FeatureRule,
+    Impurity,
+    Scope,
+    Task,
+    Ties,
+)
+
+# Families that have options in common: they draw features, or axes, in each node; propose directions; rotate the table;
+# have subspaces. Those that compare splits by impurity also take weights.
+_DRAWING = ("axis", "tree", "rotation")
+_OBLIQUE = ("sparse-oblique",)
+ROTATING = ("rotation",)
+_SUBSPACES = ("subspace-cap", "subspace-perceptron")
+BY_IMPURITY = (*_DRAWING, *_OBLIQUE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainOptions:
+    """The options of `bigforest.train`; TrainConfig is what they mean."""
+
+    trees: int = option(
+        100,
+        panel=TREES,
+        min=1,
+        max=MAX_TREES,
+        own={"tree": 1},
+        help="Number of trees.",
+        more="With `stop_oob`, the maximum.",
+    )
+    seed: int = option(0, panel=TREES, help="Random seed. The same data, options and seed give the same forest.")
+    family: Family = option(
+        "axis",
+        panel=TREES,
+        further=families,
+        help="Family of trees: what a node splits on. tree is a single CART tree on all rows.",
+        more=" ".join(f'"{name}": {text}.' for name, text in SPLITS_ON.items())
+        + " All but axis and tree put numbers in place of categories and missing values.",
+    )
+    mtry: FeatureRule | int | float | None = option(
+        None,
+        panel=TREES,
+        min=1,
+        max=2**31 - 1,
+        within="(0, 1]",
+        families=_DRAWING,
+        own={"tree": "all", **dict.fromkeys(ROTATING, "all")},
+        elsewhere=("sqrt", "half"),
+        metavar="sqrt|log2|half|all|INT|FRACTION",
+        unset="sqrt or more; regression: half or all; selected by out-of-bag error",
+        help="Number of features drawn per node: a rule, a count, or a fraction of all.",
+        more=(
+            '"sqrt" and "log2" are rounded down, "half" is rounded up. An integer is a count and a float a fraction: 1 '
+            "is one feature, 1.0 is all. A count above the number of features is refused. The default is sqrt. It is "
+            "four times as many or half, at most all, if these have a clearly lower out-of-bag error in small forests, "
+            "also for the time they take. With boosting it is always sqrt. The default for regression is half, with "
+            "`min_leaf` 2. It is all, with `min_leaf` 1, if these have a lower out-of-bag error in small forests on "
+            "at least 20 rows."
+        ),
+    )
+    feature_fraction: float | None = option(
+        None,
+        panel=TREES,
+        within="(0, 1]",
+        families=_DRAWING,
+        help="Probability that a feature is considered in a node. Alternative to `mtry`.",
+        more="If no feature is drawn, the draw is repeated. A very small fraction draws one feature.",
+    )
+    splitter: Literal["best", "random"] = option(
+        "best",
+        panel=TREES,
+        families=("axis", "tree"),
+        help="Use the best split of each drawn feature, or a random one.",
+        more='"random" gives extremely randomised trees (Geurts 2006).',
+    )
+    impurity: Impurity | None = option(
+        None,
+        panel=TREES,
+        further=impurities,
+        families=BY_IMPURITY,
+        elsewhere=("gini",),
+        unset="gini, variance for regression",
+        help="Impurity measure that splits minimise.",
+        more=(
+            '"error" is the share of rows outside the most frequent class (Tomasi 2017, section 3). "variance" and '
+            '"poisson" are for regression, the others are for classification. "poisson" is half the Poisson deviance, '
+            "for counts and other targets that are not negative; a split that leaves a sum of 0 on a side is not made. "
+            "It needs the family axis or tree."
+        ),
+    )
+    max_depth: int | None = option(
+        None, panel=TREES, max=2**31 - 1, unset="unlimited", help="Maximum depth of a tree; the root has depth 0."
+    )
+    min_split: int = option(
+        2,
+        panel=TREES,
+        min=2,
+        help="Minimum number of bag rows in a node that is split.",
+        more="With weights, the part above 2 is in units of the mean row weight.",
+    )
+    min_leaf: int | None = option(
+        None,
+        panel=TREES,
+        min=1,
+        max=2**62,
+        unset="1, or 2 if a class weighs more than twice another; regression: 2, or 1 if mtry defaults to all",
+        help="Minimum number of bag rows in a leaf.",
+        more="With weights, the part above 1 is in units of the mean row weight.",
+    )
+    max_leaf_nodes: int | None = option(
+        None,
+        panel=TREES,
+        min=2,
+        max=2**31 - 1,
+        unset="unlimited",
+        help="Maximum number of leaves of a tree, grown best-first.",
+        more=(
+            "Leaves are split in the order of the decrease of impurity, weighted by their rows. The tree is grown "
+            "whole and then cut, so training takes no less time."
+        ),
+    )
+    min_impurity_decrease: float = option(
+        0.0,
+        panel=TREES,
+        within="[0, inf)",
+        help="Minimum decrease of impurity by a split, times the node's share of the bag.",
+        more="The tree is grown whole and then cut, so training takes no less time.",
+    )
+    ccp_alpha: float = option(
+        0.0,
+        panel=TREES,
+        within="[0, inf)",
+        help="Prune subtrees whose splits decrease the impurity of the tree by at most this on average.",
+        more=(
+            "Minimal cost-complexity pruning of each tree on its bag (Breiman et al. 1984), after the two options "
+            "above. A decrease is multiplied by the share of the bag in its node. 0 prunes nothing."
+        ),
+    )
+    max_bins: Exact | int = option(
+        "exact",
+        encodes=True,
+        panel=TREES,
+        min=2,
+        max=MAX_BINS,
+        metavar="exact|INT",
+        help="Candidate thresholds per feature: all values, or at most INT bins by quantiles.",
+    )
+    ranks: bool = option(
+        False,
+        panel=TREES,
+        help="Split on ranks in the training table instead of values.",
+        more="Equal values get their mean rank.",
+    )
+    constants: Literal["redraw", "count"] = option(
+        "redraw",
+        panel=TREES,
+        families=_DRAWING,
+        help="Whether a feature that is constant in the node uses up a draw (count) or not (redraw).",
+    )
+    vote: Literal["soft", "hard"] = option(
+        "soft",
+        panel=TREES,
+        help="Average the class probabilities of the leaves (soft), or count one vote per tree (hard).",
+        more=(
+            "Used in the out-of-bag report, and by default in prediction. Always hard with `sampling` arc-x4 and "
+            "adaboost."
+        ),
+    )
+    shrink: Literal["auto", "off"] | float = option(
+        "auto",
+        panel=TREES,
+        metavar="auto|off|LAMBDA",
+        help="Shrink leaf values towards their ancestors: by out-of-bag loss (auto), or with LAMBDA rows.",
+        more=(
+            "Hierarchical shrinkage (Agarwal et al. 2022): a step below a node of n rows is multiplied by n / (n + "
+            'lambda). "auto" selects lambda from 0, 0.1, 1, 3, 10 and 50 by the out-of-bag log loss (mean squared '
+            "error for regression, Poisson deviance with that impurity). It uses 0 unless the loss decreases by more "
+            "than the standard error of the difference. It also uses 0 without out-of-bag rows, with hard votes, with "
+            "more than 64 classes, or if rows times classes exceed 4,194,304. With `sampling` arc-x4 and adaboost "
+            "leaves are shrunk only by a given lambda."
+        ),
+    )
+    power: Literal["auto", "off"] | float = option(
+        "auto",
+        panel=TREES,
+        within="[0.25, 16]",
+        metavar="auto|off|POWER",
+        help="Raise class probabilities to a power, scaled to sum to 1: by out-of-bag log loss (auto), or to POWER.",
+        more=(
+            "Means over trees are often too cautious: the predicted class is right more often than its probability "
+            'says. "auto" selects the power from 1 to 9 that has the lowest out-of-bag log loss. It uses 1 unless the '
+            "loss decreases by more than two standard errors of the difference, or without out-of-bag rows. POWER is a "
+            "whole number of quarters. Predicted classes do not change, nor do a class without votes and the answers "
+            "of single trees. With `sampling` arc-x4 and adaboost only a given power is used."
+        ),
+    )
+    stop_oob: float | None = option(
+        None,
+        panel=TREES,
+        within="[0, 1)",
+        metavar="TOLERANCE",
+        unset="grow all trees",
+        help="Stop when 20 more trees reduce the out-of-bag error by at most this fraction.",
+        more=(
+            "After every 10 trees, from 40 on, the mean of the error curve over its last 20 points is compared with "
+            "the mean over the 20 points before. `trees` is the maximum."
+        ),
+    )
+    bootstrap: bool = option(
+        True,
+        panel=BAGS,
+        own=dict.fromkeys(("tree", *_SUBSPACES), False),
+        help="Grow each tree on a random sample of the rows (a bag), or on all rows.",
+        more='Without it there is no out-of-bag report. Off by default with `rotation` "pca" and "pca-classes".',
+    )
+    sample_fraction: float = option(
+        1.0,
+        panel=BAGS,
+        within="(0, 5]",
+        help="Size of a bag as a fraction of the rows.",
+        more="Above 1 a bag has more draws than the table has rows, and fewer rows are out of it: 22% with 1.5.",
+    )
+    replace: bool = option(True, panel=BAGS, help="Draw a bag with replacement.")
+    calibration: float | None = option(
+        None,
+        panel=BAGS,
+        within="(0, 1)",
+        unset="none",
+        help="Share of the rows held out of all bags, to calibrate prediction intervals and sets.",
+        more="The rows held out do not depend on the seed. With `group`, whole groups are held out.",
+    )
+    sampling: Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"] = option(
+        "uniform",
+        panel=BAGS,
+        help="Draw rows uniformly, by class, or, for boosting, by the errors of earlier trees.",
+        more=(
+            '"stratified": each class has its share of the draws. "balanced": each class has as many draws as the '
+            'smallest class has rows, times `sample_fraction`. "arc-x4": a row that m earlier trees predict wrongly '
+            'has the weight 1 + m^4 (Breiman 1998). "adaboost": the rows that the last tree predicts wrongly get half '
+            "of the total weight, and the vote of a tree with weighted error e has the weight log((1 - e) / e) (Freund "
+            "and Schapire 1997). With these two, trees grow one after the other, and the out-of-bag error is biased."
+        ),
+    )
+    group: str | None = option(
+        None,
+        encodes=True,
+        panel=BAGS,
+        text="the name of a column",
+        accepts="str | ArrayLike | None",
+        help="Column of row groups, such as patients: a whole group is in a bag or out of it.",
+        more="It is not a feature. Bags are drawn from the groups. In Python also an array, one value per row.",
+    )
+    weight: str | None = option(
+        None,
+        encodes=True,
+        panel=BAGS,
+        families=BY_IMPURITY,
+        text="the name of a column",
+        accepts="str | ArrayLike | None",
+        help="Column of row weights.",
+        more="It is not a feature. Rows of weight 0 are left out. In Python also an array, one number per row.",
+    )
+    class_weight: ClassWeight = option(
+        None,
+        encodes=True,
+        panel=BAGS,
+        families=BY_IMPURITY,
+        metavar="balanced|FILE",
+        text="balanced, a mapping of classes to weights, or a JSON file of one",
+        accepts="Mapping[Any, float] | str | Path | None",
+        unset="1 for all",
+        help='Class weights: balanced, JSON such as {"late": 2.5}, or a JSON file.',
+        more=(
+            "The weight of a row is multiplied by that of its class, which is 1 for classes that are not named. "
+            '"balanced" is rows / (classes * rows of the class): with `sampling` "stratified" in every bag, otherwise '
+            "in the table. In Python also a mapping of classes to weights."
+        ),
+    )
+    task: Task | None = option(
+        None,
+        encodes=True,
+        panel=COLUMNS,
+        unset="by the target",
+        help="Type of task. Default: regression for floats, decimals, and integers with many values.",
+    )
+    categories: tuple[str, ...] = option(
+        (),
+        encodes=True,
+        panel=COLUMNS,
+        accepts="str | Sequence[str]",
+        unset="none",
+        help="Column of integers or booleans to treat as a category.",
+        more="Text columns are always categories.",
+    )
+    missing: tuple[str, ...] = option(
+        (),
+        encodes=True,
+        panel=COLUMNS,
+        accepts="str | Sequence[str]",
+        metavar="WORD",
+        text="texts",
+        unset="none",
+        help="Text in CSV files that means a missing value, in every column.",
+        more=(
+            "An empty cell is missing anyway, and among numbers also NA and the like. The forest reads CSV files to "
+            "predict for in the same way."
+        ),
+    )
+    min_level: str | int | None = option(
+        None,
+        panel=COLUMNS,
+        min=1,
+        max=MAX_LEVEL,
+        metavar="INT|INT,INT",
+        text="one such number for each feature, separated by commas",
+        unset="5 or more, by how much the levels of a category differ",
+        help="Levels of a category with fewer bag rows in a node are split as one level; 1 turns this off.",
+        more=(
+            "The largest levels of a node are always split separately: as many as the number of its rows has binary "
+            "digits, 10 for 1,000. The default is half the ratio of the variance of the target within the levels of a "
+            "category to that between them, at least 5 and at most 1,000. A forest keeps it for each feature. Where "
+            "trees split on projections, levels of fewer rows in the table have one number together."
+        ),
+    )
+    keep_targets: bool = option(
+        False, panel=COLUMNS, help="Keep the training targets of every leaf, for quantiles (regression)."
+    )
+    keep_votes: bool = option(False, panel=BAGS, help="Keep the leaf of every out-of-bag row in each tree, as a table.")
+    projections: str | int | None = option(
+        None,
+        min=1,
+        max=MAX_PROJECTIONS,
+        families=_OBLIQUE,
+        elsewhere=("p^2/3", "p^1"),
+        metavar="INT|p^E",
+        unset="p^2/3; regression: p^1",
+        text="p^E with E from 0 to 2, such as p^0.5 or p^2/3",
+        help="Number of columns of a node's random matrix: a count, or ceil(p^E) for p features.",
+    )
+    projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = option(
+        "rerf",
+        families=_OBLIQUE,
+        help="Distribution of the weights in the random matrix.",
+        more=(
+            '"rerf": as many weights of +-1 as columns, anywhere. "sporf": +-1 in a fraction `density` of all cells. '
+            '"gaussian": normal weights. "very-sparse": +-1 with probability `density` in each cell (Li 2006).'
+        ),
+    )
+    density: float | None = option(
+        None,
+        within="(0, 1]",
+        families=_OBLIQUE,
+        unset="by the kind",
+        help="Share of the cells of the matrix that have a weight.",
+        more="Default for p features: 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse).",
+    )
+    mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = option(
+        "none",
+        families=_OBLIQUE,
+        help="Also use differences of class means as directions.",
+        more=(
+            "For consecutive classes, for the largest class and each other class, or for all pairs. Each is used with "
+            "probability min(1, `projections` / p) in each node."
+        ),
+    )
+    mean_difference_scope: Scope = option(
+        "tree", families=_OBLIQUE, help="Compute class means on the tree's bag, or on the node."
+    )
+    normalize: Literal["none", "zscore", "minmax"] = option(
+        "none",
+        families=_OBLIQUE,
+        help="Scale features before weights apply: none, by standard deviation (zscore) or range (minmax).",
+    )
+    axes: int | None = option(
+        None,
+        min=1,
+        max=65_536,
+        families=ROTATING,
+        unset="as many as features",
+        help="Number of axes per tree; nodes draw `mtry` of them.",
+    )
+    orthogonal: bool = option(True, families=ROTATING, help="Make random axes orthogonal.")
+    rotation: Literal["random", "pca", "pca-classes"] = option(
+        "random",
+        families=ROTATING,
+        help="Random Gaussian axes, or principal components of disjoint sets of features.",
+        more=(
+            'The components of each set are computed on a sample of the rows (Rodriguez 2006). "pca" samples three '
+            'quarters of all rows. "pca-classes" samples three quarters of the rows in the tree\'s bag that belong to '
+            "a random subset of the classes, drawn for each set."
+        ),
+    )
+    axis_features: int | None = option(
+        None,
+        min=1,
+        max=100,
+        families=ROTATING,
+        unset="3",
+        help="Number of features in each set of principal components.",
+        more="The last set of a tree may be smaller. With 1, the features stay as they are.",
+    )
+    axes_from: tuple[str, ...] = option(
+        (),
+        families=ROTATING,
+        metavar="COL|auto",
+        unset="all features",
+        accepts="str | Sequence[str]",
+        help="Feature to build axes from, or auto to select them; every other feature is an axis of its own.",
+        more=(
+            "Irrelevant columns degrade every axis that contains them. auto ranks the features by the out-of-bag gain "
+            "of their splits. It uses the leading ones for which small forests have the lowest out-of-bag error, or "
+            "all features."
+        ),
+    )
+    subspace: str | int | None = option(
+        None,
+        min=1,
+        max=MAX_PROJECTIONS,
+        families=_SUBSPACES,
+        metavar="INT|INT,INT",
+        text="several such numbers separated by commas, such as 50,100,200",
+        unset="100, but at most half of all",
+        help="Number of features in a subspace; if there are several sizes, trees use them in turn.",
+    )
+    subspace_per: Scope = option(
+        "tree",
+        families=_SUBSPACES,
+        help="Draw a different subspace for each tree, or one for each node.",
+        more="With node, a node uses all features if those of its subspace cannot split it.",
+    )
+    steps: int = option(
+        50,
+        min=2,
+        max=65_536,
+        families=_SUBSPACES,
+        help="Number of steps between two class means at which splits are tried.",
+    )
+    max_epochs: int = option(
+        100,
+        min=1,
+        max=1_000_000,
+        families=("subspace-perceptron",),
+        help="Maximum number of passes of a perceptron over the rows of a node.",
+    )
+    ties: Ties | None = option(
+        None,
+        families=_SUBSPACES,
+        unset="reject",
+        help="Prediction if classes have equal votes: the lowest class, none (reject), or a random one.",
+        more="Can be changed in prediction.",
+    )
+
+    @property
+    def boosts(self) -> bool:
+        """Whether the bag of a tree depends on what the trees before are wrong on."""
+        return self.sampling in BOOSTED
+
+    @property
+    def weighs_trees(self) -> bool:
+        """Whether the votes of trees have weights."""
+        return self.sampling == "adaboost"
+
+    @property
+    def weighs_rows(self) -> bool:
+        """Whether rows have weights, of their own or of their class."""
+        return self.weight is not None or self.class_weight is not None
+
+    @property
+    def left_out_share(self) -> float:
+        """About which share of the rows is out of the bag of a tree, with bootstrap."""
+        return math.exp(-self.sample_fraction) if self.replace else 1.0 - self.sample_fraction
+
+    @property
+    def draws_by_class(self) -> bool:
+        """Whether each class is drawn by itself."""
+        return self.sampling in BY_CLASS
+
+    @property
+    def cuts(self) -> bool:
+        """Whether trees are cut when they are grown."""
+        return self.max_leaf_nodes is not None or self.min_impurity_decrease > 0.0 or self.ccp_alpha > 0.0
+
+    @property
+    def has_components(self) -> bool:
+        """Whether the axes of a tree are principal components."""
+        return self.rotation != "random"
+
+    @property
+    def subset_features(self) -> int:
+        """Features of a set that has principal components of its own: those of Rodriguez 2006 unless given."""
+        return 3 if self.axis_features is None else self.axis_features
+
+    @property
+    def chooses_axes(self) -> bool:
+        """Whether the features that axes are made from are to be chosen."""
+        return self.axes_from == (AUTO,)
+
+    @property
+    def in_subspaces(self) -> bool:
+        """Whether trees or nodes see a subspace of the features."""
+        return base_family(self.family) in _SUBSPACES
+
+
+# By name, in the order of the fields.
+OPTIONS = declared_options(TrainOptions)
+
+
+def options_in_use(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a configuration that its family has and that are set: None is no limit, and nothing is no such
+    column."""
+    family = base_family(config["family"])
+    return {
+        name: value for name, value in config.items() if value is not None and value != () and OPTIONS[name].of(family)
+    }
+
+
+def value_text(value: object) -> str:
+    """The value of an option in words: `yes`, `a b` of several columns, `late:2.5 early:1.0` of classes and weights."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return " ".join(":".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
+    return str(value)

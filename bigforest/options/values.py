@@ -1,0 +1,186 @@
+"""What the options of training may be: their words and limits. config.py declares them.
+
+Arguments that are one or several of some words, yes or no, or several of something.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable
+from decimal import Decimal
+from math import inf
+from typing import Any, Literal, TypeGuard
+
+from bigforest.errors import ConfigError, shown
+
+Impurity = Literal["gini", "entropy", "error", "variance", "poisson"]
+Task = Literal["classification", "regression"]
+Scope = Literal["tree", "node"]
+Ties = Literal["lowest", "reject", "random"]
+FeatureRule = Literal["sqrt", "log2", "half", "all"]
+Exact = Literal["exact"]
+
+# Weights of classes, pairs of the class as text and its weight in the order of the text; or "balanced".
+ClassWeight = str | tuple[tuple[str, float], ...] | None
+
+MAX_TREES = 1_000_000
+MAX_BINS = 65_536
+MAX_PROJECTIONS = 2**31 - 1
+MAX_LEVEL = 2**31 - 1
+MAX_POWER = 16
+# Sizes of subspaces in one forest.
+MAX_SIZES = 100
+
+# min_level of features whose levels differ clearly.
+MIN_LEVEL = 5
+
+# Bags that are drawn by what the trees before are wrong on, and those that are drawn class by class.
+BOOSTED = ("arc-x4", "adaboost")
+BY_CLASS = ("stratified", "balanced")
+
+_NUMBER = re.compile("[1-9][0-9]{0,9}")
+
+# What axes_from is where features are to be chosen.
+AUTO = "auto"
+
+# Criteria of regression.
+OF_NUMBERS = ("variance", "poisson")
+
+
+def names_of(given: Any, option: str, what: str = "names of columns") -> tuple[str, ...]:
+    """The columns, or other texts, of an option, from one or several. Raises ConfigError."""
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{option} must be {what}, not {names!r}")
+    return tuple(names)
+
+
+def sizes_of(given: int | str) -> tuple[int, ...]:
+    """Sizes of subspaces, from one of them or a text such as 50,100,200. Raises ConfigError."""
+    sizes = _numbers_of(given, "subspace", MAX_PROJECTIONS)
+    if len(sizes) > MAX_SIZES:
+        raise ConfigError(f"subspace must be at most {MAX_SIZES} sizes, not {len(sizes)}")
+    if len(set(sizes)) < len(sizes):
+        raise ConfigError(
+            f"subspace must be different sizes, which the trees have in turn, not {given!r}: give each once"
+        )
+    return sizes
+
+
+def levels_of(given: int | str) -> tuple[int, ...]:
+    """min_level, from one number or a text with one for each feature, such as 5,54,5. Raises ConfigError."""
+    return _numbers_of(given, "min_level", MAX_LEVEL)
+
+
+def _numbers_of(given: int | str, option: str, most: int) -> tuple[int, ...]:
+    if isinstance(given, int):
+        return (given,)
+    words = [word.strip() for word in given.split(",")]
+    if not all(_NUMBER.fullmatch(word) and int(word) <= most for word in words):
+        raise ConfigError(
+            f"{option} must be a whole number from 1 to {most}, or several of them separated by commas, such as "
+            f"50,100,200, not {given!r}"
+        )
+    return tuple(map(int, words))
+
+
+def as_kept(given: int | str | None, numbers_of: Callable[[int | str], tuple[int, ...]]) -> int | str | None:
+    """An option of one or several numbers as a forest keeps it: one as a number, several as a text without blanks."""
+    if given is None:
+        return None
+    numbers = numbers_of(given)
+    return numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
+
+
+def weights_of(given: Any) -> ClassWeight:
+    """Weights of classes, from a mapping or pairs. Raises ConfigError."""
+    if given is None or (isinstance(given, str) and given == "balanced"):
+        return given
+    try:
+        pairs = sorted((label_text(label), weight) for label, weight in dict(given).items())
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f'class_weight must be "balanced" or a mapping of classes to weights, not {given!r}'
+        ) from error
+    for label, weight in pairs:
+        if not is_number(weight) or not 0.0 < weight <= sys.float_info.max:
+            raise ConfigError(
+                f"class_weight must be above 0 and finite, not {weight!r} of {label!r}; to leave a class out, drop its "
+                "rows"
+            )
+    return tuple((label, float(weight)) for label, weight in pairs) or None
+
+
+def label_text(label: object) -> str:
+    """A class as text, as class_weight names it: `late`, `true`, `3`, `0.5`, `2026-11-22`, `2026-11-22 12:00:00`.
+
+    Decimals are without zeros at their end, so that equal ones are the same text.
+    """
+    if isinstance(label, Decimal) and label.is_finite():
+        text = format(label, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    if isinstance(label, datetime.date | datetime.time | datetime.timedelta):
+        return str(label)
+    return label if isinstance(label, str) else json.dumps(label)
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_lambda(value: object) -> bool:
+    """Whether this is a number that float64 holds, 0 or more."""
+    return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
+
+
+def is_power(value: object) -> bool:
+    """Whether this is a power to which shares of classes may be raised: a whole number of quarters."""
+    return is_number(value) and 0.25 <= value <= MAX_POWER and 4 * value == int(4 * value)  # type: ignore[operator]
+
+
+def check_power(value: object) -> None:
+    """Raise ConfigError unless `power` is one."""
+    if not is_power(value):
+        raise ConfigError(f"power must be a whole number of quarters from 0.25 to {MAX_POWER}, not {shown(value)}")
+
+
+def check_amount(value: object) -> None:
+    """Raise ConfigError unless the argument `amount` is a lambda."""
+    if not is_lambda(value):
+        raise ConfigError(f"amount must be a finite number of rows, 0 or more, not {shown(value)}")
+
+
+def check_word(value: object, words: Collection[str], name: str) -> None:
+    """Raise ConfigError unless the argument of this name is one of the words."""
+    if not isinstance(value, str) or value not in words:
+        raise ConfigError(f"{name} must be one of {', '.join(words)}, not {shown(value)}")
+
+
+def some_of(given: Any, words: Collection[str], name: str) -> tuple[str, ...]:
+    """The words that the argument of this name has, each once. Raises ConfigError for another word, or none."""
+    found = several(given)
+    wrong = [word for word in found if not isinstance(word, str) or word not in words]
+    if wrong or not found:
+        raise ConfigError(f"{name} must be some of {', '.join(words)}{f', not {shown(wrong[0])}' if wrong else ''}")
+    return tuple(dict.fromkeys(found))
+
+
+def check_flag(value: object, name: str) -> None:
+    """Raise ConfigError unless the argument of this name is True or False."""
+    import numpy as np  # here, as importing bigforest does not load it
+
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name} must be True or False, not {shown(value)}")
+
+
+def is_integer(value: object, low: float = -inf, high: float = inf) -> TypeGuard[int]:
+    """Whether this is an int from `low` to `high`; not True or False."""
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def several(given: Any) -> tuple[Any, ...]:
+    """What was given, as several things: one text, number or other thing is one, not its letters."""
+    return tuple(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else (given,)

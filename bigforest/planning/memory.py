@@ -1,0 +1,169 @@
+"""Estimates of the memory of a run, so that it is refused at the start instead of killed later.
+
+Every stage has an `..._estimate` beside its code that says its `MemoryEstimate`, most for (shape, config, resources).
+`add_estimates` makes those of a run one, which plans print, and whose `check` refuses: in one text, with the smallest
+budget.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from bigforest.errors import ConfigError
+from bigforest.planning.sizes import megabytes
+
+# Anonymous memory of a process that has loaded everything: interpreter, libraries, kernels from their cache. Measured:
+# 140 MB after training on a small table. Compiling them takes up to 350 MB once more, which is no part of a budget.
+BASE_BYTES = 200_000_000
+# Of mallopt(3): M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and what they are set to.
+_TRIM_THRESHOLD = -1
+_MMAP_THRESHOLD = -3
+_KEPT = 16 << 20
+_LARGE = 2 << 20
+
+
+class Extras(NamedTuple):
+    """What a table has beside classes to learn and features that are numbers, none of them missing.
+
+    odd         features that are categories or have missing values, unless both are filled.
+    category    codes of the largest category at most, unless categories are filled; 0 without one.
+    regression  whether the target is a regression.
+    weighted    whether rows have weights.
+    filled      whether missing values and categories are filled, see grow/filled_store.py.
+    levels      codes of the largest category at most, if categories are filled; 0 without one.
+    """
+
+    odd: tuple[str, ...] = ()
+    category: int = 0
+    regression: bool = False
+    weighted: bool = False
+    filled: bool = False
+    levels: int = 0
+
+
+PLAIN = Extras()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides the memory of a run, known or bounded from above before it starts.
+
+    rows     rows of the table.
+    widths   bytes of a code of each feature, in their order.
+    codes    distinct values of all features together.
+    classes  classes of the target.
+    sizes    bytes of a value of each feature in the table that is presorted; empty where that is done.
+    bits     whether all values are known to be 0 or 1, except for features of a single value.
+    extras   what needs more memory than numbers and classes do, as far as it is known.
+    """
+
+    rows: int
+    widths: tuple[int, ...]
+    codes: int
+    classes: int
+    sizes: tuple[int, ...] = ()
+    bits: bool = False
+    extras: Extras = PLAIN
+
+    @property
+    def features(self) -> int:
+        """Number of features."""
+        return len(self.widths)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the codes of one row."""
+        return sum(self.widths)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEstimate:
+    """What a stage needs.
+
+    stage     its name, as in the events.
+    memory    most bytes of anonymous memory at the budget it was asked about, BASE_BYTES included.
+    smallest  the smallest budget it can work with.
+    scratch   bytes on disk beside its output.
+    passes    times it reads the table or store from end to end.
+    trees     trees that share a pass; 0 where passes have no trees, or all share the only one.
+    """
+
+    stage: str
+    memory: int
+    smallest: int
+    scratch: int = 0
+    passes: int = 1
+    trees: int = 0
+
+    def check(self, budget: int | None) -> None:
+        """Raise ConfigError, naming the smallest budget, where it is more than `budget`; None is no limit."""
+        if budget is not None and self.smallest > budget:
+            raise self.refusal(budget)
+
+    def refusal(self, budget: int) -> ConfigError:
+        """The error of a budget that is too small."""
+        given = f"{budget // 10**6}MB" if budget >= 10**6 else f"{budget}B"
+        least = megabytes(self.smallest)
+        return ConfigError(
+            f"the stage {self.stage} needs at least {least} of memory and may use {given}; raise memory to that"
+        )
+
+
+def add_estimates(needs: Collection[MemoryEstimate]) -> MemoryEstimate:
+    """What a run needs whose stages, these, follow one another; it is named by the one whose `smallest` is the largest.
+
+    Scratch of a stage is removed when it ends, except for what was streamed there to be read, which stays to the end.
+    """
+    streamed = sum(need.scratch for need in needs if need.stage == "read")
+    return MemoryEstimate(
+        max(needs, key=lambda need: need.smallest).stage,
+        max(need.memory for need in needs),
+        max(need.smallest for need in needs),
+        streamed + max(need.scratch for need in needs if need.stage != "read"),
+        sum(need.passes for need in needs),
+    )
+
+
+def machine_bytes() -> int | None:
+    """Memory of this machine, or of the container that this process is in; None where it cannot be asked."""
+    limits: list[int] = []
+    with suppress(OSError, AttributeError, ValueError):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1; "max" where there is none
+        with suppress(OSError, ValueError):
+            limits.append(int(Path("/sys/fs/cgroup", file).read_text()))
+    return min((limit for limit in limits if limit > 0), default=None)
+
+
+def keep_freed(large: int = _LARGE) -> None:
+    """From now on keep freed memory for the next arrays, up to 16 MB in each thread, except for that of large arrays.
+
+    large  bytes of an array that is large.
+
+    Left to itself, the C library returns what the arrays of a tree took once they are freed, and the system makes
+    pages for the next tree: 450 for a tree of diamonds, a twentieth of its processor time. Arrays of more than 2 MB
+    get pages of their own; left to itself, the library would put them between others once one of their size has been
+    freed, where they leave holes: growing 12 million rows within 360 MB, 370 were in use at the peak, and 353 with
+    this. Does nothing where the library cannot.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, large)
+        library.mallopt(_TRIM_THRESHOLD, _KEPT)
+
+
+def release_freed() -> None:
+    """Give freed memory back to the system, and from now on keep it as `keep_freed` does.
+
+    The C library keeps what threads have freed, each thread's for itself, which adds up over many short tasks of
+    threads that come and go. Does nothing where the library cannot.
+    """
+    keep_freed()
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,55 @@
+"""Sizes as users write and read them, numbers of trees for which curves are shown, and ranges of rows."""
+
+from __future__ import annotations
+
+import re
+
+from bigforest.errors import ConfigError, shown
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_MOST = 2**63 - 1
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
+
+_LINK = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt])?bit(?:/s)?\s*", re.IGNORECASE)
+
+
+def parse_link(link: str) -> float:
+    """Bytes per second of a link such as "10Gbit" (10**9 bits a second each). Raises ConfigError."""
+    found = _LINK.fullmatch(link) if isinstance(link, str) else None
+    speed = float(found[1]) * _UNITS[(found[2] or "").lower()] / 8 if found else 0.0
+    if not 1 <= speed <= _MOST:
+        raise ConfigError(f"link must be bits per second such as 10Gbit or 500Mbit, not {shown(link)}")
+    return speed
+
+
+def parse_bytes(size: str | int, name: str = "memory") -> int:
+    """Bytes of a size such as "4GB" (10**9 each), "512MiB" (2**20 each) or a plain number.
+
+    Raises ConfigError, which says that `name` is wrong.
+    """
+    total: float = 0
+    if isinstance(size, int) and not isinstance(size, bool):
+        total = size
+    elif isinstance(size, str) and (found := _SIZE.fullmatch(size)):
+        total = float(found[1]) * _UNITS[(found[2] or "").lower()]
+    if not 1 <= total <= _MOST:
+        raise ConfigError(
+            f"{name} must be a size such as 4GB, 512MiB or a number of bytes, at most {_MOST}, not {shown(size)}"
+        )
+    return int(total)
+
+
+def megabytes(size: int) -> str:
+    """The size rounded up, as an option takes it: 1234MB."""
+    return f"{-(-size // 10**6)}MB"
+
+
+def milestones(trees: int) -> list[int]:
+    """1, 2, 5, 10, 20, 50, ... up to and including all trees."""
+    steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
+    return [*(step for step in steps if step < trees), trees]
+
+
+def row_ranges(rows: int, step: int) -> list[tuple[int, int]]:
+    """All rows in ranges of `step` rows, the last perhaps fewer: the first row of each, and the one after its last."""
+    return [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]

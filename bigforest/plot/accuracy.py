@@ -1,0 +1,400 @@
+"""The out-of-bag error by number of trees: from the report of a forest to a table, and to a chart.
+
+The out-of-bag confusion matrix: from the report of a forest to a table, and to a chart.
+
+The error-reject curve: how many answers are wrong where the least sure rows have none, by out-of-bag rows.
+
+How good probabilities out of bag are: reliability, ROC and precision-recall, of a class against the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from math import isinf
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bigforest.columns.labels import label_type, proba_names
+from bigforest.errors import ConfigError
+from bigforest.forest.format import POISSON
+from bigforest.metrics.numbers import poisson_deviances
+from bigforest.oob.accumulator import least_counted
+from bigforest.plot.draw import (
+    COLORS,
+    DEEP,
+    FAINT,
+    HEIGHT,
+    INK,
+    OTHERS,
+    PALE,
+    WIDTH,
+    altair,
+    chart_of,
+    finish_chart,
+    labels_of,
+    texts_of,
+    thinned,
+)
+from bigforest.predict.contents import Contents
+from bigforest.predict.grown import GrownForest
+
+# Points of the curve that are drawn.
+_POINTS = 500
+
+
+def error_table(forest: Contents) -> pl.DataFrame:
+    """Columns trees, error, standard_error and rows, from the first tree on after which a row is out of bag.
+
+    standard_error  of a share of wrong rows: binomial. Of a mean loss of numbers: as large a part of it as that of all
+                    trees, grown with fewer rows. Null where rows have weights, which the report does not keep.
+    """
+    curve, rows = forest.oob.curve, pl.col("rows")
+    error = pl.col(curve.columns[1])
+    if forest.oob.weighted:
+        spread = pl.lit(None, pl.Float64)
+    elif forest.is_regression:
+        losses = number_losses(forest)
+        voted = forest.oob.rows.filter(pl.col("trees") > 0)
+        mean, deviation = voted.select(losses.mean().alias("m"), losses.std().alias("s")).collect().row(0)
+        part = deviation / mean if mean and deviation is not None and math.isfinite(mean) else None
+        spread = error * pl.lit(part, pl.Float64) / rows.sqrt()
+    else:
+        spread = (error * (1 - error) / rows).sqrt()
+    return curve.select("trees", error.alias("error"), spread.alias("standard_error"), "rows").filter(rows > 0)
+
+
+def number_losses(forest: Contents) -> pl.Expr:
+    """The loss of each row out of bag of a regression: the squared error, or the Poisson deviance if the curve has
+    it."""
+    truth, prediction = pl.col("truth").cast(pl.Float64), pl.col("prediction")
+    if forest.oob.curve.columns[1] != POISSON:
+        return (truth - prediction) ** 2
+    return pl.map_batches([truth, prediction], _deviances, return_dtype=pl.Float64)
+
+
+def _deviances(columns: Sequence[pl.Series]) -> pl.Series:
+    """The Poisson deviance of each row, from the columns of truth and prediction."""
+    truth, prediction = (column.to_numpy() for column in columns)
+    return pl.Series(poisson_deviances(truth, np.maximum(prediction, least_counted(truth.max(initial=0.0)))))
+
+
+def error_chart(forest: Contents) -> Any:
+    """A line with a band of two standard errors, and the validation error where there is one."""
+    alt = altair()
+    table = thinned(error_table(forest), _POINTS).with_columns(
+        lower=(pl.col("error") - 2 * pl.col("standard_error")).clip(0.0),
+        upper=pl.col("error") + 2 * pl.col("standard_error"),
+        curve=pl.lit("out of bag"),
+    )
+    if forest.has_validation:
+        other = thinned(forest.validation.select("trees", "error"), _POINTS)
+        table = pl.concat([table, other.with_columns(curve=pl.lit("validation"))], how="diagonal")
+    base = chart_of(table).properties(width=WIDTH, height=HEIGHT)
+    x = alt.X("trees:Q", title="trees")
+    legend = alt.Legend(symbolType="stroke", symbolOpacity=1) if forest.has_validation else None
+    color = alt.Color("curve:N", title=None, scale=alt.Scale(range=list(COLORS)), legend=legend)
+    line = base.mark_line(point=table.height < 3).encode(x=x, y=alt.Y("error:Q", title=forest.oob.measure), color=color)
+    band = base.mark_area(opacity=0.2, color=INK).encode(x=x, y=alt.Y("lower:Q"), y2=alt.Y2("upper"), color=color)
+    caption = "rows are weighted" if forest.oob.weighted else "the band is two standard errors to each side"
+    return finish_chart(alt.layer(band, line), "Out-of-bag error by number of trees", [caption])
+
+
+# Classes that are shown by themselves.
+MOST_CLASSES = 20
+
+
+def confusion_table(forest: Contents, most: int = MOST_CLASSES) -> pl.DataFrame:
+    """Columns truth, prediction (texts), rows, and share: of the rows of the true class, by weight.
+
+    Of more than `most` classes those with the most wrong rows are shown by themselves, the others together.
+    """
+    found = forest.oob.confusion
+    assert found is not None
+    wrong = found.filter(pl.col("truth") != pl.col("prediction"))
+    ends = pl.concat([wrong.select("truth", "rows"), wrong.select(truth="prediction", rows="rows")])
+    sums = dict(ends.group_by("truth").agg(pl.col("rows").sum()).iter_rows())
+    shown = forest.classes
+    if len(shown) > most:
+        ranked = sorted(range(len(shown)), key=lambda code: (-sums.get(shown[code], 0), code))[:most]
+        shown = [shown[code] for code in sorted(ranked)]
+    table = found.with_columns(texts_of(found[column], shown) for column in ("truth", "prediction"))
+    table = table.group_by("truth", "prediction", maintain_order=True).agg(pl.col("rows", "weight").sum())
+    share = pl.col("weight") / pl.col("weight").sum().over("truth")
+    return table.select("truth", "prediction", "rows", share=share)
+
+
+def confusion_chart(forest: Contents) -> Any:
+    """Cells whose colour is the share of the true class, with the number of rows in them."""
+    alt = altair()
+    table = confusion_table(forest)
+    order = [name for name in labels_of(forest.classes) if name in set(table["truth"]) | set(table["prediction"])]
+    order += [OTHERS] if OTHERS in set(table["truth"]) | set(table["prediction"]) else []
+    side = max(160, min(26 * len(order) + 60, 600))
+    base = chart_of(table).encode(
+        x=alt.X(
+            "prediction:N",
+            title="predicted class",
+            sort=order,
+            axis=alt.Axis(labelAngle=-40 if max(map(len, order)) > 3 else 0),
+        ),
+        y=alt.Y("truth:N", title="true class", sort=order),
+    )
+    cells = base.mark_rect().encode(
+        color=alt.Color(
+            "share:Q",
+            title="share of the class",
+            scale=alt.Scale(domain=[0, 1], range=[PALE, DEEP]),
+        )
+    )
+    exact = len(order) < 8 or table["rows"].max() < 10_000  # type: ignore[operator]
+    text = base.mark_text(fontSize=10).encode(
+        text=alt.Text("rows:Q", format="d" if exact else ".2~s"),
+        color=alt.condition("datum.share > 0.85", alt.value("white"), alt.value("black")),
+    )
+    caption = ["numbers are out-of-bag rows" + ("" if exact else ", rounded")]
+    if OTHERS in order:
+        caption.append(f"the {MOST_CLASSES} classes with the most wrong rows; {OTHERS} is the rest")
+    return finish_chart(
+        alt.layer(cells, text).properties(width=side, height=side), "Out-of-bag confusion matrix", caption
+    )
+
+
+# Values of reject_above that are marked.
+RISKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+# Points of the curve that are drawn.
+_REJECTION_POINTS = 500
+# Share of the rows before which the curve may leave the picture.
+_FIRST = 0.05
+# Texts this near each other touch: shares of the width and of the height.
+_NEAR = (0.08, 0.05)
+
+
+def has_rejection(forest: GrownForest) -> bool:
+    """Whether out-of-bag rows say at which error rows are to be rejected: of classes, and where they are not biased."""
+    return forest.has_oob and forest.oob.rows_used > 0 and not forest.is_regression and not forest.config.boosts
+
+
+def rejection_table(forest: GrownForest) -> pl.DataFrame:
+    """Columns confidence, predicted and error, from the surest rows on, which are predicted first.
+
+    confidence  share of the votes for the predicted class: rows with this or more are predicted
+    predicted   share of the out-of-bag rows that have it
+    error       share of these that are wrong
+    """
+    curve = forest.calibration.reject_curve()
+    predicted, error = curve.predicted / curve.predicted[-1], curve.wrong / curve.predicted
+    return pl.DataFrame({"confidence": curve.confidence, "predicted": predicted, "error": error})
+
+
+def limits_table(forest: GrownForest, risks: Sequence[float] = RISKS) -> pl.DataFrame:
+    """Columns reject_above, confidence, predicted and error, as in `rejection_table`, of rows predicted by each risk.
+
+    Risks of which too few rows are out of bag to say anything are left out; without a row that is predicted confidence
+    and error are null.
+    """
+    curve = forest.calibration.reject_curve()
+    found = []
+    for risk in risks:
+        try:
+            least = forest.calibration.least_share(risk)
+        except ConfigError:
+            continue
+        place = int(np.count_nonzero(curve.confidence >= least)) - 1
+        rows, wrong = (int(counted[place]) if place >= 0 else 0 for counted in (curve.predicted, curve.wrong))
+        share = None if isinf(least) else least
+        found.append((risk, share, rows / int(curve.predicted[-1]), wrong / rows if rows else None))
+    names = ("reject_above", "confidence", "predicted", "error")
+    return pl.DataFrame(found, schema=dict.fromkeys(names, pl.Float64), orient="row")
+
+
+def _apart(marks: pl.DataFrame, top: float) -> pl.Series:
+    """The limits as texts, empty where they would touch the one to the left, or the axis."""
+    texts, last = [], (-1.0, -1.0)
+    for limit, predicted, error in marks.select("reject_above", "predicted", "error").iter_rows():
+        apart = predicted - last[0] > _NEAR[0] or (error - last[1]) / top > _NEAR[1]
+        texts.append(f"{limit:g}" if apart and error <= top and predicted >= _FIRST else "")
+        last = (predicted, error) if apart else last
+    return pl.Series(texts, dtype=pl.String)
+
+
+def rejection_chart(forest: GrownForest) -> Any:
+    """Error of the rows that are predicted against their share, with the points of some values of reject_above."""
+    alt = altair()
+    x = alt.X("predicted:Q", title="share of rows predicted", scale=alt.Scale(domain=[0, 1]))
+    table = rejection_table(forest)
+    # The error of the first few rows may be far above the others.
+    top = float(np.max(table.filter(pl.col("predicted") >= _FIRST)["error"].to_numpy(), initial=0.0)) or 1.0
+    y = alt.Y("error:Q", title="error of these rows", scale=alt.Scale(domainMax=top, nice=True))
+    line = chart_of(thinned(table, _REJECTION_POINTS)).mark_line(clip=True).encode(x=x, y=y)
+    marks = limits_table(forest).filter(pl.col("error").is_not_null())
+    base = chart_of(marks.with_columns(text=_apart(marks, top))).encode(x=x, y=y)
+    points = base.mark_point(filled=True, size=50, clip=True)
+    names = base.mark_text(align="right", dx=-6, dy=-12, color=INK).encode(text=alt.Text("text:N"))
+    caption = ["out-of-bag rows, unweighted, most certain first; points: limits of reject_above"]
+    layers = alt.layer(line, points, names).properties(width=WIDTH, height=HEIGHT)
+    return finish_chart(layers, "Error of the predicted rows", caption)
+
+
+# Classes that are shown, of several; bins of probability; steps that scores are rounded to; points that are drawn.
+_CLASSES = 6
+_BINS = 10
+STEPS = 10_000
+_CURVE_POINTS = 300
+_SIDE = 320
+
+
+def shown_classes(forest: Contents) -> list[int]:
+    """Codes of the classes that are shown: of two the second, else those with the most rows."""
+    if len(forest.classes) == 2:
+        return [1]
+    rows = forest.oob.metrics["rows"].to_list()[: len(forest.classes)]
+    return sorted(sorted(range(len(rows)), key=lambda code: (-rows[code], code))[:_CLASSES])
+
+
+def _against_rest(forest: Contents, code: int) -> pl.LazyFrame:
+    """Columns score and hit of every row out of bag: the probability of the class, and whether it is the true one."""
+    label = pl.lit(forest.classes[code]).cast(label_type(forest.spec.target))
+    voted = forest.oob.rows.filter(pl.col("trees") > 0)
+    return voted.select(score=pl.col(proba_names(forest.spec.target)[code]), hit=pl.col("truth") == label)
+
+
+def reliability_table(forest: Contents, code: int) -> pl.DataFrame:
+    """Columns bin, score (mean), share (of hits), standard_error and rows; bins of equal width without empty ones."""
+    place = (pl.col("score") * _BINS).floor().clip(0, _BINS - 1).cast(pl.Int32)
+    rows, share = pl.col("rows"), pl.col("share")
+    return (
+        _against_rest(forest, code)
+        .group_by(bin=place)
+        .agg(score=pl.col("score").mean(), share=pl.col("hit").mean(), rows=pl.len())
+        .sort("bin")
+        .with_columns(standard_error=(share * (1 - share) / rows).sqrt())
+        .collect(engine="streaming")
+    )
+
+
+def ranking_table(forest: Contents, code: int) -> pl.DataFrame:
+    """Columns score, found, false_alarms and precision: of the rows whose score, rounded down, is this or more.
+
+    found         share of the rows of the class (recall, true positive rate); null where it has none
+    false_alarms  share of the other rows (false positive rate); null without other rows
+    """
+    step = (pl.col("score") * STEPS).floor().cast(pl.Int32)
+    counted = (
+        _against_rest(forest, code)
+        .group_by(step=step)
+        .agg(hits=pl.col("hit").sum().cast(pl.Int64), rows=pl.len().cast(pl.Int64))
+        .sort("step", descending=True)
+        .collect(engine="streaming")
+    )
+    hits, rows = pl.col("hits"), pl.col("rows")
+    others = rows - hits
+    return counted.select(
+        score=pl.col("step") / STEPS,
+        found=pl.when(hits.sum() > 0).then(hits.cum_sum() / hits.sum()),
+        false_alarms=pl.when(others.sum() > 0).then(others.cum_sum() / others.sum()),
+        precision=hits.cum_sum() / rows.cum_sum(),
+    )
+
+
+def area_of(ranking: pl.DataFrame) -> float | None:
+    """Area under the ROC curve by trapezoids; None where a class has no rows."""
+    x, y = ([0.0, *ranking[name]] for name in ("false_alarms", "found"))
+    if None in x or None in y:
+        return None
+    return float(sum((b - a) * (c + d) / 2 for a, b, c, d in zip(x, x[1:], y, y[1:], strict=False)))
+
+
+def reliability_chart(forest: Contents) -> Any:
+    """Share of hits against the mean probability, bin by bin, beside the diagonal."""
+    alt = altair()
+    table = _by_class(forest, reliability_table).with_columns(
+        lower=(pl.col("share") - 2 * pl.col("standard_error")).clip(0.0),
+        upper=(pl.col("share") + 2 * pl.col("standard_error")).clip(0.0, 1.0),
+    )
+    base = chart_of(table).encode(
+        x=_unit(alt.X, "score", "mean out-of-bag probability"), color=_color(forest), y=_unit(alt.Y, "share", "")
+    )
+    bars = base.mark_rule().encode(y=_unit(alt.Y, "lower", "share of rows of the class"), y2=alt.Y2("upper"))
+    line = base.mark_line(point=True)
+    caption = ["bars are two standard errors to each side; rows are unweighted", *_left_out(forest)]
+    return finish_chart(_square(_diagonal(), bars, line), "Reliability of the probabilities", caption)
+
+
+def roc_chart(forest: Contents) -> Any:
+    """Share of the class that is found against false alarms."""
+    start = pl.DataFrame({"found": 0.0, "false_alarms": 0.0})
+    rankings = {code: ranking_table(forest, code) for code in shown_classes(forest)}
+    areas = {code: area_of(ranking) for code, ranking in rankings.items()}
+    texts = {code: "unknown" if area is None else f"{area:.4f}" for code, area in areas.items()}
+    table = _by_class(
+        forest, lambda _, code: pl.concat([start, thinned(rankings[code], _CURVE_POINTS)], how="diagonal"), texts
+    )
+    line = _curve(table, "false_alarms", "false positive rate", "found", "true positive rate", _color(forest, texts))
+    caption = [f"the number of a class is the area; scores in steps of {1 / STEPS:g}", *_left_out(forest)]
+    return finish_chart(_square(_diagonal(), line), "ROC out of bag", caption)
+
+
+def precision_recall_chart(forest: Contents) -> Any:
+    """Precision against the share of the class that is found."""
+    table = _by_class(forest, lambda own, code: thinned(ranking_table(own, code), _CURVE_POINTS))
+    line = _curve(table, "found", "recall", "precision", "precision", _color(forest))
+    caption = [f"scores in steps of {1 / STEPS:g}", *_left_out(forest)]
+    return finish_chart(_square(line), "Out-of-bag precision and recall", caption)
+
+
+def _by_class(
+    forest: Contents, table: Callable[[Contents, int], pl.DataFrame], texts: dict[int, str] | None = None
+) -> pl.DataFrame:
+    """The table of each class that is shown, with its label, and the place of the row in it."""
+    names = _names(forest, texts)
+    found = [
+        table(forest, code).with_columns(label=pl.lit(names[code])).with_row_index("at")
+        for code in shown_classes(forest)
+    ]
+    return pl.concat(found, how="vertical_relaxed")
+
+
+def _names(forest: Contents, texts: dict[int, str] | None) -> dict[int, str]:
+    """Names of the classes that are shown, by their codes, each followed by its text."""
+    names = labels_of(forest.classes)
+    return {code: names[code] + (f": {texts[code]}" if texts else "") for code in shown_classes(forest)}
+
+
+def _color(forest: Contents, texts: dict[int, str] | None = None) -> Any:
+    return altair().Color(
+        "label:N",
+        title="class",
+        sort=list(_names(forest, texts).values()),
+        legend=altair().Legend(labelLimit=220),
+    )
+
+
+def _left_out(forest: Contents) -> list[str]:
+    shown, classes = len(shown_classes(forest)), len(forest.classes)
+    if classes <= 2:
+        return []
+    return [f"each class against the rest{f'; the {shown} of {classes} with most rows' if shown < classes else ''}"]
+
+
+def _unit(channel: Any, name: str, title: str) -> Any:
+    """An axis from 0 to 1."""
+    return channel(f"{name}:Q", title=title, scale=altair().Scale(domain=[0, 1]))
+
+
+def _curve(table: pl.DataFrame, x: str, x_title: str, y: str, y_title: str, color: Any) -> Any:
+    """A line through the rows of each class in their order."""
+    axes = {"x": _unit(altair().X, x, x_title), "y": _unit(altair().Y, y, y_title)}
+    return chart_of(table).mark_line().encode(**axes, color=color, order=altair().Order("at:Q"))
+
+
+def _diagonal() -> Any:
+    alt = altair()
+    ends = chart_of(pl.DataFrame({"a": [0.0, 1.0], "b": [0.0, 1.0]}))
+    return ends.mark_line(color=FAINT, strokeDash=[4, 4]).encode(x=alt.X("a:Q"), y=alt.Y("b:Q"))
+
+
+def _square(*layers: Any) -> Any:
+    return altair().layer(*layers).properties(width=_SIDE, height=_SIDE)

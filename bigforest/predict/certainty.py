@@ -1,0 +1,370 @@
+"""The training rows with out-of-bag predictions, read from the report, to calibrate intervals, sets and rejection.
+
+The options for intervals, sets and rejection, checked and calibrated for a forest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import arrow_array, as_numpy
+from bigforest.columns.labels import proba_names, stored_labels
+from bigforest.columns.types import is_text_type, level_codes, level_text
+from bigforest.errors import ConfigError, DataError, counted, damaged_forest, listed
+from bigforest.forest.format import SPREAD
+from bigforest.metrics.categories import ByCategory, fit_by_category
+from bigforest.metrics.conformal import (
+    ClassSets,
+    Intervals,
+    RejectCurve,
+    fit_class_sets,
+    fit_intervals,
+    fit_least_share,
+    reject_curve,
+)
+from bigforest.metrics.jackknife import JackknifeIntervals, check_trees, fit_jackknife
+from bigforest.predict.contents import Contents
+from bigforest.predict.inbag import tree_bags
+from bigforest.predict.oob_report import has_spread, oob_row_batches, oob_rows_path
+
+# Most rows that are kept of a large table, drawn at random: with these the coverage is off by less than 0.001.
+MOST_ROWS = 1 << 18
+# Most of them that the jackknife compares each row with: the standard deviation of the coverage is 0.005 with these.
+JACKKNIFE_ROWS = 1 << 12
+# Trees that vote on a row, whose spread says something.
+_FEWEST_VOTERS = 10
+# Shares are quotients of rounded sums.
+_ROUNDING = 1e-6
+
+
+class CalibrationRows(NamedTuple):
+    """Rows out of bag, in their order, entry by entry.
+
+    place       int64, of the row among those that the forest was grown on; number: uint64, of the row in its table.
+    draw        uint64, random number of the row.
+    truth       float64, the number to predict; or int64, the class.
+    prediction  float64, or int64, the same.
+    share       float64, share of the votes for the true class; for regression none.
+    confidence  float64, largest share of the votes; for regression none.
+    spread      float64, of what the trees predict, nan where it is not known; of classes none.
+    voters      int64, trees that voted on the row; of classes none.
+    """
+
+    place: NDArray[np.int64]
+    number: NDArray[np.uint64]
+    draw: NDArray[np.uint64]
+    truth: NDArray[np.float64] | NDArray[np.int64]
+    prediction: NDArray[np.float64] | NDArray[np.int64]
+    share: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+    spread: NDArray[np.float64]
+    voters: NDArray[np.int64]
+
+    def chosen(self, keep: NDArray[np.bool_]) -> CalibrationRows:
+        """These entries only."""
+        return CalibrationRows._make(array[keep] if array.size else array for array in self)
+
+
+class Calibration:
+    """What the out-of-bag rows say of the certainty of a forest's predictions. All of them have the same weight.
+
+    Where rows were held out of all bags, only rows that all trees voted on are used. A few of these were not held out,
+    but are in no bag by chance, which does not depend on their values.
+
+    Raises ConfigError for a forest without an out-of-bag report, and FormatError.
+    """
+
+    def __init__(self, forest: Contents, most: int = MOST_ROWS) -> None:
+        """most: rows to keep, and as many for all classes together."""
+        try:
+            forest.oob  # noqa: B018, checks the files
+        except ConfigError as error:
+            raise ConfigError(f"coverage and reject_above are calibrated on out-of-bag rows: {error}") from error
+        self._classes = len(forest.spec.target.classes)
+        self._most = most
+        self._path = oob_rows_path(forest.directory, 0)
+        rows = _read(forest, self._classes, most)
+        if rows.place.size and (
+            rows.place[-1] >= forest.spec.rows or rows.number.max() >= forest.spec.rows + forest.spec.dropped
+        ):
+            raise damaged_forest(f"{self._path} has rows that the table does not have")
+        voters = rows.voters
+        by_spread = voters.size > 0 and np.median(voters) >= _FEWEST_VOTERS and not np.isnan(rows.spread).all()
+        self._by_spread = bool(by_spread)
+        self._rows = rows
+        # Of a row with a single voter there is no spread.
+        self._fitting = rows.chosen(~np.isnan(rows.spread)) if by_spread else rows
+        self._left: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+
+    def conformal(self, coverage: float, chosen: NDArray[np.bool_] | None = None) -> Intervals | ClassSets:
+        """Intervals of a forest that predicts numbers, by the spread of the trees where enough of them vote on a row;
+        else sets of classes.
+
+        chosen  which of the rows to calibrate on. Raises ConfigError where there are too few.
+        """
+        rows = self._fitting if chosen is None else self._fitting.chosen(chosen)
+        if self._classes:
+            return fit_class_sets(rows.truth, rows.share, self._classes, coverage)  # type: ignore[arg-type]
+        spread = rows.spread if self._by_spread else None
+        return fit_intervals(rows.prediction, rows.truth, coverage, spread)  # type: ignore[arg-type]
+
+    def by_category(self, column: pl.Series, coverage: float) -> ByCategory:
+        """Intervals or sets calibrated apart for each value of a column; column: of all rows of the training table.
+
+        Raises ConfigError where there are too few rows.
+        """
+        own = column.gather(self._fitting.number)
+        levels = tuple(level_text(own).drop_nulls().unique().sort())
+        fit = partial(self.conformal, coverage)
+        return fit_by_category(column.name, levels, category_codes(own, levels), coverage, fit)
+
+    def jackknife(self, bag: Callable[[int], NDArray[np.uint16]], trees: int, coverage: float) -> JackknifeIntervals:
+        """Intervals by the jackknife+, of a forest of this many trees that predicts numbers.
+
+        bag  gives how often each row that the forest was grown on is in the bag of a tree.
+
+        Bags are drawn once. Raises ConfigError where there are too few rows, or too many trees, and FormatError where
+        other trees voted on a row than those whose bags are without it.
+        """
+        if self._left is None:
+            check_trees(trees)
+            rows = self._rows.chosen(_lowest(self._rows.draw, JACKKNIFE_ROWS))
+            left = np.empty((trees, rows.place.size))
+            for tree in range(trees):
+                left[tree] = bag(tree)[rows.place] == 0
+            if not np.array_equal(left.sum(axis=0), rows.voters):
+                raise damaged_forest(f"{self._path}: its trees are not those that leave out the row")
+            self._left = np.abs(rows.truth - rows.prediction), left
+        return fit_jackknife(*self._left, coverage)
+
+    def least_share(self, risk: float) -> float:
+        """The least share of the votes that a predicted class needs, see `fit_least_share`.
+
+        Raises ConfigError for too few rows.
+        """
+        return fit_least_share(*self._votes(), risk)
+
+    def reject_curve(self) -> RejectCurve:
+        """The error-reject curve of a classification forest with out-of-bag rows."""
+        return reject_curve(*self._votes())
+
+    def _votes(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The confidence of each row, and whether it is wrong."""
+        rows = self._rows.chosen(_lowest(self._rows.draw, self._most))
+        return rows.confidence, rows.truth != rows.prediction
+
+
+def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
+    """The out-of-bag rows: all, or of more than `most` those with the lowest draws, and those of each class.
+
+    At most about four times `most` rows are in memory, however many there are. What is kept does not depend on the
+    batches in which they come.
+    """
+    path = oob_rows_path(forest.directory, 0)
+    names = ["row", "truth", "prediction", "trees", *proba_names(forest.spec.target)]
+    if not classes and has_spread(path):
+        names.append(SPREAD)
+    key = _key(forest.config.seed)
+    held: list[CalibrationRows] = []
+    size = begin = 0
+    for batch in oob_row_batches(forest.directory, names):
+        places = arrow_array(np.arange(begin, begin + batch.num_rows))
+        begin += batch.num_rows
+        used = batch.append_column("place", places).filter(pc.is_valid(batch.column("prediction")))
+        if forest.config.calibration is not None:
+            used = used.filter(pc.equal(used.column("trees"), forest.trees))
+        try:
+            read = _numbers(used, key) if classes == 0 else _shares(used, key, stored_labels(forest.spec.target))
+        except ValueError as error:
+            raise damaged_forest(f"{path}: {error}") from error
+        held.append(read)
+        size += read.draw.size
+        if size > 2 * most:
+            held = [_thinned(_joined(held), classes, most)]
+            size = held[0].draw.size
+    return _thinned(_joined(held), classes, most)
+
+
+def category_codes(column: pl.Series, levels: Sequence[str]) -> NDArray[np.int64]:
+    """The place of each cell among the levels: len(levels) for another, one more where it is missing."""
+    codes = level_codes(column, pl.Series(levels, dtype=pl.String), 0)
+    return np.where(np.isnan(codes), len(levels) + 1, codes).astype(np.int64)
+
+
+def _key(seed: int) -> np.uint64:
+    from bigforest.kernels.common.rng import PURPOSE_TIE, stream_key
+
+    with np.errstate(over="ignore"):  # without compilation, numpy warns that hashes wrap around
+        # The streams of answers have 0 as their second number.
+        return np.uint64(stream_key(np.uint64(seed), PURPOSE_TIE, np.uint64(0), np.uint64(1)))
+
+
+def _drawn(batch: pa.RecordBatch, key: np.uint64) -> tuple[NDArray[np.int64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """Place, number and draw of each row."""
+    from bigforest.kernels.common.rng import draw_rows
+
+    places = as_numpy(batch.column("place"))
+    numbers = as_numpy(batch.column("row")).astype(np.uint64)
+    draws = np.empty(numbers.size, np.uint64)
+    with np.errstate(over="ignore"):
+        draw_rows(key, numbers, draws)
+    return places, numbers, draws
+
+
+def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
+    """Raises ValueError for numbers that are not finite."""
+    truth, prediction = (as_numpy(batch.column(name), np.nan) for name in ("truth", "prediction"))
+    if not (np.isfinite(truth).all() and np.isfinite(prediction).all()):
+        raise ValueError("a truth or prediction is not finite")
+    voters, spread = as_numpy(batch.column("trees")), np.full(truth.size, np.nan)
+    if SPREAD in batch.schema.names:
+        column = batch.column(SPREAD)
+        spread = as_numpy(column, np.nan).astype(np.float64)
+        known = as_numpy(column.is_valid())
+        if not (np.isfinite(spread[known]).all() and (spread[known] >= 0.0).all()):
+            raise ValueError("a spread is negative or not finite")
+    none = np.empty(0)
+    return CalibrationRows(*_drawn(batch, key), truth, prediction, none, none, spread, voters.astype(np.int64))
+
+
+def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> CalibrationRows:
+    """Raises ValueError for labels that are not classes and shares outside 0 to 1."""
+    truth, prediction = (pc.index_in(batch.column(name), value_set=known) for name in ("truth", "prediction"))
+    if truth.null_count or prediction.null_count:
+        raise ValueError("a truth or prediction is none of the classes")
+    codes, answers = (as_numpy(found).astype(np.int64) for found in (truth, prediction))
+    share, confidence = np.zeros(batch.num_rows), np.zeros(batch.num_rows)
+    for k, column in enumerate(batch.columns[4:-1]):  # one class at a time: there may be thousands
+        own = as_numpy(column, np.nan)
+        if column.null_count or not ((own >= 0.0) & (own <= 1.0 + _ROUNDING)).all():
+            raise ValueError("a share of the votes is not from 0 to 1")
+        np.copyto(share, own, where=codes == k)
+        np.maximum(confidence, own, out=confidence)
+    none = np.empty(0)
+    return CalibrationRows(*_drawn(batch, key), codes, answers, share, confidence, none, none.astype(np.int64))
+
+
+def _joined(held: list[CalibrationRows]) -> CalibrationRows:
+    return CalibrationRows._make(np.concatenate(arrays) for arrays in zip(*held, strict=True))
+
+
+def _thinned(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
+    """The rows with the `most` lowest draws, and as many in all with the lowest of each class."""
+    if rows.draw.size <= most:
+        return rows
+    keep = _lowest(rows.draw, most)
+    if classes:
+        order = np.lexsort((rows.draw, rows.truth))
+        first = np.searchsorted(rows.truth[order], np.arange(classes))
+        keep[order] |= np.arange(order.size) - first[rows.truth[order]] < max(1, most // classes)
+    return rows.chosen(keep)
+
+
+def _lowest(draw: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
+    """Which draws are among the lowest `count`."""
+    if draw.size <= count:
+        return np.ones(draw.size, np.bool_)
+    return draw <= np.partition(draw, count - 1)[count - 1]
+
+
+def check_certainty(forest: Contents, vote: str, trees: tuple[int, ...], reject_above: Any) -> None:
+    """Raise ConfigError for what the out-of-bag rows say nothing of."""
+    if forest.config.boosts:
+        raise ConfigError(
+            f"coverage and reject_above use out-of-bag rows, whose error is biased with sampling "
+            f"{forest.config.sampling!r}; drop coverage and reject_above"
+        )
+    if trees:
+        raise ConfigError("coverage and reject_above are calibrated for all trees together; drop trees")
+    if vote != forest.config.vote:
+        raise ConfigError(
+            f"coverage and reject_above are calibrated on out-of-bag rows, with vote {forest.config.vote}; drop vote"
+        )
+    if reject_above is not None and forest.is_regression:
+        raise ConfigError("reject_above is for classification; for regression, use the width of the interval")
+
+
+def conformal_of(
+    forest: Contents, calibration: Calibration, coverage: float, by: Any, jackknife: bool
+) -> Intervals | ClassSets | ByCategory | JackknifeIntervals:
+    """What bounds the answers to new rows; options as of `Forest.predict`. Raises ConfigError and DataError."""
+    if jackknife:
+        return _jackknife(forest, calibration, coverage, by)
+    return calibration.conformal(coverage) if by is None else calibration.by_category(_column(forest, by), coverage)
+
+
+def _jackknife(forest: Contents, calibration: Calibration, coverage: float, by: Any) -> JackknifeIntervals:
+    if not forest.is_regression:
+        raise ConfigError("the jackknife is for regression, and the forest predicts classes; drop jackknife")
+    if by is not None:
+        raise ConfigError("the jackknife takes all rows together; drop coverage_by or jackknife")
+    if forest.config.bootstrap and forest.config.group is not None:
+        raise ConfigError(
+            f"the jackknife requires exchangeable rows, and the bags have whole groups of "
+            f"{forest.config.group!r}; drop jackknife"
+        )
+    return calibration.jackknife(tree_bags(forest, None).bag, forest.trees, coverage)
+
+
+def _column(forest: Contents, by: Any) -> pl.Series:
+    """The column of the training table, of which `by` is the name, or which it is. Raises ConfigError and DataError."""
+    column = _read_column(forest, by) if isinstance(by, str) else _given_column(by)
+    rows = forest.spec.rows + forest.spec.dropped
+    if len(column) != rows:
+        raise DataError(
+            f"coverage_by: column {column.name!r} has {counted(len(column), 'row')}, and the forest was trained on "
+            f"{rows:,}; give that table's column"
+        )
+    check_category(column.name, column.dtype)
+    return column
+
+
+def check_category(name: str, dtype: pl.DataType) -> None:
+    """Raise DataError for a column whose values are no categories."""
+    if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype == pl.Date):
+        raise DataError(
+            f"coverage_by: column {name!r} is {dtype}, and must have categories: text, booleans, whole numbers or "
+            "dates; cut numbers into ranges first"
+        )
+
+
+def _given_column(by: Any) -> pl.Series:
+    name = getattr(by, "name", None)
+    if not isinstance(name, str) or not name:
+        raise ConfigError(
+            "coverage_by must be the name of a column, or that column of the training table as a Series with a name, "
+            f"not {type(by).__name__}"
+        )
+    return by if isinstance(by, pl.Series) else pl.Series(name, by)
+
+
+def _read_column(forest: Contents, name: str) -> pl.Series:
+    from bigforest.source import open_source
+    from bigforest.storage.atomic import TemporaryFolder
+
+    place = None if forest.origin is None else forest.origin.data
+    if place is None:
+        raise ConfigError(
+            f"coverage_by: the forest was trained on a table in memory; give its column {name!r} as a Series"
+        )
+    with TemporaryFolder(None) as work:
+        try:
+            source = open_source(place, scratch=work, missing=forest.spec.missing_words)
+        except DataError as error:
+            raise DataError(
+                f"coverage_by takes a column of the table that the forest was trained on: {error}"
+            ) from error
+        if name not in source.schema:
+            raise DataError(
+                f"the table that the forest was trained on has no column {name!r}; its columns are "
+                f"{listed(list(source.schema))}"
+            )
+        return source.column(name)

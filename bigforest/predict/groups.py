@@ -1,0 +1,267 @@
+"""Trees loaded a group at a time: the position and the memory of each tree.
+
+Which trees are loaded together, and for how many rows: the plan with the least time within a budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.errors import damaged_forest
+from bigforest.forest.files import Header
+from bigforest.forest.nodes import part_path
+from bigforest.forest.parts import (
+    PIECE_BYTES,
+    Nodes,
+    Span,
+    check_count,
+    check_order,
+    check_parts,
+    first_tree,
+    part_paths,
+    piece_rows,
+    read_span,
+)
+from bigforest.predict.packed_trees import FlatTrees, load
+
+# Bytes of a node while it is loaded, of a mixed leaf per class (its counts and its ballot), and of a term of an oblique
+# node or a level, as it comes and as it is kept.
+NODE_BYTES = 16
+MIXED_BYTES = 12
+ENTRY_BYTES = 72
+# Bytes of a shrunk value of a leaf: it comes in pieces, which are put together.
+SHRUNK_BYTES = 16
+
+# What reading takes per thread: a piece, what it is checked with, and what Arrow decodes it from and keeps. Measured.
+LOADING_BYTES = 32 << 20
+# Copies of a node in it.
+_COPIES = 6
+
+# Nanoseconds to load a node on one thread, and for each of its counts.
+LOADING_NS = 60
+COUNT_NS = 4
+
+# Sizes of groups that are tried.
+_CHOICES = 64
+
+
+def loaded_tree_bytes(
+    nodes: NDArray[np.int64], mixed: NDArray[np.int64], entries: NDArray[np.int64], classes: int, lambdas: int = 0
+) -> NDArray[np.int64]:
+    """Bytes that trees of this many nodes, mixed leaves, and terms or levels take while they are loaded.
+
+    classes  of the target; 1 where it is a number.
+    lambdas  by how many the leaves are shrunk: all of them have values then.
+    """
+    if lambdas:
+        return NODE_BYTES * nodes + SHRUNK_BYTES * max(classes * lambdas, 2) * (nodes // 2 + 1) + ENTRY_BYTES * entries
+    # A number takes as much as the counts of two classes.
+    return NODE_BYTES * nodes + MIXED_BYTES * max(classes, 2) * mixed + ENTRY_BYTES * entries
+
+
+def loading_bytes(nodes: int, classes: int) -> int:
+    """What reading takes per thread, where there are no more nodes than these: LOADING_BYTES at most."""
+    return min(LOADING_BYTES, _COPIES * PIECE_BYTES // piece_rows(classes) * nodes)
+
+
+def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[range]:
+    """Consecutive entries that go together, one at least: at most `most` bytes of `sizes` and `trees` trees.
+
+    first  number of the first tree of each entry, then the number of trees.
+    """
+    groups: list[range] = []
+    begin = taken = 0
+    for entry, size in enumerate(sizes.tolist()):
+        if entry > begin and (taken + size > most or first[entry + 1] - first[begin] > trees):
+            groups.append(range(begin, entry))
+            begin, taken = entry, 0
+        taken += size
+    return [*groups, range(begin, sizes.size)]
+
+
+def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
+    """Bytes of the largest group."""
+    return max(int(sizes[group.start : group.stop].sum()) for group in groups)
+
+
+def choose_groups(
+    sizes: NDArray[np.int64], room: int, *, rows: int, classes: int, row_bytes: int, step: int, row_ns: float
+) -> tuple[list[range], int]:
+    """The groups of entries, and the rows that are brought before one group after the other, that take the least time.
+
+    sizes      int64 [entries], bytes of each.
+    room       most bytes together, which hold the largest entry and a step of rows.
+    rows       of the table; classes: of its target.
+    row_bytes  kept for each row that is brought, unless all entries are one group; these rows are a multiple of `step`.
+    row_ns     time to bring a row before a group.
+    """
+    total, largest = int(sizes.sum()), int(sizes.max())
+    if total <= room:
+        return [range(sizes.size)], rows
+    most = max(largest, min(total, room - step * row_bytes))
+    best: tuple[float, list[range], int] | None = None
+    for bound in np.linspace(largest, most, _CHOICES).astype(np.int64).tolist():
+        groups = cut(sizes, np.arange(sizes.size + 1), bound, sizes.size)
+        left = room - group_bytes(sizes, groups)
+        part = max(step, min(rows, left // row_bytes // step * step if left < rows * row_bytes else rows))
+        loads = -(-rows // part) if len(groups) > 1 else 1
+        load = float(total) / NODE_BYTES * (LOADING_NS + COUNT_NS * classes)
+        time = loads * load + float(rows) * len(groups) * row_ns
+        if best is None or time < best[0]:
+            best = time, groups, part
+    assert best is not None
+    return best[1:]
+
+
+class Trees(NamedTuple):
+    """Where the trees of a forest are, and their sizes; an entry is one tree after `survey`, one part after `outline`.
+
+    directory, paths  the forest and its parts.
+    header       what they agree on.
+    first        int64 [entries + 1], number of the first tree of each entry, then the number of trees.
+    part, start  int64 [entries], number of the part and row of it where the entry begins.
+    nodes        int64 [entries].
+    mixed        int64 [entries], leaves with several classes, or with values; 0 where unknown.
+    entries      int64 [entries], terms of oblique nodes and levels of those on categories; 0 where unknown.
+    used         int64, positions in the dataspec of the features that some node splits on, ascending, never empty;
+                 None where unknown.
+    projects     whether some node splits on a projection; False where unknown.
+    lambdas      by what their leaves are shrunk, each of them; none where they are as grown.
+    """
+
+    directory: Path
+    paths: Sequence[Path]
+    header: Header
+    first: NDArray[np.int64]
+    part: NDArray[np.int64]
+    start: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    mixed: NDArray[np.int64]
+    entries: NDArray[np.int64]
+    used: NDArray[np.int64] | None
+    projects: bool = False
+    lambdas: tuple[float, ...] = ()
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes that each entry takes while it is loaded."""
+        width = self.header.spec.target.answer_width
+        return loaded_tree_bytes(self.nodes, self.mixed, self.entries, width, len(self.lambdas))
+
+    def numbers(self, entries: range) -> range:
+        """The trees of some entries."""
+        return range(int(self.first[entries.start]), int(self.first[entries.stop]))
+
+    def spans(self, entries: range) -> list[Span]:
+        """Where the trees of some entries are."""
+        spans: list[Span] = []
+        for entry in entries:
+            path, start = self.paths[int(self.part[entry])], int(self.start[entry])
+            stop = start + int(self.nodes[entry])
+            if spans and spans[-1].path == path:
+                start = spans.pop().start
+            spans.append(Span(path, start, stop))
+        return spans
+
+    def load(self, entries: range, workers: int) -> FlatTrees:
+        """The packed trees of some entries; they may use any feature of `used`.
+
+        Raises FormatError where they are damaged, or not the trees they should be.
+        """
+        trees = self.numbers(entries)
+        packed = load(self.spans(entries), self.header, trees.start, workers, self.used, self.lambdas)
+        if packed.roots.size != len(trees):
+            if entries.stop == self.nodes.size:
+                check_count(self.directory, trees.start + packed.roots.size, self.header)
+            tree = trees.start + min(packed.roots.size, len(trees))
+            what = "is missing" if packed.roots.size < len(trees) else "is there more than once"
+            raise damaged_forest(f"{self.directory}: tree {tree} {what}")
+        return packed
+
+
+def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
+    """What names and metadata of the parts say; checked when they are loaded.
+
+    parts  the trees of each part to look at, of a forest that is growing; None for all that are there.
+    """
+    paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
+    header, spans = check_parts(paths)
+    if parts is None:
+        first = np.array([*map(first_tree, paths), max(header.config.trees, first_tree(paths[-1]) + 1)], np.int64)
+        if first[0]:
+            raise damaged_forest(f"{paths[0]}: tree 0 is missing")
+    else:
+        first = np.array([*(part.start for part in parts), parts[-1].stop], np.int64)
+    nodes = np.array([span.stop for span in spans], np.int64)
+    none = np.zeros(nodes.size, np.int64)
+    return Trees(directory, paths, header, first, np.arange(nodes.size), none, nodes, none, none, None)
+
+
+def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) -> Trees:
+    """Read and check all trees, or those of some parts (see `outline`), without keeping them.
+
+    Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
+    """
+    from bigforest.execution.executor import map_on_threads
+
+    rough = outline(directory, parts)
+    spans = (Span(path, 0, nodes) for path, nodes in zip(rough.paths, rough.nodes.tolist(), strict=True))
+    read = map_on_threads(_survey_part, [(span, rough.header) for span in spans], workers)
+    nodes, mixed, entries = np.concatenate([part.sizes for part in read], axis=1)
+    trees = [part.sizes.shape[1] for part in read]
+    begin = int(rough.first[0])
+    check_order(rough.paths, [part.first for part in read], trees, begin)
+    if parts is None:
+        check_count(directory, nodes.size, rough.header)
+    present = np.logical_or.reduce([part.used for part in read])
+    present[0] |= not present.any()
+    return rough._replace(
+        first=np.arange(begin, begin + nodes.size + 1),
+        part=np.repeat(np.arange(len(read)), trees),
+        start=np.concatenate([np.cumsum(part.sizes[0]) - part.sizes[0] for part in read]),
+        nodes=nodes,
+        mixed=mixed,
+        entries=entries,
+        used=np.flatnonzero(present),
+        projects=any(part.projects for part in read),
+    )
+
+
+class _SurveyedPart(NamedTuple):
+    """The first tree, int64 [3, trees], the `nodes`, `mixed` and `entries` of each, bool [features], and `projects`."""
+
+    first: int
+    sizes: NDArray[np.int64]
+    used: NDArray[np.bool_]
+    projects: bool
+
+
+def _survey_part(span: Span, header: Header) -> _SurveyedPart:
+    first, projects = -1, False
+    used = np.zeros(len(header.spec.features), np.bool_)
+    sizes: list[NDArray[np.int64]] = []
+    for piece in read_span(span, header):
+        first = piece.tree if first < 0 else first
+        used[np.unique(piece.feature[piece.feature >= 0])] = True
+        if piece.terms is not None:
+            used[piece.terms.feature] = True
+            projects |= piece.terms.feature.size > 0
+        for begin, end in pairwise(dict.fromkeys([0, *piece.roots.tolist(), piece.node.size])):
+            if piece.node[begin] == 0:
+                sizes.append(np.zeros(3, np.int64))
+            sizes[-1] += _stretch(piece, begin, end)
+    return _SurveyedPart(first, np.array(sizes).T, used, projects)
+
+
+def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:
+    """How many there are of nodes from `begin` to before `end`, and of mixed leaves, and terms and levels, in them."""
+    from bigforest.kernels.predict.flatten import count_mixed
+
+    mixed = int(count_mixed(piece.feature[begin:end], piece.counts[begin:end]))
+    lists = [found.start for found in (piece.terms, piece.levels) if found is not None]
+    return end - begin, mixed, sum(int(start[end] - start[begin]) for start in lists)

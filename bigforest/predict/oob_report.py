@@ -1,0 +1,144 @@
+"""Reading the out-of-bag report of a forest.
+
+Its rows are in files of ROWS_OF_FILE rows each, in order. The first is rows.parquet, the next rows-0000001.parquet;
+most tables have one. Which rows are in which file follows from the table alone, not from who wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import polars as pl
+import pyarrow as pa
+
+from bigforest.columns.dataspec import DataSpec
+from bigforest.columns.labels import label_type, proba_names, stored_labels
+from bigforest.errors import counted, damaged_forest
+from bigforest.forest.files import check_file, decoding, read_header, read_table, row_batches, with_rows
+from bigforest.forest.format import CURVE, POISSON, SPREAD, confusion, metrics, number_curve, number_metrics, oob_rows
+from bigforest.forest.tables import scan, to_frame
+from bigforest.html import facts_table, rows_table
+from bigforest.storage.parquet_footer import row_groups
+
+ROWS_OF_FILE = 1 << 18
+_MEASURES = {"error": "error", "mse": "mean squared error", POISSON: "mean Poisson deviance"}
+_LABELS = ("truth", "prediction", "class")
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
+
+class OobReport:
+    """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
+
+    rows       LazyFrame, one row per training row: row, truth, prediction, trees that voted, and p_<class>
+    curve      error by number of trees: trees, error (regression: mse or poisson_deviance), rows
+    confusion  confusion matrix: truth, prediction, rows, weight. None for regression
+    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and, where class is null, of all; for
+               regression R2, MSE, MAE and, with the impurity poisson, the mean Poisson deviance
+    error      out-of-bag error on the rows that are out of bag for at least one tree; nan if there are none
+    measure    what that is: error (the share of wrong rows), mean squared error or, with the impurity poisson, mean
+               Poisson deviance
+    rows_used  number of these rows
+    weighted   whether rows have weights, which apply to everything except numbers of rows
+    """
+
+    def __init__(self, home: Path, spec: DataSpec, impurity: str, identity: str, holding: object = None) -> None:
+        """home: the directory of the forest, grown by this impurity; holding: kept as long as a LazyFrame of its files
+        is in use."""
+        directory = home / "oob"
+        label = stored_labels(spec.target).type
+        numbers = spec.target.is_regression
+        paths = oob_rows_files(home)
+        columns = oob_rows(label, proba_names(spec.target))
+        if numbers and has_spread(paths[0]):
+            columns = oob_rows(label, [SPREAD])
+        files = [check_file(path, "oob-rows", columns, identity) for path in paths]
+        rows = sum(file.metadata.num_rows for file in files)
+        if rows != spec.rows:  # files may be missing at the end, or be those of another run
+            raise damaged_forest(f"{directory} has {counted(rows, 'row')}, and the table has {spec.rows:,}")
+
+        dtype = label_type(spec.target)
+
+        def read(name: str, columns: pa.Schema) -> pl.DataFrame:
+            file = directory / f"{name}.parquet"
+            table = read_table(file, f"oob-{name}", columns, identity)
+            if name != "confusion":  # which has no rows where no row is out of bag
+                table = with_rows(table, file)
+            try:
+                return _as_target(to_frame(table), columns, dtype)
+            except pl.exceptions.PolarsError as error:
+                raise damaged_forest(f"{file} has labels that are not classes ({error})") from error
+
+        self.weighted = spec.weight is not None
+        self.rows = _as_target(scan(paths, columns, row_batches, holding), oob_rows(label, ()), dtype)
+        self.curve = read("curve", number_curve(impurity) if numbers else CURVE)
+        self.confusion = None if numbers else read("confusion", confusion(label))
+        self.metrics = read("metrics", number_metrics(impurity) if numbers else metrics(label))
+        self.measure = _MEASURES[self.curve.columns[1]]
+        _, error, self.rows_used = self.curve.row(-1)
+        self.error: float = float("nan") if error is None else error
+
+    def __repr__(self) -> str:
+        rows = f"{counted(self.rows_used, 'row')}{' by their weights' if self.weighted else ''}"
+        return f"OobReport({self.measure} {self.error:.6g} on {rows})"
+
+    def _repr_html_(self) -> str:
+        rows = [[_cell(name, cell) for name, cell in row.items()] for row in self.metrics.iter_rows(named=True)]
+        return facts_table("Out of bag", {"report": repr(self)}) + rows_table(self.metrics.columns, rows)
+
+
+def _cell(name: str, value: object) -> str:
+    if value is None:
+        return "all" if name == "class" else ""
+    return f"{value:,.4g}" if isinstance(value, float) and name != "class" else str(value)
+
+
+def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:
+    """The labels in a frame in the type of the target: the files have all kinds of text as strings."""
+    return frame.with_columns(pl.col(name).cast(dtype) for name in columns.names if name in _LABELS)
+
+
+def oob_rows_path(directory: Path, number: int) -> Path:
+    """The file with this number of the report of a forest."""
+    return directory / "oob" / (f"rows-{number:07d}.parquet" if number else "rows.parquet")
+
+
+def oob_rows_files(directory: Path) -> list[Path]:
+    """The files of a forest that are there, in order.
+
+    Raises FormatError where one is missing among them, or where rows do not ascend from file to file, as footers say.
+    """
+    names = {path.name for path in (directory / "oob").glob("rows-*.parquet")}
+    files = [oob_rows_path(directory, number) for number in range(len(names) + 1)]
+    if {path.name for path in files[1:]} != names:
+        raise damaged_forest(f"{directory / 'oob'} lacks one of its files rows-*.parquet")
+    highest = -1
+    for path in files if len(files) > 1 else []:
+        first, last = _row_bounds(path)
+        if first <= highest:
+            raise damaged_forest(f"{path} has rows that come before those of the file before it")
+        highest = last
+    return files
+
+
+def _row_bounds(path: Path) -> tuple[int, int]:
+    """The lowest and the highest row number of a file. Raises FormatError."""
+    with decoding(path):
+        chunks = [chunk for group in row_groups(path) for chunk in group if chunk.name == "row"]
+        bounds = [int.from_bytes(bound, "little") for chunk in chunks for bound in (chunk.low, chunk.high) if bound]
+        if not bounds:
+            raise ValueError("its footer does not say which rows it has")
+        return min(bounds), max(bounds)
+
+
+def oob_row_batches(directory: Path, names: list[str]) -> Iterator[Any]:
+    """The named columns of the rows of all files, as record batches, validated by Arrow."""
+    for path in oob_rows_files(directory):
+        yield from row_batches(path, names)
+
+
+def has_spread(path: Path) -> bool:
+    """Whether the rows of an out-of-bag report have the column SPREAD. Raises FormatError."""
+    return SPREAD in read_header(path, "oob-rows")[1].schema_arrow.names

@@ -1,0 +1,406 @@
+"""From trees to what the kernels read (flat_tree.py): read and checked a piece at a time, packed apart, then joined.
+
+The forest in the form the kernels read: 16 bytes per node, or 8 where float32 will do, and the mixed leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.arrow_arrays import read_only
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import FormatError
+from bigforest.forest.files import Header
+from bigforest.forest.leaf_shrinking import LeafShrinking
+from bigforest.forest.nodes import TreeArrays, join_lists, list_of_nodes
+from bigforest.forest.parts import Nodes, Span, check_order, read_span
+from bigforest.kernels.common.layout import LEAF, LevelLists, Terms
+
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.flat_tree import Directions, LevelSets, NodeLayout
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.flat_tree import Directions, LevelSets, NodeLayout
+
+
+_NARROW_BALLOT_BITS = 22
+
+
+class FlatTrees(NamedTuple):
+    """Some consecutive trees; layouts are described in kernels/predict/flat_tree.py.
+
+    wide    the nodes, for any values; None when `narrowed` has put others in their place
+    narrow  the nodes, for values that are all float32; None when they do not fit this form, as oblique ones do not
+    directions  of the oblique nodes; None for trees without such nodes
+    sets    of the nodes on categories; None for trees without such nodes
+    roots   uint64 [trees]
+    used    int64 [used features], positions in the dataspec, ascending; never empty
+    counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than
+            one class; for regression, or if values are shrunk, the values of all leaves, float64 [leaves,
+            classes * lambdas, or lambdas]
+    """
+
+    wide: NodeLayout | None
+    narrow: NodeLayout | None
+    directions: Directions | None
+    sets: LevelSets | None
+    roots: NDArray[np.uint64]
+    used: NDArray[np.int64]
+    counts: NDArray[Any]
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.layout(True).links.size // 2
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of nodes and of what leaves hold."""
+        layouts = [layout.links.nbytes for layout in (self.wide, self.narrow) if layout is not None]
+        return sum(layouts) + self.counts.nbytes
+
+    def leaf_nodes(self) -> list[NDArray[np.uint32]]:
+        """The numbers of the leaves of each tree, within the tree."""
+        leaves = np.flatnonzero(np.isnan(self.layout(True).thresholds[::2]))
+        ends = [*self.roots.tolist(), self.nodes]
+        return [
+            (leaves[np.searchsorted(leaves, begin) : np.searchsorted(leaves, end)] - begin).astype(np.uint32)
+            for begin, end in pairwise(ends)
+        ]
+
+    def ballots(self, vote: str) -> NDArray[np.float64]:
+        """What each mixed leaf adds to the votes, float64 [mixed leaves, classes], see `cast_by`."""
+        return cast_by(self.counts, vote)
+
+    def weighted_ballots(self, vote: str, votes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`ballots`, each multiplied by the vote of its tree, float64 [trees]; every leaf has values (`counts`)."""
+        leaves = [own.size for own in self.leaf_nodes()]
+        return self.ballots(vote) * np.repeat(votes, leaves)[:, None]
+
+    def by(self, place: int, lambdas: int) -> FlatTrees:
+        """The trees, packed with values by this many lambdas, with those by the lambda at `place` alone.
+
+        `self`, which has no layout `narrow`, must not be used any more: its nodes are changed.
+        """
+        assert self.wide is not None and self.narrow is None
+        width = self.counts.shape[1] // lambdas
+        leaf = np.isnan(self.wide.thresholds[::2])
+        self.wide.links[::2][leaf] -= np.uint64(self.counts.shape[1] - width)
+        return self._replace(counts=self.counts[:, place::lambdas].copy())
+
+    def layout(self, narrow: bool) -> NodeLayout:
+        """The layout for values that are all float32 (`narrow`), or for any."""
+        if narrow and self.narrow is not None:
+            return self.narrow
+        assert self.wide is not None
+        return self.wide
+
+    def with_narrow(self) -> FlatTrees:
+        """The same with the layout `narrow` as well, if the nodes fit it."""
+        assert self.wide is not None
+        if self.directions is not None:
+            return self
+        words = np.empty(self.wide.links.size, np.uint32)
+        return self._replace(narrow=_narrow(self.wide, self.used.size, self.sets is not None, words))
+
+    def narrowed(self) -> FlatTrees:
+        """The same with the layout `narrow` in the place of `wide`, if the nodes fit it, else as it is.
+
+        `self` must not be used any more: its memory is used again, and half of it given back.
+        """
+        assert self.wide is not None
+        if self.directions is not None:
+            return self
+        words = self.wide.links
+        front = words[: words.size // 2].view(np.uint32)
+        features, categories = self.used.size, self.sets is not None
+        if _narrow(self.wide, features, categories, front) is None:
+            return self
+        words.resize(words.size // 2, refcheck=False)
+        return self._replace(wide=None, narrow=_narrow_layout(features, categories, words.view(np.uint32)))
+
+
+def cast_by(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
+    """What leaves that hold several classes cast, float64 [leaves, classes]; counts: see FlatTrees.
+
+    "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest among ties (Breiman 2001),
+    by its shrunk value where there is one. Numbers are what they are.
+    """
+    if vote == "hard":
+        unit = np.zeros(counts.shape)
+        unit[np.arange(len(unit)), counts.argmax(axis=1)] = 1.0
+        return unit
+    if counts.dtype == np.float64:
+        return np.require(counts, requirements="W")  # a file's content may not be written to; kernels take one kind
+    return counts / counts.sum(axis=1, dtype=np.uint64)[:, None]
+
+
+def _narrow(wide: NodeLayout, features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout | None:
+    """The layout `narrow` in `words`, which may be the front half of those of `wide`; None if the nodes do not fit."""
+    from bigforest.kernels.predict.flatten import fits_narrow, narrow_nodes
+
+    narrow = _narrow_layout(features, categories, words)
+    if not fits_narrow(wide, narrow):
+        return None
+    narrow_nodes(wide, features, narrow)
+    return narrow
+
+
+def _narrow_layout(features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout:
+    from bigforest.kernels.predict.flat_tree import NodeLayout
+
+    places = 2 * features if categories else features
+    shift = 32 - int(places - 1).bit_length()
+    ballot = np.uint64(2**_NARROW_BALLOT_BITS - 1)
+    return NodeLayout(words.view(np.float32), words, np.uint64(shift), np.uint64(2 ** (shift - 1)), ballot)
+
+
+_MAX_NODES = 2**32 - 1
+
+
+def load(
+    spans: Sequence[Span],
+    header: Header,
+    first_tree: int,
+    workers: int,
+    used: NDArray[np.int64] | None = None,
+    lambdas: Sequence[float] = (),
+) -> FlatTrees:
+    """Read and pack the trees of `spans` in their order, by `workers` threads; the first must be `first_tree`.
+
+    used     the features that will be at hand; those that some node splits on when None.
+    lambdas  by what the values of the leaves are shrunk, each of them; none where they are as grown.
+
+    Memory: 16 bytes per node, 8 bytes per class and mixed leaf (per class, leaf and lambda, where there are some),
+    ENTRY_BYTES (load_plan.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
+    FormatError for a part that is damaged, for trees that are missing or there more than once, for features that are
+    not in `used`, and beyond 4,294,967,295 nodes.
+    """
+    parts = [(span.stop - span.start, read_span(span, header)) for span in spans]
+    words, pieces, trees = _pack_apart(parts, header.spec, lambdas, workers)
+    first, size = [own.first for own in trees], [own.roots.size for own in trees]
+    check_order([span.path for span in spans], first, size, first_tree)
+    return _join((words, pieces, trees), used)
+
+
+def pack(
+    parts: Sequence[Sequence[Nodes]], spec: DataSpec, lambdas: Sequence[float] = (), workers: int = 1
+) -> FlatTrees:
+    """Pack all trees of a forest, in parts of pieces of whole trees, by `workers` threads; lambdas: see `load`."""
+    sized = [(sum(piece.feature.size for piece in part), part) for part in parts]
+    return _join(_pack_apart(sized, spec, lambdas, workers), None)
+
+
+def grown_nodes(first: int, pieces: Iterable[TreeArrays]) -> Iterator[Nodes]:
+    """Convert trees that have just been grown to the form of trees that are read; first: number of the first."""
+    for trees in pieces:
+        starts = trees.starts
+        roots = starts[:-1]
+        node = np.arange(trees.depth.size) - np.repeat(roots, np.diff(starts))
+        columns: list[NDArray[Any]] = [node.astype(np.uint32), trees.right, trees.threshold, trees.weight, trees.counts]
+        number, right, threshold, weight, counts = map(read_only, columns)
+        more = (trees.value, trees.levels, trees.terms)
+        yield Nodes(first, roots, number, trees.feature, right, threshold, trees.default_left, weight, counts, *more)
+        first += roots.size
+
+
+class _Trees(NamedTuple):
+    """What packing some trees returns besides their nodes.
+
+    first   number of the first tree.
+    roots   positions among the nodes of these trees.
+    used    bool [features].
+    counts  arrays that together are those of Packed.
+    terms   of the oblique nodes, and of these alone, piece by piece; levels: likewise of the nodes on categories.
+    blocks  of the directions of all terms; sets: number of nodes on categories.
+    """
+
+    first: int
+    roots: NDArray[np.int64]
+    used: NDArray[np.bool_]
+    counts: list[NDArray[Any]]
+    terms: list[Terms]
+    levels: list[LevelLists]
+    blocks: int
+    sets: int
+
+
+# Parts of a forest that were packed apart: the nodes of all, those of each part, and what there is besides, by part.
+_Apart = tuple[NDArray[np.uint64], Sequence[NDArray[np.uint64]], Sequence[_Trees]]
+
+
+def _pack_apart(
+    parts: Sequence[tuple[int, Iterable[Nodes]]], spec: DataSpec, lambdas: Sequence[float], workers: int
+) -> _Apart:
+    """Pack parts, each a number of nodes and these in pieces, by `workers` threads; lambdas: see `load`."""
+    from bigforest.execution.executor import map_on_threads
+
+    ends = np.cumsum([size for size, _ in parts])
+    words = _words(int(ends[-1]))
+    pieces = [words[2 * (end - size) : 2 * end] for (size, _), end in zip(parts, ends, strict=True)]
+    amounts = np.array(lambdas, np.float64) / spec.weight_unit
+    tasks = [(nodes, piece, len(spec.features), amounts) for (_, nodes), piece in zip(parts, pieces, strict=True)]
+    return words, pieces, map_on_threads(_pack_pieces, tasks, workers)
+
+
+def _words(nodes: int) -> NDArray[np.uint64]:
+    if nodes > _MAX_NODES:
+        raise _too_many(f"nodes, {nodes:,}, where at most {_MAX_NODES:,} can be loaded together")
+    try:
+        return np.empty(2 * nodes, dtype=np.uint64)
+    except MemoryError as error:
+        raise FormatError(
+            f"{nodes:,} nodes do not fit in memory; set a memory limit, to load them in groups"
+        ) from error
+
+
+def _too_many(what: str) -> FormatError:
+    return FormatError(f"the trees have too many {what}: set a memory limit, so that they are loaded in groups")
+
+
+def _pack_pieces(
+    pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64]
+) -> _Trees:
+    """Pack nodes into `words`. lambdas: float64, in the unit of the weights of nodes."""
+    from bigforest.kernels.predict.flatten import count_mixed, pack_nodes
+
+    first = None
+    found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
+    roots: list[NDArray[np.int64]] = []
+    shrinking = LeafShrinking(lambdas) if lambdas.size else None
+    done = mixed = directions = sets = 0
+    for piece in pieces:
+        first = piece.tree if first is None else first
+        size = piece.feature.size
+        here = _wide(words[2 * done : 2 * (done + size)])
+        counts = piece.counts if shrinking is None else piece.counts[:, :0]
+        own = np.empty((count_mixed(piece.feature, counts), counts.shape[1]), counts.dtype)
+        listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
+        blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
+        nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, blocks)
+        pack_nodes(*nodes, counts, here, own, mixed, directions, sets, found.used)
+        roots.append(piece.roots + done)
+        done += size
+        mixed += len(own)
+        directions += int(blocks.sum())
+        sets += int(listed.sum())
+        if shrinking is not None:
+            found.counts.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
+        else:
+            found.counts.append(own if piece.value is None else piece.value[piece.feature == LEAF, None])
+        if piece.terms is not None:
+            found.terms.append(list_of_nodes(piece.terms))
+            found.used[piece.terms.feature] = True
+        if piece.levels is not None:
+            found.levels.append(list_of_nodes(piece.levels))
+    assert first is not None
+    return found._replace(first=first, roots=np.concatenate(roots), blocks=directions, sets=sets)
+
+
+def _join(packed: _Apart, used: NDArray[np.int64] | None) -> FlatTrees:
+    """All trees as one: places for features, ballots, directions and sets numbered consecutively; used: see `load`."""
+    from bigforest.kernels.predict.flatten import LAST_PLACE, number_nodes
+
+    words, pieces, trees = packed
+    present = np.logical_or.reduce([own.used for own in trees])
+    if used is None:
+        present[0] |= not present.any()  # single leaves read no feature, but a tile must have one
+        used = np.flatnonzero(present)
+    elif not np.isin(np.flatnonzero(present), used).all():
+        raise FormatError("the trees of the forest have changed while they were in use; try again")
+    if 2 * present.size + sum(own.blocks + own.sets for own in trees) > LAST_PLACE:
+        raise _too_many("splits that are not on one value")
+    counts = np.concatenate([some for own in trees for some in own.counts])
+    place = np.zeros(present.size, np.uint64)
+    place[used] = np.arange(used.size, dtype=np.uint64)
+    roots: list[NDArray[np.int64]] = []
+    begin = mixed = blocks = sets = 0
+    for own, piece in zip(trees, pieces, strict=True):
+        number_nodes(_wide(piece), place, used.size, blocks, sets, *_ballots_from(counts, mixed))
+        roots.append(own.roots + begin)
+        begin += piece.size // 2
+        mixed += sum(map(len, own.counts))
+        blocks += own.blocks
+        sets += own.sets
+    return FlatTrees(
+        wide=_wide(words),
+        narrow=None,
+        directions=_directions(trees, place, used.size),
+        sets=_sets(trees, used.size),
+        roots=np.concatenate(roots).astype(np.uint64),
+        used=used,
+        counts=counts,
+    )
+
+
+def _ballots_from(counts: NDArray[Any], before: int) -> tuple[int, int]:
+    """The lowest ballot of a leaf with a row in `counts` as it was packed, and by how much it is raised.
+
+    before  rows of `counts` before those of these trees. The ballot of row 0 is the number of columns.
+    """
+    if counts.dtype != np.float64:
+        return counts.shape[1], before
+    return 1, before + counts.shape[1] - 1  # every leaf has one, packed as if there were one column
+
+
+def _wide(words: NDArray[np.uint64]) -> NodeLayout:
+    from bigforest.kernels.predict.flat_tree import NodeLayout
+
+    return NodeLayout(words.view(np.float64), words, np.uint64(33), np.uint64(2**32), np.uint64(2**32 - 1))
+
+
+def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: int) -> Directions | None:
+    """The blocks of the used features, and those of the directions of all oblique nodes, in their order.
+
+    place  as for number_nodes.
+    """
+    from bigforest.kernels.predict.flat_tree import MORE, TERMS, Directions
+
+    parts = [part for own in trees for part in own.terms]
+    terms = join_lists(parts, [part.start.size - 1 for part in parts])
+    if terms is None:
+        return None
+    own = np.arange(features)
+    sizes = np.concatenate([np.ones(features, np.int64), np.zeros(features, np.int64), np.diff(terms.start)])
+    blocks = np.maximum(1, -(-sizes // TERMS))
+    ends = np.cumsum(blocks)
+    at = np.full((TERMS * int(ends[-1]), 2), np.uint64(features))
+    weight = at.view(np.float64)
+    weight[:, 1] = 0.0
+    begin = np.cumsum(sizes) - sizes
+    filled = np.arange(int(sizes.sum())) + np.repeat(TERMS * (ends - blocks) - begin, sizes)
+    at[filled, 0] = np.concatenate([own.astype(np.uint64), place[terms.feature]])
+    weight[filled, 1] = np.concatenate([np.ones(features), terms.weight])
+    goes_on = np.full(int(ends[-1]), MORE)
+    goes_on[ends - 1] = 0
+    at[TERMS - 1 :: TERMS, 0] |= goes_on
+    return Directions(at.reshape(-1), weight.reshape(-1))
+
+
+def _blocks(terms: Terms) -> NDArray[np.int64]:
+    """Blocks of the directions of nodes."""
+    from bigforest.kernels.predict.flat_tree import TERMS
+
+    return -(-np.diff(terms.start) // TERMS)
+
+
+def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
+    """The sets of all nodes on categories, in the order of the nodes."""
+    from bigforest.kernels.predict.flat_tree import LevelSets
+    from bigforest.kernels.predict.flatten import fill_sets, measure_sets
+
+    parts = [part for own in trees for part in own.levels]
+    lists = join_lists(parts, [part.start.size - 1 for part in parts])
+    if lists is None:
+        return None
+    sets = lists.start.size - 1
+    mask, low, span = (np.empty(sets, np.uint64) for _ in range(3))
+    first = np.empty(sets + 1, np.uint64)
+    measure_sets(lists.start, lists.code, mask, low, span, first)
+    words = np.empty(int(first[-1]), np.uint32)
+    fill_sets(lists.start, lists.code, first, words)
+    return LevelSets(np.uint64(features), mask, low, span, first, words)

@@ -1,0 +1,157 @@
+"""Prediction within a memory budget: ranges of rows, each routed through one group of trees after the other.
+
+Votes are added in the order of the trees, so that groups and ranges change no bit of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.errors import DataError
+from bigforest.execution.resources import Resources
+from bigforest.planning.batch_sizes import Limits
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.predict.groups import LOADING_BYTES, Trees, choose_groups, group_bytes
+from bigforest.predict.predictor import LEAF_CELLS, Answers, BetweenGroups, Predictor
+from bigforest.predict.router import CHUNK_BYTES
+from bigforest.predict.rows import RowBatch, tile_bytes
+
+Batch = TypeVar("Batch")
+
+# A range that has all rows of any table.
+ALL_ROWS = 1 << 62
+
+# Rows and cells that are read at a time when memory is not limited; with the predictions of a few classes about 200 MB
+# at the widest type.
+BATCH_CELLS = 1 << 23
+# And with a limit: the share of it that a batch may take, and the fewest rows.
+_BATCH_SHARE = 8
+_FEWEST_ROWS = 1 << 12
+
+# What reading and writing Parquet takes besides the batch.
+_FILE_BYTES = 96 << 20
+
+# Nanoseconds, on one thread, to bring one cell before a group: reading it from Parquet and filling tiles.
+_CELL_NS = 8
+
+
+class AnswerPasses(NamedTuple):
+    """How a table is answered.
+
+    used    positions in the dataspec of the features that a batch must have.
+    groups  entries of Trees that go together.
+    rows    rows of a range.
+    batch   rows read at a time.
+    load    gives the trees of a group.
+    """
+
+    used: NDArray[np.int64]
+    groups: list[range]
+    rows: int
+    batch: int
+    load: Callable[[range], Predictor]
+
+    def answers(
+        self,
+        rows: int,
+        batches: Callable[[int, int, bool], Iterator[tuple[int, RowBatch, Batch]]],
+        *,
+        proba: bool,
+        workers: int,
+        first: int = 0,
+    ) -> Iterator[tuple[Batch, Answers]]:
+        """The answers to the rows from `first` to before `rows`, batch by batch.
+
+        batches  gives the batches of rows from its first to before its second argument; the third says whether they
+                 are for the last group, so that they come back with the answers.
+        """
+        for begin in range(first, rows, max(1, self.rows)):
+            end = min(begin + self.rows, rows)
+            kept: BetweenGroups | None = None
+            for number, entries in enumerate(self.groups):
+                predictor = self.load(entries)
+                if kept is None and len(self.groups) > 1:
+                    kept = predictor.nothing_yet(end - begin)
+                last = number == len(self.groups) - 1
+                for start, found, batch in batches(begin, end, last):
+                    at = start - begin
+                    own = None if kept is None else kept.part(at, at + found.rows)
+                    with naming_rows(start, found.rows):
+                        if last:
+                            yield batch, predictor.answer(found, start, proba=proba, workers=workers, before=own)
+                        else:
+                            assert own is not None
+                            predictor.add(found, own, workers)
+                del predictor
+
+
+@contextmanager
+def naming_rows(start: int, rows: int) -> Iterator[None]:
+    """Add to a DataError of the block which rows it is about."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"rows {start} to {start + rows - 1}: {error}") from error
+
+
+def default_batch(columns: int, limits: Limits) -> int:
+    """Rows read at a time when memory is not limited, of a table with this many columns."""
+    return max(1, min(limits.batch_rows, BATCH_CELLS // max(1, columns)))
+
+
+def whole_estimate(trees: Trees, workers: int, held: int) -> MemoryEstimate:
+    """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query.
+
+    held  bytes of the forest beside its trees.
+    """
+    room = BASE_BYTES + held + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
+    memory = room + int(trees.sizes().sum()) + 8 * int(trees.nodes.sum())
+    return MemoryEstimate("predict", memory, memory)
+
+
+def plan_passes(
+    shape: Shape,
+    resources: Resources,
+    sizes: NDArray[np.int64],
+    first: NDArray[np.int64],
+    held: int,
+    quantiles: int,
+    spread: bool,
+) -> tuple[list[range], int, int, MemoryEstimate]:
+    """The `groups`, `rows` and `batch` of the passes over a table (AnswerPasses), and what they need.
+
+    shape         rows and classes, and for every column that is read the bytes of a value.
+    sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
+    held          bytes of a table that is in memory already.
+    quantiles     how many are wanted of a row; spread: whether that of the trees is.
+
+    `smallest` of the estimate is the smallest budget that works; for a smaller one the estimate is more memory than the
+    budget.
+    """
+    # A batch is there as it was read, as one chunk and as written; so are its answers.
+    row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles + spread) + 64
+    # Votes are kept between groups and, for quantiles, the leaf of every tree; a chunk of those is on its way as well.
+    row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0) + (16 if spread else 0)
+    table_rows = max(1, shape.rows)
+    tiles = max(CHUNK_BYTES, tile_bytes(shape.features))
+    chunk = 8 * LEAF_CELLS if quantiles else 0
+    fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * (max(3 * tiles, LOADING_BYTES) + chunk)
+    fewest = min(_FEWEST_ROWS, table_rows)
+    smallest = fixed + int(sizes.max()) + fewest * (row_batch + row_votes)
+    batch = min(default_batch(shape.features, resources.limits), table_rows)
+    room = int(sizes.sum()) + batch * row_batch
+    if resources.memory is not None:
+        room = max(resources.memory, smallest) - fixed
+        batch = min(batch, max(fewest, room // _BATCH_SHARE // row_batch))
+        batch = min(batch, (room - int(sizes.max()) - fewest * row_votes) // row_batch)
+    left, row_ns = room - batch * row_batch, _CELL_NS * shape.features
+    groups, rows = choose_groups(
+        sizes, left, rows=table_rows, classes=shape.classes, row_bytes=row_votes, step=fewest, row_ns=row_ns
+    )
+    memory = fixed + batch * row_batch + group_bytes(sizes, groups) + (rows * row_votes if len(groups) > 1 else 0)
+    return groups, rows, batch, MemoryEstimate("predict", memory, min(smallest, memory), passes=len(groups))

@@ -1,0 +1,335 @@
+"""The trees of a forest ready for prediction, from any number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.dataspec import DataSpec
+from bigforest.errors import damaged_forest
+from bigforest.forest.leaf_targets import FOLDER, LeafTargets
+from bigforest.forest.ranks import Ranks
+from bigforest.metrics.jackknife import JackknifeIntervals
+from bigforest.predict.packed_trees import FlatTrees
+from bigforest.predict.router import RowRouter, chunk_rows, prediction_kernels
+from bigforest.predict.rows import RowBatch
+from bigforest.predict.vote_rule import REJECTED, VoteRule, as_probabilities
+
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.accumulate import LeafNumbers, Votes
+
+# Rows that go in one piece, whatever the features: no more than a tile.
+FEW = 512
+
+# Fewer visits of a tree by a row than this take less time than starting a thread does.
+SMALL = 30_000
+
+# Most chunks per thread beyond those the cache asks for: threads which are held up leave work to the others.
+PIECES = 8
+
+# Leaves of a chunk, where they are wanted: rows times trees.
+LEAF_CELLS = 1 << 21
+
+
+class Answers(NamedTuple):
+    """Answers to rows, in order.
+
+    codes  int32 [rows], class of each row or REJECTED; none for regression.
+    proba  float64 [rows, classes], votes over trees, raised to the power of the rule; None if not requested.
+    value  float64 [rows], mean of what the trees predict; None where classes are predicted.
+    quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
+    spread  float64 [rows], standard deviation of what the trees predict as grown; None if the rule does not ask for it.
+    bounds  float64 [rows, 2], lower and upper ends by the jackknife; None if the rule does not ask for them.
+    """
+
+    codes: NDArray[np.int32]
+    proba: NDArray[np.float64] | None
+    value: NDArray[np.float64] | None = None
+    quantiles: NDArray[np.float64] | None = None
+    spread: NDArray[np.float64] | None = None
+    bounds: NDArray[np.float64] | None = None
+
+    def of_rows(self, rows: NDArray[np.int64]) -> Answers:
+        """The answers to these rows."""
+        return Answers._make(array if array is None or not len(array) else array[rows] for array in self)
+
+
+def deviation(sums: NDArray[np.float64], count: NDArray[Any] | int) -> NDArray[np.float64]:
+    """Standard deviations from sums and sums of squares, float64 [rows, 2], of `count` numbers; 0 of fewer than two."""
+    total, squares = sums.T
+    number = np.maximum(count, 1).astype(np.float64) if isinstance(count, np.ndarray) else float(max(count, 1))
+    variance = (squares - total * total / number) / np.maximum(number - 1.0, 1.0)
+    return np.sqrt(np.maximum(variance, 0.0))
+
+
+class BetweenGroups(NamedTuple):
+    """What is kept of rows between the groups of trees that answer them, each added to or set by every group.
+
+    votes   float64 [rows, classes], or [rows, 1] of numbers.
+    leaves  for quantiles, uint32 [rows, trees].
+    spread  for intervals by it, float64 [rows, 2].
+    """
+
+    votes: NDArray[np.float64]
+    leaves: NDArray[np.uint32] | None
+    spread: NDArray[np.float64] | None
+
+    def part(self, start: int, stop: int) -> BetweenGroups:
+        """The same arrays for the rows from `start` to before `stop`."""
+        return BetweenGroups._make(None if array is None else array[start:stop] for array in self)
+
+
+class GroupLeafTargets(NamedTuple):
+    """The targets in the leaves of a forest, for a group of its trees.
+
+    first   number of the first of these trees; leaf: number of their first leaf.
+    """
+
+    targets: LeafTargets
+    first: int
+    leaf: int
+
+    @classmethod
+    def of(
+        cls,
+        targets: LeafTargets,
+        trees: range,
+        packed: FlatTrees,
+        mean: NDArray[np.float64],
+        step: float,
+        directory: Path,
+    ) -> GroupLeafTargets:
+        """The targets in the leaves of these trees, which are packed.
+
+        mean  float64 [leaves], of the leaves as they are grown
+        step  of the targets, see TargetSpec
+        directory  of the forest
+
+        Raises FormatError where they are of other leaves, or their mean by weight is not that of the leaf.
+        """
+        begin, end = targets.first[[trees.start, trees.stop]].tolist()
+        leaves = packed.leaf_nodes()
+        counts = np.diff(targets.first[trees.start : trees.stop + 1])
+        if counts.tolist() != [*map(len, leaves)] or not np.array_equal(
+            np.concatenate(leaves), targets.node[begin:end]
+        ):
+            raise damaged_forest(f"{directory / FOLDER}: the targets belong to other leaves than those of the trees")
+        if not targets.have_means(mean, begin, step):
+            raise damaged_forest(f"{directory / FOLDER}: the mean of the targets of a leaf is not its value")
+        return cls(targets, trees.start, begin)
+
+
+class Predictor(NamedTuple):
+    """A forest, or a group of its trees, packed, with a rule.
+
+    mixed  what the mixed leaves cast, see FlatTrees.ballots.
+    trees  trees of the whole forest; None for those that are here.
+    ranks  of the training table, where the trees split on ranks; None where they split on values.
+    group_leaf_targets  for quantiles; None where the rule asks for none.
+    grown  float64 [leaves], what the leaves predict as grown, less the offset of the target; None where the rule does
+           not ask for the spread of the trees.
+    leaf_values  for intervals by the jackknife, which takes all trees at once: what the leaves of all trees predict, by
+                 their numbers, as whole numbers, float64 [leaves], and the unit of these; None where the rule asks for
+                 none.
+    votes  sum of the votes of the trees that answer; None where each has one.
+    """
+
+    packed: FlatTrees
+    mixed: NDArray[np.float64]
+    rule: VoteRule
+    spec: DataSpec
+    trees: int | None = None
+    ranks: Ranks | None = None
+    group_leaf_targets: GroupLeafTargets | None = None
+    votes: float | None = None
+    grown: NDArray[np.float64] | None = None
+    leaf_values: tuple[NDArray[np.float64], float] | None = None
+
+    def nothing_yet(self, rows: int) -> BetweenGroups:
+        """What is kept of this many rows before the first group."""
+        leaves = np.empty((rows, self.forest_trees), np.uint32) if self._notes_leaves else None
+        spread = None if self.grown is None else np.zeros((rows, 2))
+        return BetweenGroups(np.zeros((rows, self.spec.target.answer_width)), leaves, spread)
+
+    def answer(
+        self,
+        rows: RowBatch,
+        numbers: NDArray[np.uint64] | int,
+        *,
+        proba: bool,
+        workers: int = 1,
+        before: BetweenGroups | None = None,
+    ) -> Answers:
+        """Answers to all rows, which have the used features (packed.used).
+
+        numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
+        before   of the trees before these, added to; None where these are all.
+
+        Rows are independent: the answers do not depend on how many come together, nor on the number of
+        threads. Raises DataError where a value is missing and some splits are on projections.
+        """
+        count, target = rows.rows, self.spec.target
+        if target.is_regression:
+            wanted = len(self.rule.quantiles)
+            quantiles = np.empty((count, wanted)) if wanted else None
+            spread = None if self.grown is None else np.empty(count)
+            bounds = None if self.leaf_values is None else np.empty((count, 2))
+            answers = Answers(np.empty(0, np.int32), None, np.empty(count), quantiles, spread, bounds)
+        else:
+            wanted_shares = proba or self.rule.conformal is not None
+            shares = np.empty((count, len(target.classes))) if wanted_shares else None
+            answers = Answers(np.empty(count, np.int32), shares)
+        self._vote(rows, numbers, before, answers, workers)
+        return answers
+
+    def add(self, rows: RowBatch, before: BetweenGroups, workers: int) -> None:
+        """Add what these trees say to what those before said; else as `answer`."""
+        self._vote(rows, 0, before, None, workers)
+
+    def _vote(
+        self,
+        rows: RowBatch,
+        numbers: NDArray[np.uint64] | int,
+        before: BetweenGroups | None,
+        answers: Answers | None,
+        workers: int,
+    ) -> None:
+        rows = self.as_split(rows)
+        count = rows.rows
+        if count <= FEW and not self._notes_leaves:
+            self._vote_chunks(rows, numbers, before, answers, FEW, iter((0,) if count else ()))
+            return
+        from bigforest.execution.executor import on_each_thread
+        from bigforest.kernels.predict.flat_tree import TILE
+
+        chunk = chunk_rows(rows)
+        if self._notes_leaves:
+            chunk = min(chunk, max(1, LEAF_CELLS // self.forest_trees))
+        if count * self.packed.roots.size < SMALL:
+            workers = 1
+        if workers > 1:
+            chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
+        starts = iter(range(0, count, chunk))
+        on_each_thread(lambda: self._vote_chunks(rows, numbers, before, answers, chunk, starts), workers)
+
+    def leaves(self, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
+        """Number of the leaf, within its tree, in which each row ends in each tree, uint32 [rows, trees].
+
+        Otherwise as `answer`.
+        """
+        from bigforest.execution.executor import on_each_thread
+        from bigforest.kernels.predict.accumulate import Places, place_leaves
+        from bigforest.kernels.predict.route import new_scratch
+
+        rows = self.as_split(rows)
+        roots = self.packed.roots
+        found = np.empty((rows.rows, roots.size), np.uint32)
+        chunk = chunk_rows(rows)
+        starts = iter(range(0, rows.rows, chunk))
+
+        def place() -> None:
+            router = RowRouter(self.packed, self.spec)
+            for first in starts:
+                inputs = router.inputs(rows, first, min(first + chunk, rows.rows))
+                place_leaves(inputs, Places(roots, found[first : first + inputs.rows]), new_scratch(inputs))
+
+        on_each_thread(place, workers if rows.rows > chunk else 1)
+        return found
+
+    def as_split(self, rows: RowBatch) -> RowBatch:
+        """The rows as the trees split them: by values, or by their ranks."""
+        return rows if self.ranks is None else rows.ranked(self.ranks, self.packed.used)
+
+    def _pieces(self, rows: int) -> int:
+        """Into how many chunks the `rows` of a thread are cut. Every chunk has to fetch the nodes of all trees.
+
+        Measured: chunks that have half as many rows as a tree has nodes take 1.5 times the time of whole ones, with as
+        many 1.2 times, and with twice as many 1.1 times.
+        """
+        nodes_per_tree = self.packed.nodes // self.packed.roots.size
+        return max(1, min(PIECES, rows // (2 * nodes_per_tree)))
+
+    def _vote_chunks(
+        self,
+        rows: RowBatch,
+        numbers: NDArray[np.uint64] | int,
+        before: BetweenGroups | None,
+        answers: Answers | None,
+        chunk: int,
+        starts: Iterator[int],
+    ) -> None:
+        """Predict the `chunk` rows from each of `starts` on."""
+        accumulate, _, route = prediction_kernels()
+        trees = self.forest_trees
+        total = trees if self.votes is None else self.votes
+        router = RowRouter(self.packed, self.spec)
+        for first in starts:
+            last = min(first + chunk, rows.rows)
+            inputs = router.inputs(rows, first, last)
+            here, known, spread = self.nothing_yet(last - first) if before is None else before.part(first, last)
+            roots, cast = self.packed.roots, accumulate.Votes(self.mixed, here)
+            if known is not None:
+                accumulate.note_leaves(inputs, roots, self._noted(cast, known), route.new_scratch(inputs))
+                cast = accumulate.Votes(self.mixed, np.zeros_like(here))  # the spread is another look
+            if self.grown is not None:
+                assert spread is not None
+                spreading = accumulate.SpreadVotes(cast, self.grown, spread)
+                accumulate.vote_spread(inputs, roots, spreading, route.new_scratch(inputs))
+            elif known is None:
+                accumulate.vote(inputs, roots, cast, route.new_scratch(inputs))
+            if answers is None:
+                continue
+            if answers.value is not None:
+                answers.value[first:last] = here[:, 0] / trees
+                if answers.spread is not None:
+                    assert spread is not None
+                    answers.spread[first:last] = deviation(spread, trees)
+                if self.leaf_values is not None and answers.bounds is not None:
+                    assert known is not None and isinstance(self.rule.conformal, JackknifeIntervals)
+                    values, unit = self.leaf_values
+                    answers.bounds[first:last] = self.rule.conformal.bounds(values[known], unit)
+                if self.group_leaf_targets is not None and answers.quantiles is not None:
+                    from bigforest.kernels.predict.quantile import find_quantiles
+
+                    assert known is not None
+                    targets = self.group_leaf_targets.targets
+                    shares = np.array(self.rule.quantiles)
+                    find_quantiles(known, *targets[2:], shares, answers.quantiles[first:last])
+                continue
+            answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
+            if answers.proba is None and self.rule.least_share == 0.0:
+                continue
+            shares = as_probabilities(here / total, self.rule.power)
+            if self.rule.least_share > 0.0:
+                answers.codes[first:last][shares.max(axis=1) < self.rule.least_share] = REJECTED
+            if answers.proba is not None:
+                answers.proba[first:last] = shares
+
+    @property
+    def _notes_leaves(self) -> bool:
+        """Whether the leaves that rows end in are written down."""
+        return self.group_leaf_targets is not None or self.leaf_values is not None
+
+    def _noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
+        """What `note_leaves` writes to."""
+        from bigforest.kernels.predict.accumulate import LeafNumbers
+
+        targets = self.group_leaf_targets
+        first, tree = (0, 0) if targets is None else (targets.leaf, targets.first)
+        return LeafNumbers(cast, np.uint32(first), np.uint64(tree), leaves)
+
+    @property
+    def forest_trees(self) -> int:
+        """Trees of the whole forest."""
+        return self.trees or self.packed.roots.size
+
+    def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:
+        if not self.rule.draws:
+            return None
+        if isinstance(numbers, int):
+            return np.arange(numbers + first, numbers + last, dtype=np.uint64)
+        return numbers[first:last]

@@ -1,0 +1,98 @@
+"""Rows in tiles, and the nodes they are sent down: what every kernel that sends rows is called with."""
+
+from __future__ import annotations
+
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.columns.dataspec import DataSpec
+from bigforest.predict.packed_trees import FlatTrees
+from bigforest.predict.rows import RowBatch, missing_error
+
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.flat_tree import RouteInputs
+
+# Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the core's own.
+CHUNK_BYTES = 8 << 20
+# Most bytes of a tile, and most rows, as scratch takes 28 bytes for each. Every tile has to fetch the nodes of all
+# trees.
+_TILE_BYTES = 4 << 20
+_TILE_ROWS = 1 << 15
+# Fewer rows than one for this many nodes of a tree go level by level; more where nodes are on categories, too, which
+# cost lists of rows more.
+_NODES_PER_ROW = 100
+_NODES_PER_ROW_OF_LEVELS = 10
+
+
+@cache
+def prediction_kernels() -> tuple[ModuleType, ModuleType, ModuleType]:
+    """The modules accumulate, flat_tree and route, which load numba when a row is first answered.
+
+    An import statement within a function takes two microseconds each time, a twentieth of the time of answering a row.
+    """
+    from bigforest.kernels.predict import accumulate, flat_tree, route
+
+    return accumulate, flat_tree, route
+
+
+class RowRouter:
+    """Puts rows into tiles, some at a time. For one thread: what it gave before is written over."""
+
+    def __init__(self, packed: FlatTrees, spec: DataSpec) -> None:
+        self.packed = packed
+        self._spec = spec
+        self._tiles: dict[tuple[np.dtype[Any], bool], NDArray[Any]] = {}
+
+    def inputs(self, rows: RowBatch, start: int, stop: int) -> RouteInputs:
+        """What kernels route the rows with, from `start` to before `stop`, which have the used features.
+
+        Missing values are filled if the forest has values for them. If not, and some splits are on projections, raises
+        DataError.
+        """
+        packed, every, rows = self.packed, rows, rows.cut(start, stop)
+        narrow = packed.wide is None or (self._spec.has_narrow_fills and rows.narrow)
+        layout = packed.layout(narrow)
+        by_level = packed.directions is None and self._are_few(rows.rows)
+        tiles = self._empty(rows, narrow, by_level)
+        by_rows = packed.directions is not None
+        missing = None if rows.fill(tiles, by_rows=by_rows) else True
+        if missing and self._spec.fills is not None:
+            rows.fill_missing(tiles, self._spec.fills[packed.used], by_rows=by_rows)
+            missing = None
+        if missing and by_rows:
+            raise missing_error(every, [self._spec.features[int(place)].name for place in packed.used])
+        return prediction_kernels()[1].RouteInputs(
+            tiles, rows.rows, by_level, layout, packed.directions, packed.sets, missing
+        )
+
+    def _are_few(self, rows: int) -> bool:
+        """Whether these are so few rows that they are sent down trees faster level by level than node by node."""
+        least = _NODES_PER_ROW if self.packed.sets is None else _NODES_PER_ROW_OF_LEVELS
+        return rows * least < self.packed.nodes / self.packed.roots.size
+
+    def _empty(self, rows: RowBatch, narrow: bool, by_level: bool) -> NDArray[Any]:
+        """Tiles for this many rows."""
+        tile = prediction_kernels()[1].TILE
+        kind, by_rows = rows.tile_type(narrow), self.packed.directions is not None
+        tiles = self._tiles.get((kind, by_level))
+        if tiles is None or len(tiles) * tiles.shape[1 if by_rows else 2] < rows.rows:
+            width = rows.features + 1 if by_rows else rows.features
+            tallest = min(_TILE_ROWS, max(tile, _TILE_BYTES // (width * kind.itemsize)))
+            count = max(1, -(-rows.rows // (tile if by_level else tallest)))
+            height = tile if by_level else max(1, -(-rows.rows // count))
+            shape = (height, width) if by_rows else (width, height)
+            tiles = self._tiles[kind, by_level] = np.empty((count, *shape), kind)
+            if by_rows:
+                tiles[:, :, rows.features] = 0
+        return tiles
+
+
+def chunk_rows(rows: RowBatch) -> int:
+    """Rows that should go through the trees together: as many as fit CHUNK_BYTES, but a tile at least."""
+    from bigforest.kernels.predict.flat_tree import TILE
+
+    return max(1, CHUNK_BYTES // (rows.width * rows.features * TILE)) * TILE

@@ -1,0 +1,451 @@
+"""Converts tables and arrays to rows as trees read them: numbers, and codes of levels. Missing values are NaN.
+
+From columns to tiles, the form in which the kernels read rows.
+
+Whether a table has the features of a forest, and their positions in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns.dataspec import DataSpec
+from bigforest.columns.types import (
+    Leaf,
+    cells,
+    codes_by_column,
+    is_feature_type,
+    is_plain,
+    is_text_type,
+    kind_of,
+    locate_columns,
+    numbers,
+)
+from bigforest.errors import DataError, counted, listed
+from bigforest.source import Source, open_source
+from bigforest.source.in_memory import is_missing
+from bigforest.store.levels import Levels
+
+if TYPE_CHECKING:
+    from bigforest.forest.ranks import Ranks
+
+
+# float32 holds every integer up to here.
+MAX_NARROW_INTEGER = 2**24
+
+# Types of one byte that tiles keep.
+_SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
+
+
+def tile_bytes(features: int) -> int:
+    """Bytes of a tile of this many features, of the widest type."""
+    from bigforest.kernels.predict.flat_tree import TILE
+
+    return 8 * TILE * features
+
+
+class FeatureBlock(NamedTuple):
+    """Features of one type, side by side: a step for each feature would cost tables of many more than walking does.
+
+    values  [rows, features], an array, or a table of Polars that becomes one without a change of types
+    dtype   of the values
+    places  of the features among all
+    """
+
+    values: NDArray[Any] | pl.DataFrame
+    dtype: np.dtype[Any]
+    places: slice | NDArray[np.int64]
+
+    @classmethod
+    def of_column(cls, column: NDArray[Any], place: int) -> FeatureBlock:
+        """One feature."""
+        return cls(column[:, None], column.dtype, slice(place, place + 1))
+
+    @classmethod
+    def of_table(cls, table: pl.DataFrame, places: Sequence[int]) -> FeatureBlock:
+        """Columns of one type which numpy has as they are, none of them with nulls, at ascending places."""
+        among = slice(places[0], places[-1] + 1)
+        adjacent = among.stop - among.start == len(places)
+        return cls(table, table[:0, :1].to_numpy().dtype, among if adjacent else np.array(places))
+
+    def array(self) -> NDArray[Any]:
+        """The values as an array."""
+        return self.values.to_numpy() if isinstance(self.values, pl.DataFrame) else self.values
+
+    def put(self, tiles: NDArray[Any]) -> None:
+        """Put the rows into the first tiles, [tiles, features, rows of a tile]."""
+        tile = tiles.shape[2]
+        values = self.array().T
+        whole, rest = divmod(values.shape[1], tile)
+        if whole:
+            tiles[:whole, self.places] = values[:, : whole * tile].reshape(len(values), whole, tile).swapaxes(0, 1)
+        if rest:
+            tiles[whole, self.places, :rest] = values[:, whole * tile :]
+
+    def cut(self, start: int, stop: int) -> FeatureBlock:
+        """The rows from `start` to before `stop`, as an array."""
+        cut = self._replace(values=self.values[start:stop])
+        return cut._replace(values=cut.array())
+
+
+class RowBatch:
+    """Rows of some features, of any numeric types, ready to be put into tiles. NaN is missing."""
+
+    def __init__(self, blocks: Sequence[FeatureBlock]) -> None:
+        self._blocks = blocks
+        self.rows = len(blocks[0].values)
+        self.features: int = sum([block.values.shape[1] for block in blocks])
+        self._types = {block.dtype for block in blocks}
+
+    @classmethod
+    def of(cls, columns: Sequence[NDArray[Any]]) -> RowBatch:
+        """The rows of one array for each feature."""
+        return cls([FeatureBlock.of_column(column, place) for place, column in enumerate(columns)])
+
+    def cut(self, start: int, stop: int) -> RowBatch:
+        """The rows from `start` to before `stop`, as arrays."""
+        if start == 0 and stop >= self.rows and all(isinstance(block.values, np.ndarray) for block in self._blocks):
+            return self
+        return RowBatch([block.cut(start, stop) for block in self._blocks])
+
+    @property
+    def narrow(self) -> bool:
+        """Whether every value (but NaN) is a float32."""
+        long = [block for block in self._blocks if not _is_narrow_type(block.dtype)]
+        return not long or all(_is_narrow(block.array()) for block in long)
+
+    @property
+    def width(self) -> int:
+        """Bytes of a value, as it comes or in a tile, whichever are more; twice as many where long integers turn out
+        not to be float32.
+        """
+        tile = self.tile_type(np.dtype(np.float64) not in self._types)
+        return max(dtype.itemsize for dtype in (tile, *self._types))
+
+    def tile_type(self, narrow: bool) -> np.dtype[Any]:
+        """Type of the tiles for rows whose values are all float32 (narrow), or are not.
+
+        Values of one byte stay so: tiles a quarter of the size stay in the core's cache.
+        """
+        if narrow:
+            return np.dtype(np.uint8 if self._types <= _SMALL else np.float32)
+        return np.dtype(np.float64)
+
+    def fill(self, tiles: NDArray[Any], *, by_rows: bool) -> bool:
+        """Put the rows into the first tiles; False if there is a NaN among them.
+
+        Of t rows to a tile row r becomes column r % t of tile r // t, [tiles, features, t], or its row where tiles are
+        by_rows, [tiles, t, features or more]. What there is beyond is left as it is.
+        """
+        for block in self._blocks:
+            block.put(tiles.swapaxes(1, 2) if by_rows else tiles)
+        if "f" not in [dtype.kind for dtype in self._types]:
+            return True
+        columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
+        whole, rest = divmod(self.rows, columns.shape[2])
+        # A NaN is the least of all, and unlike itself: that is quicker than looking at each value.
+        parts = ([columns[:whole]] if whole else []) + ([columns[whole, :, :rest]] if rest else [])
+        least = [np.minimum.reduce(part, axis=None) for part in parts]
+        return all(value == value for value in least)
+
+    def fill_missing(self, tiles: NDArray[Any], fills: NDArray[np.float64], *, by_rows: bool) -> None:
+        """Put a value for each feature in place of the NaN in tiles, which are as in `fill`."""
+        cells = tiles[:, :, : self.features] if by_rows else tiles.swapaxes(1, 2)
+        np.copyto(cells, fills.astype(tiles.dtype), where=np.isnan(cells))
+
+    def columns(self) -> list[NDArray[Any]]:
+        """The values of each feature, in order."""
+        places = np.arange(self.features)
+        found: dict[int, NDArray[Any]] = {}
+        for block in self._blocks:
+            found |= zip(places[block.places].tolist(), block.array().T, strict=True)
+        return [found[place] for place in range(self.features)]
+
+    def ranked(self, ranks: Ranks, used: Sequence[int] | NDArray[np.int64]) -> RowBatch:
+        """The ranks of the values in the training table. The features are `used` (positions in the dataspec)."""
+        columns = zip(used, self.columns(), strict=True)
+        return RowBatch.of([ranks.of(int(feature), column.astype(np.float64)) for feature, column in columns])
+
+
+def missing_error(rows: RowBatch, names: Sequence[str]) -> DataError:
+    """The error for rows that must have all values; their columns are called `names`."""
+    columns = zip(names, rows.columns(), strict=True)
+    counts = [(name, int(np.isnan(column).sum())) for name, column in columns if column.dtype.kind == "f"]
+    counts = [(name, count) for name, count in counts if count]
+    found = ", ".join(f"{name!r} ({count} of {rows.rows} rows)" for name, count in counts[:5])
+    return DataError(
+        f"missing values in the features {found}: this forest splits on projections, which need every value; "
+        "fill or drop these rows"
+    )
+
+
+def _is_narrow_type(dtype: np.dtype[Any]) -> bool:
+    """Whether every value of a type is a float32."""
+    return dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+
+
+def _is_narrow(values: NDArray[Any]) -> bool:
+    """Whether every one of these values of a longer type is a float32, as integers of a certain range are."""
+    if values.size == 0:
+        return True
+    whole = values.dtype.kind != "f"
+    return whole and bool(values.min() >= -MAX_NARROW_INTEGER and values.max() <= MAX_NARROW_INTEGER)
+
+
+# Types whose values are all float32.
+NARROW = frozenset({pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float16, pl.Float32, pl.Null})
+
+
+class FeatureMap(NamedTuple):
+    """Where the features of a forest are in the tables of one schema: looked for once, and passed on.
+
+    leaves  of the features that matter, by position in the dataspec.
+    """
+
+    spec: DataSpec
+    leaves: dict[int, Leaf]
+
+    def columns(self, used: Iterable[int]) -> list[str]:
+        """The columns that have the features `used`."""
+        return list(dict.fromkeys(self.leaves[int(position)].column for position in used))
+
+    def narrow(self) -> bool:
+        """Whether all values are float32 by their types, as `Reader` reads them, and those for missing cells too."""
+        features = self.spec.features
+        return self.spec.has_narrow_fills and all(
+            features[position].has_level_values or features[position].codes <= MAX_NARROW_INTEGER
+            if features[position].kind == "category"
+            else type(leaf.dtype) in NARROW
+            for position, leaf in self.leaves.items()
+        )
+
+
+def open_rows(data: Any, spec: DataSpec, *, scratch: Path, memory: int | None = None) -> Source:
+    """`open_source` of a table for a forest, which knows its columns of numbers and of text and what means a missing
+    value."""
+    numbers = {feature.home for feature in spec.features if feature.kind == "numeric"}
+    numbers |= {spec.target.name} if spec.target.is_regression else set()
+    types = {feature.name: feature.dtype for feature in spec.features} | {spec.target.name: spec.target.dtype}
+    texts = {name for name, dtype in types.items() if kind_of(dtype).family == "text"}
+    return open_source(data, scratch=scratch, memory=memory, numbers=numbers, missing=spec.missing_words, texts=texts)
+
+
+def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> FeatureMap:
+    """Raise DataError unless the features are columns, or in nested columns, of the kind they were in training.
+
+    used  positions in the dataspec of the features that matter; all when None.
+    """
+    places = range(len(spec.features)) if used is None else [int(place) for place in used]
+    features = [spec.features[place] for place in places]
+    found = locate_columns(schema, [(feature.name, feature.home) for feature in features])
+    missing = [feature.name for feature, leaf in zip(features, found, strict=True) if leaf is None]
+    if missing:
+        near = _alike(missing[0], set(schema) - {*spec.feature_names, spec.target.name})
+        they = "it" if len(missing) == 1 else "them"
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else f"; give a table that has {they}"
+        if missing[0] in schema:  # nested, as it was not in training
+            hint = f"; its {missing[0]!r} is {schema[missing[0]]}"
+        noun = "feature" if len(missing) == 1 else "features"
+        names = listed(list(map(repr, missing)), 5)
+        raise DataError(f"the data lacks {noun} {names}, which the forest was trained on{hint}")
+    leaves = {place: leaf for place, leaf in zip(places, found, strict=True) if leaf is not None}
+    # Wide tables have few pairs of types, so that each is looked at once.
+    pairs = {(leaf.dtype, spec.features[place].kind, spec.features[place].dtype) for place, leaf in leaves.items()}
+    odd = {pair for pair in pairs if not _is_comparable(*pair)}
+    if odd:
+        wrong = [
+            f"{feature.name!r} is {leaf.dtype}, in training it was {feature.dtype}"
+            for feature, leaf in zip(features, leaves.values(), strict=True)
+            if (leaf.dtype, feature.kind, feature.dtype) in odd
+        ]
+        raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
+    return FeatureMap(spec, leaves)
+
+
+def _alike(name: str, columns: Collection[str]) -> list[str]:
+    """The columns whose names differ in upper and lower case alone, otherwise those that look like it."""
+    same = sorted(column for column in columns if column.lower() == name.lower())
+    return same or get_close_matches(name, sorted(columns), n=3, cutoff=0.75)
+
+
+def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
+    """Whether values of this type can be compared with those of training; a column without any value always can, and so
+    can any column with one that had no values in training, by which no node splits."""
+    if dtype == pl.Null or trained == "Null":
+        return True
+    if not (is_feature_type(dtype) or is_text_type(dtype)) or kind_of(dtype).family != kind_of(trained).family:
+        return False
+    # Booleans are no levels of whole numbers, nor these of booleans.
+    return kind == "numeric" or (dtype == pl.Boolean) == (trained == "Boolean")
+
+
+# Unseen levels that an error names.
+_NAMED = 5
+
+
+class _Use(NamedTuple):
+    """Where a feature is among those in use, and in the dataspec."""
+
+    at: int
+    place: int
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads rows for the trees of a forest.
+
+    levels  of its categories.
+    unseen  how a level that did not occur in training is treated: see vote_rule.py VoteRule.
+
+    The code of a level that is not known is one past the last, and so is that of a missing one of a category that was
+    never missing in training: no node lists it. Where trees split on the values of levels, these take the place of
+    codes.
+    """
+
+    spec: DataSpec
+    levels: Levels
+    unseen: str
+
+    @cached_property
+    def _categories(self) -> list[str]:
+        """The names of the first features that are categories."""
+        names = (feature.name for feature in self.spec.features if feature.kind == "category")
+        return list(islice(names, _NAMED))
+
+    @cached_property
+    def _values(self) -> dict[int, NDArray[np.float32]]:
+        """Of the features whose levels have values, see Levels.code_values."""
+        features = enumerate(self.spec.features)
+        return {place: self.levels.code_values(place, own) for place, own in features if own.has_level_values}
+
+    def frame(self, frame: pl.DataFrame, found: FeatureMap, used: Iterable[int]) -> RowBatch:
+        """The features `used` (positions in the dataspec) of a frame in which they were `found`.
+
+        Raises DataError for levels not seen in training, where these are errors.
+        """
+        columns: dict[str, _Use] = {}
+        nested: dict[str, _Use] = {}
+        for at, place in enumerate(used):
+            leaf = found.leaves[int(place)]
+            if leaf.path:
+                nested[f"{at}"] = _Use(at, int(place))
+            else:
+                columns[leaf.column] = _Use(at, int(place))
+        blocks = self._blocks(frame, columns) if columns else []
+        if nested:
+            inner = frame.select(found.leaves[use.place].expr.alias(name) for name, use in nested.items())
+            blocks += self._blocks(inner, nested)
+        return RowBatch(blocks)
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raise DataError for the shape of an array that does not have two dimensions and a column for each feature."""
+        if len(shape) != 2 or shape[1] != len(self.spec.features):
+            raise DataError(
+                f"the array has shape {shape}; the forest was trained on "
+                f"{counted(len(self.spec.features), 'feature')}, so it needs two dimensions and that many columns"
+            )
+
+    def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> RowBatch:
+        """The features `used` of an array [rows, features] whose columns are in the order of training.
+
+        Of dates and times they hold the integers behind them, see columns/types.py. Where some are categories it must
+        be an array of text, or of objects: levels as text, booleans or whole numbers, None or NaN for missing ones.
+
+        Raises DataError for another shape or type, and as `frame` does.
+        """
+        features = self.spec.features
+        self.check_shape(matrix.shape)
+        if matrix.dtype.kind == "O" or (matrix.dtype.kind == "U" and self._categories):
+            return RowBatch.of([self._objects(matrix[:, place], int(place)) for place in used])
+        if self._categories:
+            raise DataError(
+                f"the features {', '.join(map(repr, self._categories))} are categories, and the array holds "
+                f"{matrix.dtype}: give a table, or an array of objects"
+            )
+        if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
+            raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
+        if used.size == len(features):
+            return RowBatch([FeatureBlock(matrix, matrix.dtype, slice(0, used.size))])
+        gaps = np.flatnonzero(np.diff(used) != 1) + 1
+        ends = [0, *gaps.tolist(), used.size]
+        # Runs of features are parts of the array, which is not copied.
+        return RowBatch(
+            [
+                FeatureBlock(matrix[:, used[begin] : used[end - 1] + 1], matrix.dtype, slice(begin, end))
+                for begin, end in pairwise(ends)
+            ]
+        )
+
+    def _blocks(self, frame: pl.DataFrame, columns: Mapping[str, _Use]) -> list[FeatureBlock]:
+        """Some columns of a frame; those of one type that numpy shares without conversion are one block."""
+        found = frame[list(columns)]
+        blocks: list[FeatureBlock] = []
+        alike: dict[Any, list[str]] = {}
+        categories: list[_Use] = []
+        series: list[pl.Series] = []
+        nulls = found.null_count().row(0)
+        for (name, use), dtype, missing in zip(columns.items(), found.dtypes, nulls, strict=True):
+            if self.spec.features[use.place].kind == "category":
+                categories.append(use)
+                series.append(cells(found, name))
+            elif is_plain(dtype) and not missing:
+                alike.setdefault(dtype, []).append(name)
+            else:
+                blocks.append(FeatureBlock.of_column(self._numbers(cells(found, name), use.place), use.at))
+        codes = self._codes(series, [use.place for use in categories]) if series else []
+        blocks += [FeatureBlock.of_column(own, use.at) for own, use in zip(codes, categories, strict=True)]
+        return blocks + [
+            FeatureBlock.of_table(found[names], [columns[name].at for name in names]) for names in alike.values()
+        ]
+
+    def _numbers(self, series: pl.Series, place: int) -> NDArray[Any]:
+        feature = self.spec.features[place]
+        if series.dtype == pl.Null or feature.dtype == "Null":
+            return np.full(len(series), np.nan, np.float32)
+        found = numbers(series, feature.dtype)
+        # Where some are missing they come as float64, which only wide nodes would answer.
+        return found.astype(np.float32) if found.dtype == np.float64 and series.dtype.base_type() in NARROW else found
+
+    def _codes(self, columns: Sequence[pl.Series], places: Sequence[int]) -> list[NDArray[Any]]:
+        levels = [self.levels.of(place) for place in places]
+        firsts = [int(self.spec.features[place].missing) for place in places]
+        found = codes_by_column(columns, levels, firsts)
+        return [self._seen(*own) for own in zip(columns, places, found, strict=True)]
+
+    def _seen(self, series: pl.Series, place: int, found: NDArray[np.float64]) -> NDArray[Any]:
+        """Codes of levels as trees look at them."""
+        feature = self.spec.features[place]
+        if self.unseen == "error" and (found == feature.codes).any():
+            odd = series.filter(pl.Series(found == feature.codes)).unique(maintain_order=True)
+            names = ", ".join(map(repr, odd.head(_NAMED).to_list()))
+            raise DataError(
+                f"{feature.name!r} has levels that did not occur in training, among them {names}; "
+                "set unseen to larger or missing to predict these rows"
+            )
+        missing = np.isnan(found) | (found == feature.codes) if self.unseen == "missing" else np.isnan(found)
+        codes = np.where(missing, 0 if feature.missing else feature.codes, found)
+        if feature.has_level_values:
+            return self._values[place][codes.astype(np.int64)]
+        return codes.astype(np.min_scalar_type(feature.codes))
+
+    def _objects(self, column: NDArray[Any], place: int) -> NDArray[Any]:
+        feature = self.spec.features[place]
+        try:
+            values = [None if is_missing(cell) else cell for cell in column.tolist()]
+            if feature.kind == "numeric":
+                return np.array([np.nan if cell is None else cell for cell in values], np.float64)
+            return self._codes([pl.Series(feature.name, values, strict=True)], [place])[0]
+        except DataError:
+            raise
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            raise DataError(f"the feature {feature.name!r} of the array cannot be read: {error}") from error

@@ -1,1 +1,0 @@
-"""Definitions of tables and training runs: types of columns, the dataspec, the options of training."""

@@ -1,0 +1,526 @@
+"""The comparison: candidates grow on one store, those that fall behind are retired, the winner is a finished forest.
+
+Also `train(tune=...)`: a comparison, and then the forest of the winner.
+
+`bigforest.compare`: compare candidates on one table.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, shown
+from bigforest.events import Listener, Notice
+from bigforest.execution.arguments import resources_of
+from bigforest.execution.connect import crew_of
+from bigforest.execution.resources import Resources
+from bigforest.forest.files import write_run, write_table
+from bigforest.forest.format import TUNING, TUNING_KIND
+from bigforest.grow.criteria import criterion_named
+from bigforest.options.explicit import with_options
+from bigforest.options.train_config import TrainConfig
+from bigforest.options.train_options import OPTIONS
+from bigforest.options.values import check_flag
+from bigforest.planning.memory import BASE_BYTES, MemoryEstimate
+from bigforest.predict.contents import TUNING_FILE
+from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.progress import watching
+from bigforest.storage.atomic import (
+    TemporaryFolder,
+    check_apart,
+    check_output,
+    naming_refusal,
+    remove,
+    set_aside,
+    sync_all,
+    write_durably,
+)
+from bigforest.storage.paths import UNFINISHED, as_path, is_folder, is_remote, remove_half_made
+from bigforest.store.format import is_store
+from bigforest.store.store import Store
+from bigforest.training.candidates import (
+    check_candidate_count,
+    cross_fitted,
+    default_candidates,
+    given_candidates,
+    retired,
+    rounds,
+    standings,
+    winner,
+)
+from bigforest.training.comparison import (
+    FILE,
+    WINNER,
+    Comparison,
+    RaceState,
+    Round,
+    announce,
+    candidate_table,
+    curve_table,
+    has_begun,
+)
+from bigforest.training.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
+from bigforest.training.resumable_run import is_unfinished
+from bigforest.training.run import Clock, columns_first, make_store, resume, train_new
+from bigforest.training.run_state import TrainingJob
+from bigforest.training.tables import named_job
+
+_STORE = "table.store"
+_FORESTS = "forests"
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+# Ratio of the shares of out-of-bag rows of two candidates from which a notice is given.
+_SHARES = 1.25
+
+
+def parse_duration(text: str | float | None, name: str = "budget", other: str = "") -> float | None:
+    """Seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds.
+
+    Raises ConfigError, which names it and `other`, what else it may be.
+    """
+    if text is None:
+        return None
+    seconds = math.nan
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        seconds = float(text)
+    elif isinstance(text, str) and (match := _DURATION.fullmatch(text)):
+        seconds = float(match[1]) * _SECONDS[match[2]]
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"{name} must be {other}a time such as 90s, 10m or 1.5h, not {shown(text)}")
+    return seconds
+
+
+def is_comparison(path: Path) -> bool:
+    """Whether a folder is that of a comparison, finished or not."""
+    return (path / FILE).is_file()
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A comparison of candidates.
+
+    job         the table, and the options that all candidates have.
+    candidates  a mapping or the path of a TOML file; a number of default ones; None for all of them.
+    metric      None for log_loss, or mse of numbers; poisson_deviance if the options have the impurity poisson.
+    budget      seconds after which no round begins; None for no limit.
+    out         its folder.
+    """
+
+    job: TrainingJob
+    candidates: Mapping[str, Mapping[str, Any]] | str | Path | int | None
+    metric: str | None
+    budget: float | None
+    out: Path
+    resources: Resources
+    listener: Listener
+
+    def run(self, *, overwrite: bool = False) -> Comparison:
+        """Compare the candidates. An interrupted comparison with the same settings is continued.
+
+        Raises ConfigError, DataError, FormatError and OutputExistsError.
+        """
+        begin, out = time.monotonic(), self.out
+        check_flag(overwrite, "overwrite")
+        _check_place(out)
+        with set_aside(out.resolve()) if overwrite and out.is_dir() and is_comparison(out) else nullcontext():
+            store, state = self._entered()
+        if state.winner is not None and is_forest(out / WINNER):
+            return Comparison(out)
+        rows = _rows_of(store, state, self.resources)
+        _tell_of_shares(state, self.listener)
+        with _how_to_go_on(out):
+            for trees in rounds(state.trees)[len(state.rounds) :]:
+                late = self.budget is not None and time.monotonic() - begin > self.budget
+                if late and state.rounds:
+                    state.stopped = f"the time of {self.budget:g} s was over after {state.rounds[-1].trees} trees"
+                    break
+                if state.rounds and len(state.racing) == 1:
+                    state.stopped = None
+                self._run_round(store, state, trees, rows)
+            _finish(state, out, rows)
+        return Comparison(out)
+
+    def _entered(self) -> tuple[Store, RaceState]:
+        """`_begin`, in a folder that is made if necessary, and removed again if the race cannot begin."""
+        made = not self.out.exists()
+        with naming_refusal(self.out.parent):
+            self.out.mkdir(exist_ok=True)
+        remove_half_made(self.out)
+        if not is_comparison(self.out):
+            announce(self.out)
+        try:
+            return self._begin()
+        except BaseException:
+            if made and not has_begun(self.out):
+                remove(self.out)
+            raise
+
+    def _begin(self) -> tuple[Store, RaceState]:
+        """The store that all candidates share, and the state of the race."""
+        job, out = self.job, self.out
+        kept = out / _STORE
+        known = RaceState.read(out) if has_begun(out) else None
+        if known is not None and job.location is not None and known.data not in (None, job.location):
+            raise OutputExistsError(
+                f"{out} compares candidates on {known.data}; choose another output, or overwrite it"
+            )
+        clock = Clock(self.listener)
+        if known is not None and known.data is not None and is_store(kept):
+            store = Store.open(kept)
+        else:
+            if known is None and kept.exists():
+                remove(kept)
+            path = kept if known is None else out / f"again-{_STORE}"
+            store, _ = make_store(job, path, out, self.resources, clock)
+            if known is not None and path.exists():
+                same = store.fingerprint == known.fingerprint
+                remove(path)
+                store = Store.open(kept) if same and is_store(kept) else store
+        if known is not None and store.fingerprint != known.fingerprint:
+            raise DataError(
+                f"the table is not the one that {out} compares candidates on: columns or values differ; choose "
+                "another out"
+            )
+        state = self._settings(store)
+        if known is None:
+            state.write(out)
+            return store, state
+        if known.settings != state.settings:
+            raise OutputExistsError(
+                f"{out} is a comparison of other candidates or options; choose another output, or overwrite it"
+            )
+        return store, known
+
+    def _settings(self, store: Store) -> RaceState:
+        """A race that has not begun. Raises ConfigError."""
+        job, task = self.job, store.spec.target.task
+        base = {name: value for name, value in job.options.items() if name != "trees"}
+        if isinstance(self.candidates, int | None):
+            candidates = default_candidates(task, self.candidates)
+        else:
+            candidates = given_candidates(self.candidates, base)
+        for name, own in candidates.items():
+            config = TrainConfig.of(**base | own)
+            if not config.bootstrap:
+                raise ConfigError(
+                    f"the candidate {name} grows on all rows, so no row is out of bag to evaluate it; drop "
+                    "it, or set bootstrap"
+                )
+            if config.boosts:
+                raise ConfigError(
+                    f"the candidate {name} cannot be evaluated on out-of-bag rows: with sampling "
+                    f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
+                )
+            if not isinstance(self.candidates, int | None):
+                self._check(name, base | own, store)
+        if job.options.get("stop_oob") is not None:
+            raise ConfigError(
+                "stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees"
+            )
+        metric = self.metric
+        if metric is None:
+            metric = "poisson_deviance" if base.get("impurity") == "poisson" else METRICS[task][0]
+        if not isinstance(metric, str) or metric not in METRICS[task]:
+            raise ConfigError(f"metric must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
+        if metric == "auc" and len(store.spec.target.classes) != 2:
+            raise ConfigError(f"auc is for two classes, and there are {len(store.spec.target.classes)}; take log_loss")
+        if metric == "poisson_deviance":
+            criterion_named("poisson").check(store)
+        return RaceState(
+            data=job.location,
+            target=job.target,
+            exclude=list(job.exclude),
+            fingerprint=store.fingerprint,
+            metric=metric,
+            trees=job.config.trees,
+            options=base,
+            candidates=candidates,
+        )
+
+    def _check(self, name: str, options: dict[str, Any], store: Store) -> None:
+        """Raise ConfigError and DataError, naming the candidate, where it cannot be grown on the table."""
+        try:
+            make_store(TrainingJob(store, None, (), options), self.out, self.out, self.resources, self.listener)
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"the candidate {name}: {error}") from error
+
+    def _run_round(self, store: Store, state: RaceState, trees: int, rows: Rows) -> None:
+        """Grow all remaining candidates to this number of trees, evaluate them, and save the state."""
+        scores: dict[str, RowScores] = {}
+        out_of_race: dict[str, str] = {}
+        for name in state.racing:
+            begin = time.perf_counter()
+            try:
+                scores[name] = self._grown(state, name, store, trees)
+            except (ConfigError, DataError) as error:
+                if state.rounds or not isinstance(self.candidates, int | None):
+                    raise
+                out_of_race[name] = f"cannot be grown here: {error}"
+            state.seconds[name] = state.seconds.get(name, 0.0) + time.perf_counter() - begin
+        if not scores:
+            raise ConfigError(f"no candidate can be grown on this table: {next(iter(out_of_race.values()))}")
+        results = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
+        for name in retired(results, trees):
+            standing = results[name]
+            out_of_race[name] = f"behind by {standing.difference:.4g}, {standing.behind:.1f} standard errors"
+        state.rounds.append(Round(trees, results, out_of_race))
+        state.write(self.out)
+        for name in out_of_race:
+            _discard(self.out, name)
+        best = min(results, key=lambda name: results[name].difference)
+        left = f"{len(state.racing)} of {len(state.candidates)} candidates go on"
+        self.listener(
+            Notice(f"{trees} trees: {best} leads, {state.metric.replace('_', ' ')} {results[best].loss:.5g}; {left}")
+        )
+
+    def _grown(self, state: RaceState, name: str, store: Store, trees: int) -> RowScores:
+        """The scores of a candidate after this number of trees, which are added to those that it has."""
+        (self.out / _FORESTS).mkdir(exist_ok=True)
+        folder = _forest_of(self.out, name)
+        options = {**state.options, **state.candidates[name], "trees": trees}
+        job = TrainingJob(store, None, (), options)
+        clock = Clock(self.listener)
+        if not is_forest(folder) and not is_unfinished(folder):
+            train_new(job, folder, self.resources, clock, overwrite=False)
+        elif not is_forest(folder) or read_forest(folder).trees < trees:
+            resume(folder, job, self.resources, clock)
+        forest = read_forest(folder)
+        state.grown[name] = forest.trees
+        state.size[name] = sum(path.stat().st_size for path in forest.part_files)
+        return row_scores(forest, state.metric)
+
+
+def _check_place(out: Path) -> None:
+    """Raise ConfigError and OutputExistsError for an unusable folder."""
+    if is_remote(out):
+        raise ConfigError(f"{out}: a comparison is written to a local folder; choose one")
+    if not is_folder(out.resolve().parent):
+        raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
+    check_apart(out.resolve())
+    if is_comparison(out):
+        return
+    if out.exists() and not (out.is_dir() and all(path.name.startswith(f".{FILE}.") for path in out.iterdir())):
+        raise OutputExistsError(f"{out} exists and is not a comparison; choose another output")
+
+
+def _rows_of(store: Store, state: RaceState, resources: Resources) -> Rows:
+    """Weights and groups of the rows. Raises ConfigError where what is compared does not fit in memory."""
+    needed = BASE_BYTES + ROW_BYTES * store.rows * (len(state.racing) + 4)
+    MemoryEstimate("compare", needed, needed).check(resources.memory)
+    return Rows.of(store)
+
+
+def _tell_of_shares(state: RaceState, listener: Listener) -> None:
+    """A notice where candidates leave out very different shares of the rows."""
+    shares = {}
+    for name, options in state.candidates.items():
+        config = TrainConfig.of(**{**state.options, **options})
+        shares[name] = config.left_out_share
+    least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+    if shares[most] > _SHARES * shares[least]:
+        listener(
+            Notice(
+                f"bags of {most} leave out {shares[most]:.0%} of the rows and those of {least} {shares[least]:.0%}: "
+                "the former is evaluated with more trees per row, which favours it while there are few trees"
+            )
+        )
+
+
+def _finish(state: RaceState, out: Path, rows: Rows) -> None:
+    """Name the winner, move its forest into place, then write the tables; the other forests are removed."""
+    racing = state.racing
+    if state.winner is None:
+        scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in racing}
+        results = standings({name: measure_loss(each, rows) for name, each in scores.items()}, rows)
+        state.winner = winner(results)
+        crossed = cross_fitted(scores, rows)
+        state.cross_fitted = None if math.isnan(crossed) else crossed
+        state.write(out)
+    if not is_forest(out / WINNER):
+        if state.data is not None:  # for a table in memory it keeps naming the store of the comparison
+            name_table(_forest_of(out, state.winner), state.data, state.exclude)
+        sync_all(_forest_of(out, state.winner))
+        _forest_of(out, state.winner).rename(out / WINNER)
+    for table, name in ((candidate_table(state), "candidates"), (curve_table(state), "curve")):
+        with write_durably(out / f"{name}.parquet") as path:
+            table.write_parquet(path)
+    remove(out / _FORESTS)
+
+
+def name_table(directory: Path, data: str | None, exclude: Iterable[str]) -> None:
+    """Record in the forest in `directory` the table of the comparison as its training table, as `train` does.
+
+    data  path of the table; None for one in memory.
+    """
+    forest = read_forest(directory)
+    if forest.origin is None:
+        return
+    origin = replace(forest.origin, data=data, exclude=tuple(exclude))
+    seconds = dict(forest.run.select("stage", "seconds").iter_rows())
+    write_run(directory, seconds, forest.run["threads"][0], forest.header, origin, forest.choices)
+
+
+def _forest_of(out: Path, name: str) -> Path:
+    return out / _FORESTS / f"{name}.forest"
+
+
+def _discard(out: Path, name: str) -> None:
+    """Remove the forest of a candidate that has retired."""
+    forest = _forest_of(out, name)
+    for folder in (forest, forest.with_name(forest.name + UNFINISHED)):
+        if folder.is_dir():
+            remove(folder)
+
+
+@contextmanager
+def _how_to_go_on(out: Path) -> Iterator[None]:
+    """Add to errors that interrupt a race how to continue it."""
+    try:
+        yield
+    except DiskFullError as error:
+        what = str(error).partition("; make room")[0]
+        raise DiskFullError(f"{what}; make room and repeat the comparison into {out}, and it goes on") from error
+    except BaseException as error:
+        if not isinstance(error, BigForestError):
+            # Instead of how the run of one candidate is resumed.
+            error.__notes__ = [f"what is finished is kept: repeat the comparison into {out}, and it goes on"]
+        raise
+
+
+def tuned_forest(
+    job: TrainingJob,
+    tune: int | str,
+    out: str | Path | None,
+    resources: Resources,
+    listener: Listener,
+    *,
+    overwrite: bool,
+) -> Forest:
+    """The forest of the winner among some default candidates, at `out` or temporary; events become notices.
+
+    tune  number of candidates, or the time limit.
+    """
+    if isinstance(tune, bool) or not isinstance(tune, int | str):
+        raise ConfigError(f"tune must be a number of candidates, or a time such as 10m, not {shown(tune)}")
+    count, budget = (tune, None) if isinstance(tune, int) else (None, parse_duration(tune, "tune", "a number or "))
+    if count is not None:
+        check_candidate_count(count, name="tune")
+    if out is not None:
+        with columns_first(job, resources):
+            check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
+    holding = TemporaryFolder(resources.scratch)
+    try:
+        tuned = Race(job, count, None, budget, holding.path / "comparison", resources, listener).run()
+        if job.location is None:
+            name_table(tuned.forest.directory, None, job.exclude)
+        _keep_candidates(tuned)
+        listener(Notice("; ".join(f"{name}: {value}" for name, value in tuned.facts().items())))
+        if out is None:
+            return read_forest(tuned.forest.directory, holding=holding)
+        tuned.forest.write(out, overwrite)
+    except BaseException:
+        holding.remove()
+        raise
+    holding.remove()
+    return read_forest(out)
+
+
+def _keep_candidates(tuned: Comparison) -> None:
+    """Write the candidates among the files of the winner."""
+    forest = tuned.forest
+    table = tuned.candidates.with_columns(
+        metric=pl.lit(tuned.metric), cross_fitted=pl.when("winner").then(pl.lit(tuned.cross_fitted, pl.Float64))
+    )
+    made = table.select(TUNING.names).to_arrow().cast(pa.schema([field.with_nullable(True) for field in TUNING]))
+    path = forest.directory / TUNING_FILE
+    path.parent.mkdir(exist_ok=True)
+    write_table(pa.table(made.columns, schema=TUNING), path, TUNING_KIND, forest.header)
+
+
+@with_options
+def compare(
+    data: Any,
+    target: Any = None,
+    *,
+    candidates: Mapping[str, Mapping[str, Any]] | str | Path | int | None = None,
+    metric: str | None = None,
+    budget: str | float | None = None,
+    out: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    exclude: Sequence[str] = (),
+    overwrite: bool = False,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: str | int | None = None,
+    listener: Listener | None = None,
+    scheduler: Any = None,
+) -> Comparison:
+    """Compare configurations by their out-of-bag loss, and keep the best forest.
+
+    All candidates grow on one presorted table, with the same bags, 25 trees at a time. From 50 trees on, a candidate is
+    retired if its loss exceeds that of the best by more than three standard errors of the difference, paired by row. At
+    the end, the winner is the first in the list whose loss is within one standard error of the best. Its forest is the
+    one that `train` grows with the same options; it is not trained again.
+
+    Parameters
+    ----------
+    data : path or table
+        The table or store, as for `train`.
+    target : str or ArrayLike or None, default=None
+        The target column, as for `train`.
+    candidates : mapping, path, int or None, default=None
+        Options of `train` by the name of the candidate, the simplest first; or a TOML file with a table for each; or
+        the number of default candidates to use. None for all default candidates.
+    metric : {"log_loss", "error", "auc", "mse", "poisson_deviance"} or None, default=None
+        Loss to compare. None for log_loss (classification) or mse (regression; poisson_deviance if the options have
+        that impurity).
+    budget : str or float or None, default=None
+        Time after which no more trees are grown, such as "10m". It is checked between rounds only and affects nothing
+        else. None to grow `trees` trees for all candidates.
+    out : path or None, default=None
+        Folder of the comparison. Repeating an interrupted comparison continues it. None for a temporary folder, which
+        exists as long as the result.
+    options : mapping or None, default=None
+        Options of `train` that apply to all candidates, such as {"trees": 200, "group": "patient"}.
+    exclude, overwrite, threads, scratch, memory, listener, scheduler
+        As for `train`.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
+        As for `train`; also for candidates without out-of-bag rows.
+
+    Notes
+    -----
+    Candidates with different out-of-bag fractions (`sample_fraction`) are evaluated with different numbers of trees per
+    row. With few trees this favours candidates that leave out more rows.
+    """
+    if not isinstance(options, Mapping | None):
+        raise ConfigError(f"options must be a mapping of options of training to values, not {shown(options)}")
+    given = dict(options or {})
+    for name in given:
+        if name not in OPTIONS:
+            raise ConfigError(f"there is no option {name!r} of training; see bigforest.train")
+    job = named_job(data, target, exclude, given)
+    seconds = parse_duration(budget)
+    resources = resources_of(threads, scratch, memory)
+    holding = TemporaryFolder(resources.scratch) if out is None else None
+    folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
+    with watching(listener) as events, crew_of(scheduler, resources, folder, events, beside=True) as resources:
+        race = Race(job, candidates, metric, seconds, folder, resources, events)
+        found = race.run(overwrite=overwrite)
+    return found if holding is None else Comparison(found.path, holding)

@@ -1,0 +1,25 @@
+"""`frame.bigforest.train(...)` on Polars frames, eager and lazy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any
+
+import polars as pl
+
+
+@pl.api.register_dataframe_namespace("bigforest")
+@pl.api.register_lazyframe_namespace("bigforest")
+class FrameNamespace:
+    """The methods bigforest adds to a frame."""
+
+    def __init__(self, frame: pl.DataFrame | pl.LazyFrame) -> None:
+        self._frame = frame
+
+    @property
+    def train(self) -> Callable[..., Any]:  # a notebook completes arguments by the method, unless this says MethodType
+        """Grow a forest on the frame: `bigforest.train`, whose arguments, result and errors these are."""
+        from bigforest.training.train import train
+
+        return MethodType(train, self._frame)

@@ -1,0 +1,121 @@
+"""Arguments of the public functions that users get wrong, or give as numpy has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest
+from bigforest.errors import ConfigError
+from bigforest.execution.arguments import column_names, options_of, resources_of
+from bigforest.options.train_config import TrainConfig
+from bigforest.storage.paths import absolute, as_path, expanded
+
+
+def test_numpy_scalars__are_numbers() -> None:
+    resources = resources_of(np.int64(2), None, np.int64(3_000_000_000))
+    assert (resources.threads, resources.memory) == (2, 3_000_000_000)
+    assert options_of({"trees": np.uint8(7), "mtry": np.float32(0.5), "ranks": np.True_}) == {
+        "trees": 7,
+        "mtry": 0.5,
+        "ranks": True,
+    }
+
+
+@pytest.mark.parametrize("given", [None, 5, [1], ["a", None]])
+def test_names_of__what_is_no_name(given: Any) -> None:
+    with pytest.raises(ConfigError, match="keep must be names of columns"):
+        column_names(given, "keep")
+
+
+@pytest.mark.parametrize(("given", "kept"), [({}, None), ({"a": 2}, (("a", 2.0),)), ({3: 1.5}, (("3", 1.5),))])
+def test_class_weight__of_a_mapping(given: dict[Any, float], kept: object) -> None:
+    assert TrainConfig(class_weight=given).class_weight == kept  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("weight", [0, -1.0, float("nan"), float("inf"), 10**400, "2", True, None])
+def test_class_weight__that_is_none(weight: object) -> None:
+    with pytest.raises(ConfigError, match="class_weight must be above 0 and finite"):
+        TrainConfig(class_weight={"a": weight})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("content", ["null", "[1]", '"balanced"', "3", "{", ""])
+def test_class_weight__of_a_file_without_an_object(tmp_path: Path, content: str) -> None:
+    (tmp_path / "w.json").write_text(content)
+    with pytest.raises(ConfigError, match="cannot be read: "):
+        options_of({"class_weight": tmp_path / "w.json"})
+
+
+def test_paths__begin_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    pl.DataFrame({"a": [1, 2], "y": [0, 1]}).write_parquet(tmp_path / "t.parquet")
+    assert as_path("~/t.parquet") == as_path(Path("~/t.parquet")) == tmp_path / "t.parquet"
+    assert absolute("~/*.parquet") == str(tmp_path / "*.parquet")
+    assert expanded("~/*.parquet") == [tmp_path / "t.parquet"]
+    assert bigforest.plan_training("~/t.parquet", out="~/f").rows == 2
+
+
+@pytest.mark.parametrize("given", ["", None, 5, b"t.parquet"])
+def test_paths__that_are_none(given: Any) -> None:
+    with pytest.raises(ConfigError, match="a path was expected"):
+        as_path(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "task"), [(None, "classification"), (None, "regression"), ("gini", "classification")]
+)
+def test_impurity__that_was_not_said(given: Any, task: Any) -> None:
+    config = TrainConfig(impurity=given).settled(task)
+    assert config.impurity == config.criterion == ("gini" if task == "classification" else "variance")
+    assert config.settled(task) == config
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "message"),
+    [
+        ("regression", {"impurity": "gini"}, "the impurity gini is for classification"),
+        ("regression", {"vote": "hard"}, "the vote hard is for classification"),
+        ("regression", {"family": "subspace-cap", "bootstrap": False}, "the family subspace-cap is for classification"),
+        ("regression", {"family": "sparse-oblique", "mean_difference": "all"}, "mean_difference is of class means"),
+        ("regression", {"family": "rotation", "rotation": "pca-classes"}, "pca-classes samples classes, .* use pca"),
+        ("classification", {"impurity": "variance"}, "the impurity variance is for regression"),
+        ("classification", {"impurity": "poisson"}, "the impurity poisson .* or the task regression where the"),
+        ("regression", {"impurity": "poisson", "family": "rotation"}, "rotation splits by the variance; use .* axis"),
+    ],
+)
+def test_settled__refuses_what_is_of_the_other_task(task: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        TrainConfig(**options).settled(task)
+
+
+def test_store__is_not_asked_for_more_features_than_it_has(tmp_path: Path) -> None:
+    table = pl.DataFrame({"a": [1, 2, 3], "b": [1, 0, 1], "y": [0, 1, 1]})
+    store = bigforest.encode_store(table, tmp_path / "s")
+    for kept in (store, tmp_path / "s"):
+        for function in (bigforest.train, bigforest.plan_training):
+            with pytest.raises(ConfigError, match="the table has 2 features and a node cannot draw 3"):
+                function(kept, mtry=3)  # type: ignore[operator]
+        with pytest.raises(ConfigError, match="was made with target 'y'"):
+            bigforest.plan_training(kept, "a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"threads": 10**6}, "threads must be a whole number from 1 to 1024, not 1000000$"),
+        ({"threads": 10**5000}, "threads must be .* not a number of thousands of digits$"),
+        ({"memory": "9" * 400}, "memory must be a size such as .*, at most 9223372036854775807, not '9{39}...9{19}'$"),
+        ({"memory": "9" * 400 + "GB"}, "memory must be a size"),
+        ({"memory": 10**400}, "memory must be a size"),
+        ({"axes": 10**9, "family": "rotation"}, "axes must be a whole number from 1 to 65536, not 1000000000$"),
+        ({"trees": 10**400}, "trees must be a whole number from 1 to 1000000, not 10{39}...0{20}$"),
+    ],
+)
+def test_train__numbers_beyond_all_reason(arguments: dict[str, Any], message: str) -> None:
+    table = pl.DataFrame({"x": [1, 2, 3, 4], "y": ["a", "b", "a", "b"]})
+    with pytest.raises(ConfigError, match=message):
+        bigforest.train(table, "y", **arguments)
