@@ -85,12 +85,12 @@ def compile_kernels(options: argparse.Namespace) -> None:
     """Train on a few rows, in memory and by passes, so that the kernels are compiled."""
     from bigforest.grow.warm_up import compile_for
     from bigforest.options.train_config import TrainConfig
-    from bigforest.planning.memory import Extras
+    from bigforest.planning.memory import TableTraits
 
     table = table_of(options.folder, _SMALL_ROWS)
     bigforest.train(table, trees=1, seed=1, threads=1, family=options.family)
     config = TrainConfig.of(family=options.family).settled("classification")
-    compile_for(Extras(), config, True, options.folder)
+    compile_for(TableTraits(), config, True, options.folder)
 
 
 def train(options: argparse.Namespace, table: Path, memory: int | None, limit: int | None) -> Done:

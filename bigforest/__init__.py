@@ -134,9 +134,9 @@ def __getattr__(name: str) -> _Any:
     if name not in _HOMES:
         where = "; the estimators are in bigforest.sklearn" if name.startswith("BigForest") else ""
         raise AttributeError(f"module 'bigforest' has no attribute {name!r}{where}")
-    from bigforest.kernels.compiler.collection import uncollected
+    from bigforest.kernels.compiler.gc_pause import gc_paused
 
-    with uncollected():
+    with gc_paused():
         value = getattr(_importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

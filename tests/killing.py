@@ -141,7 +141,7 @@ def _warm_up(folder: Path) -> None:
     from bigforest.options.train_config import TrainConfig
     from bigforest.store.store import Store
     from bigforest.store.writer import PartWriter, StoreWriter
-    from bigforest.training.run import Clock, _write_forest
+    from bigforest.training.run import StageTimer, _write_forest
 
     codes, values = np.arange(100, dtype=np.uint8), np.arange(100.0)
     with StoreWriter(folder / "s", max_bins="exact") as writer:
@@ -155,7 +155,7 @@ def _warm_up(folder: Path) -> None:
     (folder / "f").mkdir()
     origin = Origin(None, (), store.fingerprint)
     config = TrainConfig(trees=2).settled("classification")
-    clock = Clock(silent)
+    clock = StageTimer(silent)
     _write_forest(ForestJob(store, config, folder / "f", Resources(threads=1), clock), origin, clock, None)
 
 

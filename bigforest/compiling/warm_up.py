@@ -23,7 +23,7 @@ from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import known_families
 from bigforest.grow.warm_up import compile_for, kernels_of
 from bigforest.options.train_options import BY_IMPURITY
-from bigforest.planning.memory import Extras
+from bigforest.planning.memory import TableTraits
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
 
@@ -162,10 +162,10 @@ def small_table(mixed: bool, classes: int, rows: int) -> pl.DataFrame:
     return table.with_columns(y=target)
 
 
-def extras_of(kind: str) -> Extras:
+def extras_of(kind: str) -> TableTraits:
     """What tables of this kind have besides plain numbers."""
     mixed, numbers, _ = KINDS[kind]
-    return Extras(("level",) if mixed else (), category=4 if mixed else 0, regression=numbers)
+    return TableTraits(("level",) if mixed else (), category=4 if mixed else 0, regression=numbers)
 
 
 def takes_weights(kind: str) -> bool:

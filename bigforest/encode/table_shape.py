@@ -15,7 +15,7 @@ from bigforest.encode.encode import ColumnRoles, column_roles
 from bigforest.encode.targets import MAX_FLOAT_CLASSES, check_classes, distinct_values
 from bigforest.encode.values import value_bytes
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Extras, Shape
+from bigforest.planning.memory import Shape, TableTraits
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
 from bigforest.source.source import reading_parquet
@@ -66,7 +66,7 @@ def shape_of(
     )
     gaps = {feature for feature in kinds if known.get(feature, UNKNOWN).whole is False}
     category = max((codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0)
-    extras = Extras(
+    extras = TableTraits(
         odd=tuple(
             feature
             for feature, kind in kinds.items()

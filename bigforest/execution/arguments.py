@@ -45,7 +45,7 @@ def _class_weights(path: str | Path) -> dict[str, Any]:
 
 
 def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
-    """The resources of a run on threads; `crew_of` adds the cluster. Raises ConfigError."""
+    """The resources of a run on threads; `open_resources` adds the cluster. Raises ConfigError."""
     return Resources(
         threads=_plain(threads),
         scratch=None if scratch is None else as_path(scratch),

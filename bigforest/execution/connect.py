@@ -142,7 +142,7 @@ def _check_address(address: str | None, security: Any) -> None:
 
 
 @contextmanager
-def crew_of(
+def open_resources(
     scheduler: Any, resources: Resources, out: Path | None, listener: Listener, *, beside: bool = False
 ) -> Iterator[Resources]:
     """The resources of a run with its cluster, if there is one (see `cluster_of`), which is checked.

@@ -9,7 +9,7 @@ from typing import Any
 
 from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
-from bigforest.execution.connect import crew_of
+from bigforest.execution.connect import open_resources
 from bigforest.execution.forks import check_polars_threads
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import ExplainOptions
@@ -121,7 +121,7 @@ def explain_forest(
     home = as_path(out) if out is not None else holding.path / "explanation"  # type: ignore[union-attr]
     with (
         watching(listener) as listener,
-        crew_of(scheduler, resources, home, listener, beside=True) as resources,
+        open_resources(scheduler, resources, home, listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
         naming_full_disk(home),
     ):

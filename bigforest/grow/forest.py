@@ -125,7 +125,7 @@ class Grower:
         self._kept: dict[int, list[Nodes]] = {}
         self._kept_bytes = 0
         self._decreases = DecreaseSums(len(store.spec.features))
-        self.together = self._executor.size if self._way.limits is None else self._way.group
+        self.trees_per_call = self._executor.size if self._way.limits is None else self._way.group
 
     def __enter__(self) -> Grower:
         return self
@@ -263,7 +263,7 @@ def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[Grow
 
     Raises FormatError if the store changes meanwhile.
     """
-    together = family_of(config).together(store.shape, config)
+    together = family_of(config).trees_per_call(store.shape, config)
     for first in range(trees.start, trees.stop, together):
         store.check_unchanged()
         yield _grow(shared_of(store, config), range(first, min(first + together, trees.stop)))

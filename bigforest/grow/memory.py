@@ -139,7 +139,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
 def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int]:
     """Bytes of growing this many whole trees at a time, and of what they read of the store at random."""
     family = family_of(config)
-    together = family.together(shape, config)
+    together = family.trees_per_call(shape, config)
     rows = together * distinct_rows(shape.rows, config, shape.classes)
     nodes = together * max_nodes(shape.rows, config, shape.classes)
     tree = (

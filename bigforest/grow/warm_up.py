@@ -26,7 +26,7 @@ from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.tree.builder import Rules
 from bigforest.kernels.tree.compile import Needs, compile_kernels
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Extras
+from bigforest.planning.memory import TableTraits
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import is_remote
 from bigforest.store.store import Dictionaries, Store
@@ -47,7 +47,7 @@ _RANDOM = (90, 10.0)
 _compiled: set[tuple[Any, ...]] = set()
 
 
-def kernels_of(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
+def kernels_of(extras: TableTraits, config: TrainConfig, passes: bool) -> KernelKind:
     """The kernels that grow such a forest, by passes or in memory."""
     family = family_of(config)
     words: list[str] = [config.family if family.by_values else config.splitter]
@@ -64,7 +64,7 @@ def kernels_of(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
     return KernelKind("-".join(words), "for this kind of table", sum(functions), sum(seconds))
 
 
-def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
+def compile_for(extras: TableTraits, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole, unless this process has done so."""
     rules = cut_rules(config)
     kind = (passes, bool(extras.odd), extras.regression, rules is None, *_kernel_options(config).items())
@@ -84,7 +84,7 @@ def _kernel_options(config: TrainConfig) -> dict[str, Any]:
     return {name: getattr(config, name) for name in names}
 
 
-def compile_whole(extras: Extras, config: TrainConfig) -> None:
+def compile_whole(extras: TableTraits, config: TrainConfig) -> None:
     """Compile, or load from the cache, all kernels of growing whole trees in memory."""
     criterion = criterion_of(config)
     needs = Needs(
@@ -102,7 +102,7 @@ def compile_whole(extras: Extras, config: TrainConfig) -> None:
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 
 
-def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) -> None:
+def compile_passes(extras: TableTraits, config: TrainConfig, scratch: Path | None) -> None:
     """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
     with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
         store = _small_store(folder / "store", extras)
@@ -118,7 +118,7 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         grow_by_passes(Passes.of(table, folder / "rows", executor), [range(1)], folder, lambda _: None)
 
 
-def _small_store(path: Path, extras: Extras) -> Store:
+def _small_store(path: Path, extras: TableTraits) -> Store:
     """A table of one feature, or two with `odd`, whose values do not separate the targets."""
     codes = np.arange(_ROWS, dtype=np.uint8)
     levels = pl.Series("level", list("abcd"))

@@ -46,7 +46,7 @@ from bigforest.oob.choice import ChoiceLosses, losses_by_lambda, losses_by_power
 from bigforest.oob.plan import PIECES
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.oob_report import ROWS_OF_FILE
-from bigforest.predict.packed_trees import cast_by
+from bigforest.predict.packed_trees import leaf_votes
 from bigforest.sampling.bags import held_out_of
 from bigforest.store.store import Store
 
@@ -273,11 +273,11 @@ def _cast(work: TallyInputs, file: LeafFile) -> _Cast:
     if spec.target.is_regression and len(work.amounts) < 2:
         grown = _Grown(ballots.ballot, ballots.mixed[:, 0] - spec.target.offset)
     if not work.amounts:
-        return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, vote), grown)
+        return _Cast(file, ballots.first, ballots.ballot, leaf_votes(ballots.mixed, vote), grown)
     shrunk = shrunk_leaves(ballots, np.array(work.amounts) / spec.weight_unit)
     if shrunk is None:
         raise _torn(file)
-    cast = cast_by(shrunk.value, vote)
+    cast = leaf_votes(shrunk.value, vote)
     if work.votes is not None:
         cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], np.diff(shrunk.begins))[:, None]
     return _Cast(file, ballots.first, shrunk.ballot, cast, grown)

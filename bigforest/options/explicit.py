@@ -38,7 +38,7 @@ class _Ungiven(Enum):
     UNGIVEN = "not given"
 
 
-def with_options(function: _Function) -> _Function:
+def explicit_options(function: _Function) -> _Function:
     """Let a function whose keywords are options know which of them were given, by `given(locals())`.
 
     The defaults in its signature are for readers: an option that was not given arrives as a value of its own. A keyword
@@ -62,7 +62,7 @@ def with_options(function: _Function) -> _Function:
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The options among the arguments of a function `with_options` that were given."""
+    """The options among the arguments of a function `explicit_options` that were given."""
     return {name: value for name, value in arguments.items() if name in OPTIONS and value is not _Ungiven.UNGIVEN}
 
 

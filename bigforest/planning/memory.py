@@ -28,7 +28,7 @@ _KEPT = 16 << 20
 _LARGE = 2 << 20
 
 
-class Extras(NamedTuple):
+class TableTraits(NamedTuple):
     """What a table has beside classes to learn and features that are numbers, none of them missing.
 
     odd         features that are categories or have missing values, unless both are filled.
@@ -47,7 +47,7 @@ class Extras(NamedTuple):
     levels: int = 0
 
 
-PLAIN = Extras()
+PLAIN = TableTraits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Shape:
     classes: int
     sizes: tuple[int, ...] = ()
     bits: bool = False
-    extras: Extras = PLAIN
+    extras: TableTraits = PLAIN
 
     @property
     def features(self) -> int:

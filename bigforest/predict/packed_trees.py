@@ -73,8 +73,8 @@ class FlatTrees(NamedTuple):
         ]
 
     def ballots(self, vote: str) -> NDArray[np.float64]:
-        """What each mixed leaf adds to the votes, float64 [mixed leaves, classes], see `cast_by`."""
-        return cast_by(self.counts, vote)
+        """What each mixed leaf adds to the votes, float64 [mixed leaves, classes], see `leaf_votes`."""
+        return leaf_votes(self.counts, vote)
 
     def weighted_ballots(self, vote: str, votes: NDArray[np.float64]) -> NDArray[np.float64]:
         """`ballots`, each multiplied by the vote of its tree, float64 [trees]; every leaf has values (`counts`)."""
@@ -124,7 +124,7 @@ class FlatTrees(NamedTuple):
         return self._replace(wide=None, narrow=_narrow_layout(features, categories, words.view(np.uint32)))
 
 
-def cast_by(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
+def leaf_votes(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
     """What leaves that hold several classes cast, float64 [leaves, classes]; counts: see FlatTrees.
 
     "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest among ties (Breiman 2001),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DiskFullError, OutputExistsError, StorageError, reason
 from bigforest.options.values import check_flag
-from bigforest.storage.owned_folders import Held, hold, remove_tree, sweep
+from bigforest.storage.owned_folders import LockedDir, hold, remove_tree, sweep
 from bigforest.storage.paths import (
     as_path,
     copy,
@@ -69,7 +69,7 @@ def staged(
         with local_workdir(path) as folder:
             yield folder / path.name
             _check_free(out, path, overwrite=overwrite)
-            install(folder / path.name, path, folder)
+            replace_output(folder / path.name, path, folder)
         return
     with naming_refusal(Path(out).parent):
         workspace = hold(path.parent, _hidden(path))
@@ -80,7 +80,7 @@ def staged(
             yield made
             _check_free(out, path, overwrite=overwrite)
             sync_all(made)
-            install(made, path, workspace.path / _REPLACED)
+            replace_output(made, path, workspace.path / _REPLACED)
     finally:
         workspace.remove()
 
@@ -231,7 +231,7 @@ class TemporaryFolder:
         self.remove()
 
 
-def _remove_temporary(path: Path, held: Held | None) -> None:
+def _remove_temporary(path: Path, held: LockedDir | None) -> None:
     remove(path) if held is None else held.remove()
     _temporary.discard(path)
 
@@ -265,7 +265,7 @@ def set_aside(path: Path) -> Iterator[None]:
         workspace.remove()
 
 
-def install(made: Path, path: Path, aside: Path) -> None:
+def replace_output(made: Path, path: Path, aside: Path) -> None:
     """Rename `made`, whose files are on the disk, to `path`, for good.
 
     What was there is moved aside first, and back if the renaming fails. An object store knows no renaming: there a

@@ -62,7 +62,7 @@ class FileLock:
         self._file.close()
 
 
-class Held(NamedTuple):
+class LockedDir(NamedTuple):
     """A folder of this process, and its lock."""
 
     path: Path
@@ -74,7 +74,7 @@ class Held(NamedTuple):
         self.lock.close()
 
 
-def hold(parent: Path, prefix: str) -> Held:
+def hold(parent: Path, prefix: str) -> LockedDir:
     """A new folder in `parent`; its lock is in it, and beside that it is empty. Raises OSError."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_start(prefix), dir=parent))
@@ -84,7 +84,7 @@ def hold(parent: Path, prefix: str) -> Held:
                 if not lock.acquire() or not lock.held():
                     lock.close()
                     continue
-            return Held(folder, lock)
+            return LockedDir(folder, lock)
 
 
 def sweep(parent: Path, prefix: str, rescue: Callable[[Path], None] | None = None) -> None:

@@ -20,7 +20,7 @@ from bigforest.errors import BigForestError, ConfigError, FormatError, damaged_s
 from bigforest.execution.process_cache import ProcessCache
 from bigforest.kernels.common.layout import Codes
 from bigforest.options.values import Exact, check_flag
-from bigforest.planning.memory import Extras, Shape
+from bigforest.planning.memory import Shape, TableTraits
 from bigforest.storage.paths import as_path
 from bigforest.store.files import (
     StoreFiles,
@@ -313,7 +313,7 @@ class Store:
             codes=int(self._offsets[-1]),
             classes=self.spec.target.answer_width,
             bits=not odd and self._holds_bits(),
-            extras=Extras(
+            extras=TableTraits(
                 odd=odd,
                 category=max((feature.codes for feature in features if feature.splits_on_levels), default=0),
                 regression=self.spec.target.is_regression,

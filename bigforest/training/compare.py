@@ -22,12 +22,12 @@ import pyarrow as pa
 from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, shown
 from bigforest.events import Listener, Notice
 from bigforest.execution.arguments import resources_of
-from bigforest.execution.connect import crew_of
+from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources
 from bigforest.forest.files import write_run, write_table
 from bigforest.forest.format import TUNING, TUNING_KIND
 from bigforest.grow.criteria import criterion_named
-from bigforest.options.explicit import with_options
+from bigforest.options.explicit import explicit_options
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import OPTIONS
 from bigforest.options.values import check_flag
@@ -71,9 +71,9 @@ from bigforest.training.comparison import (
 )
 from bigforest.training.losses import METRICS, ROW_BYTES, Rows, RowScores, measure_loss, row_scores
 from bigforest.training.resumable_run import is_unfinished
-from bigforest.training.run import Clock, columns_first, make_store, resume, train_new
+from bigforest.training.run import StageTimer, columns_first, make_store, resume, train_new
 from bigforest.training.run_state import TrainingJob
-from bigforest.training.tables import named_job
+from bigforest.training.tables import make_job
 
 _STORE = "table.store"
 _FORESTS = "forests"
@@ -174,7 +174,7 @@ class Race:
             raise OutputExistsError(
                 f"{out} compares candidates on {known.data}; choose another output, or overwrite it"
             )
-        clock = Clock(self.listener)
+        clock = StageTimer(self.listener)
         if known is not None and known.data is not None and is_store(kept):
             store = Store.open(kept)
         else:
@@ -289,7 +289,7 @@ class Race:
         folder = _forest_of(self.out, name)
         options = {**state.options, **state.candidates[name], "trees": trees}
         job = TrainingJob(store, None, (), options)
-        clock = Clock(self.listener)
+        clock = StageTimer(self.listener)
         if not is_forest(folder) and not is_unfinished(folder):
             train_new(job, folder, self.resources, clock, overwrite=False)
         elif not is_forest(folder) or read_forest(folder).trees < trees:
@@ -447,7 +447,7 @@ def _keep_candidates(tuned: Comparison) -> None:
     write_table(pa.table(made.columns, schema=TUNING), path, TUNING_KIND, forest.header)
 
 
-@with_options
+@explicit_options
 def compare(
     data: Any,
     target: Any = None,
@@ -515,12 +515,12 @@ def compare(
     for name in given:
         if name not in OPTIONS:
             raise ConfigError(f"there is no option {name!r} of training; see bigforest.train")
-    job = named_job(data, target, exclude, given)
+    job = make_job(data, target, exclude, given)
     seconds = parse_duration(budget)
     resources = resources_of(threads, scratch, memory)
     holding = TemporaryFolder(resources.scratch) if out is None else None
     folder = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
-    with watching(listener) as events, crew_of(scheduler, resources, folder, events, beside=True) as resources:
+    with watching(listener) as events, open_resources(scheduler, resources, folder, events, beside=True) as resources:
         race = Race(job, candidates, metric, seconds, folder, resources, events)
         found = race.run(overwrite=overwrite)
     return found if holding is None else Comparison(found.path, holding)

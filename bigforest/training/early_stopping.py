@@ -61,7 +61,7 @@ def _grow(job: ForestJob, parts: Sequence[range]) -> int:
     write_levels(job.directory, job.header())
     config, grower = job.config, grower_of(job)
     with stage("grow", config.trees, "trees", job.listener) as progress, grower, OobMonitor(job) as watch:
-        for some in _rounds(parts, max(STEP, grower.together)):
+        for some in _rounds(parts, max(STEP, grower.trees_per_call)):
             grower.grow(some, progress.advance)
             if job.resources.memory is not None:
                 grower.rest()

@@ -132,7 +132,7 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
     drawn = min(1.0, config.sample_fraction * (_DRAWN if config.replace else 1.0)) if config.bootstrap else 1.0
     bag = max(2.0, shape.rows * drawn)
     levels = math.log2(bag) if config.max_depth is None else min(config.max_depth, math.log2(bag))
-    visits = config.trees * bag * levels * family_of(config).looks(shape.features, config)
+    visits = config.trees * bag * levels * family_of(config).expected_reads(shape.features, config)
     total = {
         "read": shape.rows * shape.features * _READ_CELL,
         "encode": shape.rows * shape.features * _ENCODE_CELL,

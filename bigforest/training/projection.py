@@ -206,7 +206,7 @@ class _Model:
         self.cores = machines.workers * machines.threads
         self.codes = shape.rows * shape.row_bytes
         self.bag = DISTINCT * shape.rows
-        self.looks = family_of(config).looks(shape.features, config)
+        self.expected_reads = family_of(config).expected_reads(shape.features, config)
         levels = max(1.0, rates.levels + math.log2(shape.rows / rates.rows))
         self.levels = levels if config.max_depth is None else min(levels, config.max_depth)
         self.upper = 0 if way.limits is None else max(0, math.ceil(math.log2(shape.rows / way.limits.rows)))
@@ -230,7 +230,7 @@ class _Model:
     def whole_trees(self) -> ProjectedStage:
         """A task grows the trees of a part."""
         parts = -(-self.config.trees // part_size(self.shape.rows, self.config.trees))
-        visits = self.bag * self.config.trees * self.levels * self.looks
+        visits = self.bag * self.config.trees * self.levels * self.expected_reads
         codes = self.codes * min(self.machines.workers, parts)
         cores = min(self.cores, parts)
         return self._stage("grow", self.rates.visit * visits, cores, network=codes, disk=codes, tasks=parts)
@@ -243,7 +243,7 @@ class _Model:
         calls = min(group, trees) * 2 * (1 << upper)
         grown = groups * (len(share_out([1] * calls, workers)) + self.shares(groups))
         spilled = bags * (self.shape.row_bytes + 4)
-        visits = bags * self.looks * max(1.0, self.levels - upper)
+        visits = bags * self.expected_reads * max(1.0, self.levels - upper)
         nodes = rates.node * 2 * trees * (1 << upper)
         network, disk = self.codes + workers * trees * self.sent_bytes, self.codes * passes + 8 * bags * passes / groups
         route, asked = rates.route * bags * passes / groups, passes * (workers + owners)
@@ -297,7 +297,7 @@ class _Model:
             assert self.way.limits is not None
             rows = self.shape.rows >> depth
             buckets = histogram_buckets(rows, parts, self.way.limits.cells)
-            counts.append((float((1 << depth) * self.looks * buckets * parts), rows / buckets / parts))
+            counts.append((float((1 << depth) * self.expected_reads * buckets * parts), rows / buckets / parts))
         return counts
 
     @property

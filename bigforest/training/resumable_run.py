@@ -27,10 +27,10 @@ from bigforest.predict.forest import is_forest
 from bigforest.storage.atomic import (
     check_output,
     disk_full,
-    install,
     is_there,
     naming_refusal,
     remove,
+    replace_output,
     sync,
     sync_all,
     sync_names,
@@ -123,7 +123,7 @@ class ResumableRun:
             with local_workdir(work / _TEMPORARY) as workdir:
                 copy_folder(old, workdir / _STORE)
                 sync_all(workdir / _STORE)
-                install(workdir / _STORE, work / _STORE, workdir / _REPLACED)
+                replace_output(workdir / _STORE, work / _STORE, workdir / _REPLACED)
         self.save(work=str(work), other_work=self.state.work)
         self._leave_other()
 
@@ -140,7 +140,7 @@ class ResumableRun:
         if not self.state.replaces and is_there(self.path):
             raise OutputExistsError(f"{self.out} was created by another process during the run; move it away")
         sync_names(self.forest)
-        install(self.forest, self.path, self.folder / _REPLACED)
+        replace_output(self.forest, self.path, self.folder / _REPLACED)
         if not is_remote(self.path):
             remove_leftovers(self.path)  # that came since; from now on workers look for the folder under its old name
         self.discard()
@@ -225,7 +225,7 @@ def is_unfinished(out: Path) -> bool:
     return (_unfinished(path) / "forest").is_dir()
 
 
-def named_output(path: str | Path) -> Path:
+def output_of(path: str | Path) -> Path:
     """The output that is named by its own path or by that of its folder of an unfinished run."""
     path = as_path(path)
     return path.with_name(path.name.removesuffix(UNFINISHED)) if path.name != UNFINISHED else path

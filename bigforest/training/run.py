@@ -48,7 +48,7 @@ from bigforest.predict.rows import open_rows
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.source import Source, check_csv, open_source, opens_quickly
 from bigforest.source.files import find_files
-from bigforest.storage.atomic import TemporaryFolder, disk_full, install, remove
+from bigforest.storage.atomic import TemporaryFolder, disk_full, remove, replace_output
 from bigforest.storage.paths import as_path, free_bytes, local_workdir
 from bigforest.store.format import is_meant_as_store
 from bigforest.store.store import Store
@@ -61,7 +61,7 @@ from bigforest.training.run_state import RunState, TrainingJob, versions
 from bigforest.training.weighing import grower_of
 
 
-class Clock:
+class StageTimer:
     """Passes events on and sums the time of each stage."""
 
     def __init__(self, listener: Listener) -> None:
@@ -74,7 +74,7 @@ class Clock:
         self._listener(event)
 
 
-def train_temporary(job: TrainingJob, resources: Resources, clock: Clock) -> Forest:
+def train_temporary(job: TrainingJob, resources: Resources, clock: StageTimer) -> Forest:
     """A forest in a temporary folder, which is removed with it."""
     home = TemporaryFolder(resources.scratch)
     try:
@@ -96,7 +96,7 @@ def train_temporary(job: TrainingJob, resources: Resources, clock: Clock) -> For
         raise
 
 
-def train_new(job: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> Forest:
+def train_new(job: TrainingJob, out: Path, resources: Resources, clock: StageTimer, *, overwrite: bool) -> Forest:
     """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted."""
     state = RunState(data=job.location, target=job.target, exclude=job.exclude, config=job.config, replaces=overwrite)
     with columns_first(job, resources):
@@ -124,7 +124,7 @@ def check_roles(job: TrainingJob, resources: Resources) -> None:
     if isinstance(table, str | Path) and is_meant_as_store(as_path(table)):
         table = Store.open(table, verify=False)
     if isinstance(table, Store):
-        agreed(table, job)
+        match_config_to_store(table, job)
     elif opens_quickly(table):
         with TemporaryFolder(resources.scratch) as folder:
             source = open_source(table, scratch=folder, missing=job.config.missing)
@@ -139,7 +139,7 @@ def _opened(directory: Path, trees: FlatTrees | None, holding: object = None) ->
     return forest
 
 
-def resume(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> Forest:
+def resume(out: Path, job: TrainingJob, resources: Resources, clock: StageTimer) -> Forest:
     """Continue the unfinished run for `out`; or add trees to the finished forest there.
 
     job  what was given now. Its data, if any, must be the same table.
@@ -162,7 +162,7 @@ def resume(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> F
     return _opened(out, trees)
 
 
-def _extend(out: Path, job: TrainingJob, resources: Resources, clock: Clock) -> ResumableRun | None:
+def _extend(out: Path, job: TrainingJob, resources: Resources, clock: StageTimer) -> ResumableRun | None:
     """A run that adds trees to the finished forest `out`; None when it has all the trees requested."""
     if not is_forest(out):
         raise ConfigError(f"{out}: no unfinished run and no forest to continue; check the path")
@@ -250,7 +250,7 @@ def _resumable(run: ResumableRun) -> Iterator[None]:
         raise
 
 
-def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clock) -> FlatTrees | None:
+def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: StageTimer) -> FlatTrees | None:
     """Run the remaining stages; returns the trees if they are in memory."""
     resources = replace(resources, scratch=run.temporary)
     _find_validation(job)
@@ -267,7 +267,7 @@ def _go_on(run: ResumableRun, job: TrainingJob, resources: Resources, clock: Clo
     return trees
 
 
-def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock) -> Store:
+def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: StageTimer) -> Store:
     """The store of the run, made if missing; afterwards the state has its fingerprint and the complete configuration.
 
     Options are chosen once the store is in its place, where workers see it.
@@ -294,7 +294,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
             if complete or store.path != made:
                 return _completed(run, job, store, config, resources, clock)
             fingerprint = store.fingerprint
-            install(made, run.store, workdir / "replaced")
+            replace_output(made, run.store, workdir / "replaced")
     try:
         store = filled_store(Store.open(run.store, verify=complete), state.config, resources)
         if store.fingerprint != fingerprint:
@@ -305,7 +305,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
 
 
 def _completed(
-    run: ResumableRun, job: TrainingJob, store: Store, config: TrainConfig, resources: Resources, clock: Clock
+    run: ResumableRun, job: TrainingJob, store: Store, config: TrainConfig, resources: Resources, clock: StageTimer
 ) -> Store:
     """The store, after the state of the run has its fingerprint and the complete configuration."""
     config = complete_config(store, config, resources, clock)
@@ -335,7 +335,7 @@ def make_store(
     table = open_table(job, temporary, memory=resources.memory)
     config = job.config
     if isinstance(table, Store):
-        config = choose_min_level(table, agreed(table, job))
+        config = choose_min_level(table, match_config_to_store(table, job))
         table = filled_store(table, config, resources)
     # Once: it may read the target.
     roles = None if isinstance(table, Store) else column_roles(table, job.target, job.exclude, config)
@@ -380,7 +380,7 @@ def _tell_of_fills(store: Store, listener: Listener) -> None:
         )
 
 
-def agreed(store: Store, job: TrainingJob) -> TrainConfig:
+def match_config_to_store(store: Store, job: TrainingJob) -> TrainConfig:
     """The configuration with the options that the store was made with.
 
     Raises ConfigError where the options differ from that, or ask for more features than there are.
@@ -429,7 +429,7 @@ def _validation(job: TrainingJob, store: Store, temporary: Path) -> Source | Non
 
 
 def _write_forest(
-    job: ForestJob, origin: Origin, clock: Clock, validation: Source | None, run: ResumableRun | None = None
+    job: ForestJob, origin: Origin, clock: StageTimer, validation: Source | None, run: ResumableRun | None = None
 ) -> FlatTrees | None:
     """Write what is missing of a forest; returns its trees where they are in memory.
 

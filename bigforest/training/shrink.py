@@ -17,7 +17,7 @@ from bigforest.oob.report import write_oob
 from bigforest.predict.forest import Forest, is_forest, opened_forest, read_forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder, staged
-from bigforest.training.run import Clock, make_store
+from bigforest.training.run import StageTimer, make_store
 from bigforest.training.run_state import TrainingJob
 
 
@@ -81,7 +81,7 @@ def shrink_forest(
         staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
         TemporaryFolder(resources.scratch) as work,
     ):
-        clock = Clock(listener)
+        clock = StageTimer(listener)
         resources = replace(resources, scratch=work)
         store, _ = make_store(job, work / "table.store", work, resources, clock)
         if store.fingerprint != origin.fingerprint:

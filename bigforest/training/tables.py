@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike
 from bigforest.encode.targets import USUAL_NAMES
 from bigforest.events import Listener, Notice
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
-from bigforest.execution.connect import crew_of
+from bigforest.execution.connect import open_resources
 from bigforest.options.docstrings import with_entries
-from bigforest.options.explicit import given, with_options
+from bigforest.options.explicit import explicit_options, given
 from bigforest.options.train_config import TrainConfig
 from bigforest.predict.files import TEXT, is_prediction, write_predictions
 from bigforest.predict.forest import Forest, opened_forest
@@ -32,7 +32,7 @@ from bigforest.training.run_state import TrainingJob
 
 
 @with_entries
-@with_options
+@explicit_options
 def encode_store(
     data: Any,
     out: str | Path,
@@ -77,13 +77,13 @@ def encode_store(
     from bigforest.encode.encode import encode  # which predicting has no need of
 
     resources = resources_of(threads, scratch, memory)
-    job = named_job(data, target, exclude, given(locals()))
+    job = make_job(data, target, exclude, given(locals()))
     config = TrainConfig(**job.options)
     check_csv(job.data, config.missing)
     with (
         watching(listener) as listener,
         columns_first(job, resources),
-        crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
+        open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as work,
     ):
@@ -181,7 +181,7 @@ def predict_file(
     notice = _notice_of_training(forest, data)
     with (
         watching(listener) as listener,
-        crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
+        open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
         source = open_rows(data, forest.spec, scratch=work, memory=resources.memory)
@@ -209,7 +209,7 @@ def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
     return Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {way}")
 
 
-def named_job(
+def make_job(
     data: Any, target: Any, exclude: Any, options: dict[str, Any], validate: Any = None, *, resumes: bool = False
 ) -> TrainingJob:
     """The job of training on a table, with the columns that were given as arrays. Categories of a pandas frame are

@@ -12,20 +12,20 @@ import bigforest  # whose Plan is loaded when it is named
 from bigforest.errors import ConfigError
 from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
-from bigforest.execution.connect import crew_of
-from bigforest.options.explicit import given, with_options
+from bigforest.execution.connect import open_resources
+from bigforest.options.explicit import explicit_options, given
 from bigforest.predict.forest import Forest
 from bigforest.progress import watching
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.storage.paths import as_path, is_folder
 from bigforest.store.store import Store
-from bigforest.training.resumable_run import named_output
-from bigforest.training.run import Clock, agreed, open_table, train_new, train_temporary
+from bigforest.training.resumable_run import output_of
+from bigforest.training.run import StageTimer, match_config_to_store, open_table, train_new, train_temporary
 from bigforest.training.run import resume as resume_run
-from bigforest.training.tables import named_job
+from bigforest.training.tables import make_job
 
 
-@with_options
+@explicit_options
 def train(
     data: Any = None,
     target: str | ArrayLike | None = None,
@@ -343,31 +343,31 @@ def train(
     ClusterError
         For a cluster that cannot be used or was lost.
     """
-    job = named_job(data, target, exclude, given(locals()), validate, resumes=resume is not None)
+    job = make_job(data, target, exclude, given(locals()), validate, resumes=resume is not None)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; drop them")
     if data is None and resume is None:
         raise ConfigError("no table to train on; give data, or the forest to resume")
     if tune is not None and (resume is not None or validate is not None):
         raise ConfigError("tune compares new forests, so there is nothing to resume or validate; drop one of them")
-    output = out if resume is None else named_output(resume)
+    output = out if resume is None else output_of(resume)
     resources = resources_of(threads, scratch, memory)
     with (
         watching(listener) as listener,
-        crew_of(scheduler, resources, None if output is None else as_path(output), listener) as resources,
+        open_resources(scheduler, resources, None if output is None else as_path(output), listener) as resources,
     ):
         if tune is not None:
             from bigforest.training.compare import tuned_forest
 
             return tuned_forest(job, tune, output, resources, listener, overwrite=overwrite)
         if resume is not None:
-            return resume_run(named_output(resume), job, resources, Clock(listener))
+            return resume_run(output_of(resume), job, resources, StageTimer(listener))
         if out is None:
-            return train_temporary(job, resources, Clock(listener))
-        return train_new(job, as_path(out), resources, Clock(listener), overwrite=overwrite)
+            return train_temporary(job, resources, StageTimer(listener))
+        return train_new(job, as_path(out), resources, StageTimer(listener), overwrite=overwrite)
 
 
-@with_options
+@explicit_options
 def plan_training(
     data: Any,
     target: str | ArrayLike | None = None,
@@ -462,7 +462,7 @@ def plan_training(
     from bigforest.training.plan import make_plan
     from bigforest.training.projection import machines_of
 
-    job = named_job(data, target, exclude, given(locals()))
+    job = make_job(data, target, exclude, given(locals()))
     resources = resources_of(threads, scratch, memory)
     machines = machines_of(workers, link, resources)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
@@ -470,5 +470,5 @@ def plan_training(
         raise ConfigError(f"the folder {home} of the output does not exist; create it first")
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(job, work, verify=False)
-        settled = agreed(table, job) if isinstance(table, Store) else job.config
+        settled = match_config_to_store(table, job) if isinstance(table, Store) else job.config
         return make_plan(table, job, settled, resources, home, machines)

@@ -156,7 +156,7 @@ def test_reduce_parts__workers_keep_parts_until_the_next_run(client: Client, two
 def test_crew_of__leaves_no_parts_behind(client: Client, two: None, tmp_path: Path) -> None:
     """Each call has a cluster of its own, so no later run of it would have them forgotten."""
     before = client.run(_kept)
-    with connect.crew_of(client, Resources(threads=1, scratch=tmp_path), None, silent) as resources:
+    with connect.open_resources(client, Resources(threads=1, scratch=tmp_path), None, silent) as resources:
         assert resources.executor().reduce(abs, [(-1,), (-2,)], max) == 2
         assert [len(runs) for runs in client.run(_kept).values()] == [len(runs) + 1 for runs in before.values()]
     assert client.run(_kept) == before
@@ -248,7 +248,7 @@ def test_cluster__parts_of_a_client_that_was_killed(client: Client, two: None) -
 
 def test_crew_of__says_what_was_wrong(client: Client, two: None, tmp_path: Path) -> None:
     heard: list[Event] = []
-    with connect.crew_of(client, Resources(threads=1, scratch=tmp_path), None, heard.append) as resources:
+    with connect.open_resources(client, Resources(threads=1, scratch=tmp_path), None, heard.append) as resources:
         assert resources.cluster is not None
         resources.cluster.trouble["tcp://there"] = "has a full disk"
     assert "the worker tcp://there has a full disk" in [event.message for event in heard if isinstance(event, Notice)]

@@ -30,7 +30,7 @@ from bigforest.grow.forest import ForestJob, grow_tree, grow_trees, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Extras, Shape
+from bigforest.planning.memory import Shape, TableTraits
 from bigforest.sampling import bags
 from bigforest.sampling.bags import Sampler
 from bigforest.source import open_source
@@ -341,7 +341,7 @@ def test_train__out_of_bag_agrees_with_prediction(expected: Path) -> None:
 
 
 def shape(**extras: Any) -> Shape:
-    return Shape(10**6, (4,) * 4, 10**6, 2, extras=Extras(**extras))
+    return Shape(10**6, (4,) * 4, 10**6, 2, extras=TableTraits(**extras))
 
 
 @pytest.mark.parametrize(

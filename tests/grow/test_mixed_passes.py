@@ -21,7 +21,7 @@ from bigforest.grow import forest as growing
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.context import MemoryLimits
 from bigforest.options.train_config import TrainConfig
-from bigforest.planning.memory import Extras, Shape
+from bigforest.planning.memory import Shape, TableTraits
 from bigforest.planning.sizes import megabytes
 from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grow.test_mixed_forest import store_of
@@ -123,7 +123,9 @@ def test_train__within_a_budget(tmp_path: Path, target: str) -> None:
 
 
 def shape(**extras: Any) -> Shape:
-    return Shape(30_000_000, (4, 4, 2, 1), 40_000_000, 1 if extras.get("regression") else 2, extras=Extras(**extras))
+    return Shape(
+        30_000_000, (4, 4, 2, 1), 40_000_000, 1 if extras.get("regression") else 2, extras=TableTraits(**extras)
+    )
 
 
 ODD = {"odd": ("zip",), "category": 50_000}

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import silent
+from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.resources import Resources
-from bigforest.execution.room import Room
 from bigforest.forest.parts import part_paths
 from bigforest.grow import forest as growing
 from bigforest.grow import warm_up
@@ -179,10 +179,10 @@ def test_passes__open_more_files_than_systems_allow_at_first(tmp_path: Path) -> 
         assert parts(store, config, way) == expected
     files, none = [tmp_path / f"rows-{number}" for number in range(40)], np.zeros(1, np.uint64)
     for file in files:
-        with writing_rows(file, [0], Room()) as add:
+        with writing_rows(file, [0], BufferPool()) as add:
             add([], (np.ones(1, np.uint64), none, none + np.uint64(1)))
     with few_files(25):
-        assert load_rows(NodeRows(files, 0), [], 40, (Room(), Room()))[1].size == 40
+        assert load_rows(NodeRows(files, 0), [], 40, (BufferPool(), BufferPool()))[1].size == 40
 
 
 def flip(path: Path, place: int) -> None:

@@ -35,7 +35,7 @@ from bigforest.options import names as registered
 from bigforest.options.family_names import OPTIONS_OF
 from bigforest.options.train_config import TrainConfig
 from bigforest.options.train_options import options_in_use
-from bigforest.planning.memory import Extras
+from bigforest.planning.memory import TableTraits
 from bigforest.sampling.bags import Sampler
 from docs.options import written
 from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
@@ -227,7 +227,7 @@ def test_family__has_the_options_and_limits_of_another() -> None:
         TrainConfig.of(family="pairs", splitter="random")
     with pytest.raises(ConfigError, match="ranks need numbers"):
         config = TrainConfig.of(family="pairs", ranks=True)
-        choose_grow_plan(replace(SHAPE, extras=Extras(odd=("a",))), config, Resources())
+        choose_grow_plan(replace(SHAPE, extras=TableTraits(odd=("a",))), config, Resources())
     own, like = (TrainConfig.of(family=family, trees=5) for family in ("pairs", "rotation"))
     assert grow_estimate(SHAPE, own, Resources(threads=1)) == grow_estimate(SHAPE, like, Resources(threads=1))
 

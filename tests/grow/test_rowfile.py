@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.execution.room import Room
+from bigforest.execution.buffer_pool import BufferPool
 from bigforest.grow.out_of_core.row_file import NodeItems, NodeRows, load_rows, rows_of, writing_rows
 from bigforest.kernels.out_of_core.row_files import checksum
 from bigforest.storage.paths import is_remote
@@ -25,7 +25,7 @@ KINDS = ("<i8", "<u4", "<f4", "<f8", "<u2", "<u1")
 # The cells of a block, and its rows by node.
 Block = tuple[list[NDArray[np.generic]], NodeItems]
 # For the rows that are loaded, and for a piece of them.
-ROOMS = (Room(), Room())
+ROOMS = (BufferPool(), BufferPool())
 
 
 def spread_of(
@@ -49,8 +49,8 @@ def spread_of(
     return blocks, expected
 
 
-def write(path: Path, entries: list[int], blocks: list[Block], room: Room | None = None) -> Path:
-    with writing_rows(path, entries, room or Room()) as add:
+def write(path: Path, entries: list[int], blocks: list[Block], room: BufferPool | None = None) -> Path:
+    with writing_rows(path, entries, room or BufferPool()) as add:
         for block in blocks:
             add(*block)
     return path
@@ -135,12 +135,12 @@ def test_load_rows__reads_the_chunks_of_all_files_into_the_same_room(tmp_path: P
     files = [write(tmp_path / f"rows-{first}.bin", [0, 1], [block]) for first, block in enumerate(blocks)]
     places: list[NDArray[np.uint64]] = []
 
-    class Watched(Room):
+    class Watched(BufferPool):
         def words(self, count: int) -> NDArray[np.uint64]:
             places.append(found := super().words(count))
             return found
 
-    found, _ = load_rows(rows_of(files, 0), [*zip(KINDS, columns, strict=True)], 17, (Room(), Watched()))
+    found, _ = load_rows(rows_of(files, 0), [*zip(KINDS, columns, strict=True)], 17, (BufferPool(), Watched()))
     assert np.array_equal(found[1], np.hstack([block[0][0][1] for block in expected]))
     assert len(places) == 3
     assert len({words.ctypes.data for words in places}) == 1
@@ -149,11 +149,11 @@ def test_load_rows__reads_the_chunks_of_all_files_into_the_same_room(tmp_path: P
 def test_writing_rows__in_room_that_was_used_before(tmp_path: Path) -> None:
     """What it held is not in the file, not even beside rows that fill a word in part."""
     blocks, _ = spread_of([0, 1, 0, 0, 1, 3], [[1, 2, 0], [3, 1, 5], [0, 0, 0], [9, 9, 9]], 4)
-    room = Room()
+    room = BufferPool()
     room.words(200)[:] = ~np.uint64(0)
     again = write(tmp_path / "again", [0, 1, 2], blocks, room)
     assert again.read_bytes() == write(tmp_path / "new", [0, 1, 2], blocks).read_bytes()
-    zeros = Room()
+    zeros = BufferPool()
     zeros.words(200)[:] = 0
     assert again.read_bytes() == write(tmp_path / "zeros", [0, 1, 2], blocks, zeros).read_bytes()
     assert room.words(3).base is room.words(2).base

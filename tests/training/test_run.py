@@ -515,15 +515,15 @@ def test_forest__of_other_files_does_not_mix(table: Path, tmp_path: Path) -> Non
 def test_train__what_a_worker_writes_too_late_is_not_in_the_forest(
     table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    install = resumable_run.install
+    replace_output = resumable_run.replace_output
 
     def after_another_worker(made: Path, place: Path, aside: Path) -> None:
         for late in (made / "votes" / "part-0000000.ballots", made / "trees" / f".part-0000000.{'0' * 16}.tmp"):
             late.parent.mkdir(exist_ok=True)
             late.touch()
-        install(made, place, aside)
+        replace_output(made, place, aside)
 
-    monkeypatch.setattr(resumable_run, "install", after_another_worker)
+    monkeypatch.setattr(resumable_run, "replace_output", after_another_worker)
     bigforest.train(table, "kind", out=tmp_path / "f", **OPTIONS)
     assert files(tmp_path / "f") == expected
     assert not (tmp_path / "f" / "votes").exists()

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import ConfigError, listed
+from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
-from bigforest.execution.room import Room
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.families.family import Family, TreeCall
@@ -169,7 +169,7 @@ class FeatureTable(TableView):
         return self.store.place
 
     def grow_below(
-        self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room
+        self, tree_data: None, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: BufferPool
     ) -> Subtree:
         features, roots = self.context.features, subtree.roots
         mixed = features.mixed(roots.max_rows, subtree.target.number)
@@ -222,7 +222,7 @@ class AxisFamily(Family):
                 "exclude these columns, fill or convert them, or train without ranks"
             )
 
-    def together(self, shape: Shape, config: TrainConfig) -> int:
+    def trees_per_call(self, shape: Shape, config: TrainConfig) -> int:
         """See Family: some small ones."""
         return max(1, min(config.trees, _ROWS_TOGETHER // distinct_rows(shape.rows, config, shape.classes)))
 

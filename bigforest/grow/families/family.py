@@ -84,14 +84,14 @@ class Family(ABC):
         """Terms of a large oblique node, when the table has `features` features; 0 without oblique nodes."""
         return 0.0
 
-    def looks(self, features: int, config: TrainConfig) -> float:
+    def expected_reads(self, features: int, config: TrainConfig) -> float:
         """About how often a node reads each of its rows: for a column, or for a term of a projection."""
         columns = self.drawn_from(features, config)
         if config.feature_fraction is not None:
             return config.feature_fraction * columns
         return config.drawn_features(columns)
 
-    def together(self, shape: Shape, config: TrainConfig) -> int:
+    def trees_per_call(self, shape: Shape, config: TrainConfig) -> int:
         """Trees that grow in memory in one call of the kernel."""
         return 1
 
@@ -113,7 +113,7 @@ class Family(ABC):
 
     @abstractmethod
     def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
-        """Grow whole trees in memory, as many as grow `together`; shared: the result of `shared`."""
+        """Grow whole trees in memory, as many as grow `trees_per_call`; shared: the result of `shared`."""
 
     @abstractmethod
     def passed_table(

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.dataspec import DataSpec
-from bigforest.execution.room import Room
+from bigforest.execution.buffer_pool import BufferPool
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.criteria import criterion_of
 from bigforest.grow.encode_values import code_columns, places, with_thresholds
@@ -431,7 +431,7 @@ class RotationTable(ProjectionTable):
         return places(8, self.columns)
 
     def grow_below(
-        self, tree_data: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room
+        self, tree_data: TreeAxes, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: BufferPool
     ) -> Subtree:
         columns = tree_columns(cells, self.place(tree_data))
         fit = (np.zeros_like(column) if tree_data.lost[axis] else column for axis, column in enumerate(columns))

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError
-from bigforest.execution.room import Room
+from bigforest.execution.buffer_pool import BufferPool
 from bigforest.grow.encode_values import are_whole, code_columns, with_thresholds
 from bigforest.grow.families.projection import (
     MEASURED,
@@ -374,7 +374,9 @@ class SparseObliqueTable(ProjectionTable):
         largest: NDArray[np.float64] = store.high(column)[order][store.low(column)[order].searchsorted(values)]
         return largest
 
-    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room) -> Subtree:
+    def grow_below(
+        self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: BufferPool
+    ) -> Subtree:
         items, columns = subtree.items, tree_columns(cells, self.decoded.place)
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes, room.arrays)
@@ -456,7 +458,7 @@ class SparseObliqueFamily(ProjectionFamily):
         terms = features * (config.density or _SHARE[config.projection_kind](features))
         return features if config.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
 
-    def looks(self, features: int, config: TrainConfig) -> float:
+    def expected_reads(self, features: int, config: TrainConfig) -> float:
         return config.drawn_projections(features) * self.max_terms(features, config)
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:

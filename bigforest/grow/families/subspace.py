@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import ConfigError
+from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
-from bigforest.execution.room import Room
 from bigforest.grow.encode_values import are_whole, places
 from bigforest.grow.families.projection import ProjectionFamily, ProjectionTable, decoded_bytes
 from bigforest.grow.memory_model import PassMemory, TreeMemory
@@ -476,7 +476,7 @@ class SubspaceTable(ProjectionTable):
         return self.decoded.place[tree_data.feature]
 
     def grow_below(
-        self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room
+        self, tree_data: TreeSpace, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: BufferPool
     ) -> Subtree:
         rows = subtree.items.size
         space = with_cells(
@@ -565,7 +565,7 @@ class SubspaceFamily(ProjectionFamily):
         """See Family: those of the largest subspace."""
         return max(config.subspace_sizes(features))
 
-    def looks(self, features: int, config: TrainConfig) -> float:
+    def expected_reads(self, features: int, config: TrainConfig) -> float:
         """See Family: the mean over the sizes of trees."""
         sizes = config.subspace_sizes(features)
         return 2 * (self.epochs(config) or 1) * sum(sizes) / len(sizes)

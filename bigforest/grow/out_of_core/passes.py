@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.execution.room import Room
+from bigforest.execution.buffer_pool import BufferPool
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import write_part
 from bigforest.grow.out_of_core.context import PROJECTIONS, Counts, NodeStats, total_of
@@ -135,7 +135,7 @@ def spill(table: TableView, requests: list[SplitRequest], folder: Path, blocks: 
 def grow_subtree_task(
     table: TableView,
     tree_data: dict[int, Any],
-    rooms: tuple[Room, Room],
+    rooms: tuple[BufferPool, BufferPool],
     tree: int,
     node: UpperNode,
     rows: NodeRows,
@@ -183,7 +183,7 @@ def _grow_all(passes: Passes, tops: Sequence[UpperTree], written: Sequence[Split
     work.sort(key=lambda own: -own[0].stats.rows(own[0].nodes[own[1]].total))
     costs = [int(top.stats.rows(top.nodes[entry].total)) for top, entry, _ in work]
     tasks = [(top.tree, top.nodes[entry], rows, top.subtree(passes.folder, entry)) for top, entry, rows in work]
-    shared = (passes.table, {top.tree: top.tree_data for top in tops}, (Room(), Room()))
+    shared = (passes.table, {top.tree: top.tree_data for top in tops}, (BufferPool(), BufferPool()))
     sizes = passes.executor.gather(grow_subtree_task, tasks, shared=shared, costs=costs)
     for (top, entry, _), nodes in zip(work, sizes, strict=True):
         top.sizes[entry] = nodes

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
 from bigforest.errors import FormatError
-from bigforest.execution.room import Room
+from bigforest.execution.buffer_pool import BufferPool
 from bigforest.kernels.common.node_scan import SHIFT32
 from bigforest.kernels.out_of_core.row_files import (
     checksum,
@@ -160,7 +160,7 @@ def _own_file(path: Path, number: int) -> Path:
 
 @contextmanager
 def writing_rows(
-    path: Path, entries: Sequence[int], room: Room
+    path: Path, entries: Sequence[int], room: BufferPool
 ) -> Iterator[Callable[[Sequence[NDArray[Any]], NodeItems], None]]:
     """Write the rows of the nodes `entries` of a tree; gives what takes a block: its cells, and its rows by node."""
     kinds: list[Matrix] = []
@@ -206,7 +206,7 @@ def _writing(path: Path) -> Iterator[Callable[[Sequence[Matrix], NDArray[np.uint
 
 
 def load_rows(
-    rows: NodeRows, kinds: Sequence[Matrix], most: int, rooms: tuple[Room, Room]
+    rows: NodeRows, kinds: Sequence[Matrix], most: int, rooms: tuple[BufferPool, BufferPool]
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
     """The rows of a node: read-only matrices [columns, rows] as `kinds` says, and items, numbered from 0.
 
@@ -258,7 +258,7 @@ def _index(file: FileIO, number: int) -> NDArray[np.uint64]:
 
 
 def _chunks(
-    file: FileIO, index: NDArray[np.uint64], kinds: Sequence[Matrix], room: Room
+    file: FileIO, index: NDArray[np.uint64], kinds: Sequence[Matrix], room: BufferPool
 ) -> Iterator[tuple[NDArray[np.uint64], int]]:
     """The words of each chunk of a node, valid until the next one, and its rows. Raises FormatError as above."""
     sizes = _sizes(kinds, index[:, 1]).sum(axis=0).tolist()
@@ -295,7 +295,7 @@ def _picked(
     items: NDArray[np.uint64],
     begin: NDArray[np.uint64],
     end: NDArray[np.uint64],
-    room: Room,
+    room: BufferPool,
 ) -> NDArray[np.uint64]:
     """The chunks of nodes, one after the other."""
     sizes = _sizes(kinds, end - begin).T

@@ -33,8 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.columns.arrow_arrays import read_only
+from bigforest.execution.buffer_pool import BufferPool
 from bigforest.execution.executor import Executor
-from bigforest.execution.room import Room
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.cut import cut_rules
 from bigforest.grow.encode_values import are_whole
@@ -120,7 +120,9 @@ class TableView(ABC):
         matrix of these."""
 
     @abstractmethod
-    def grow_below(self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: Room) -> Subtree:
+    def grow_below(
+        self, tree_data: Any, cells: Sequence[NDArray[Any]], subtree: SubtreeScratch, room: BufferPool
+    ) -> Subtree:
         """The subtree below a small node; cells: the matrices of its rows, in the order of their columns; room: for a
         copy of them."""
 
@@ -165,7 +167,7 @@ class TableView(ABC):
         collected = CollectedRows.empty(self.context.kind, most * BLOCK_ROWS + 1, stats.regression)
         numbers = collected.number if stats.regression else None
         responses = [asked.no_response(self.context) for asked in requests]
-        room = Room()
+        room = BufferPool()
         with ExitStack() as stack:
             sinks: list[Any] = []
             for asked, response in zip(requests, responses, strict=True):

@@ -11,7 +11,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import overload
 
 from bigforest.kernels.compiler.cache import KernelCache
-from bigforest.kernels.compiler.collection import uncollected
+from bigforest.kernels.compiler.gc_pause import gc_paused
 from bigforest.kernels.compiler.parts import KernelCompiler, PartCompiler, PartDispatcher, is_tested
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -39,7 +39,7 @@ class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
             arguments, _ = sigutils.normalize_signature(sig)
             if tuple(arguments) in self.overloads:
                 return super().compile(sig)
-            with self._cache.turn(sig, self.targetctx), uncollected():
+            with self._cache.turn(sig, self.targetctx), gc_paused():
                 return super().compile(sig)
 
 

@@ -11,7 +11,7 @@ _paused = False
 
 
 @contextmanager
-def uncollected() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Collect no garbage in the block, whose objects stay, and would be looked through again and again.
 
     Where it is off already, by a user or by such a block in another thread, nothing is changed.

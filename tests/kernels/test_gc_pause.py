@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from bigforest.kernels.compiler.collection import uncollected
+from bigforest.kernels.compiler.gc_pause import gc_paused
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 
@@ -43,7 +43,7 @@ def test_block__in_another_thread_does_not_outlive_a_fork() -> None:
     began, forked = threading.Event(), threading.Event()
 
     def work() -> None:
-        with uncollected():
+        with gc_paused():
             began.set()
             forked.wait(60)
 
@@ -61,7 +61,7 @@ def test_block__in_another_thread_does_not_outlive_a_fork() -> None:
 def test_block__leaves_what_a_user_has_turned_off() -> None:
     gc.disable()
     try:
-        with uncollected():
+        with gc_paused():
             pass
         child = os.fork()
         if not child:

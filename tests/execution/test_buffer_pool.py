@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest.execution.room import Room
+from bigforest.execution.buffer_pool import BufferPool
 
 SHAPES = st.tuples(
     st.one_of(st.tuples(st.integers(0, 40)), st.tuples(st.integers(0, 5), st.integers(0, 40))),
@@ -19,7 +19,7 @@ SHAPES = st.tuples(
 
 @given(st.lists(st.lists(SHAPES, min_size=1, max_size=5), min_size=1, max_size=4))
 def test_room__gives_arrays_side_by_side(steps: list[list[tuple[tuple[int, ...], str]]]) -> None:
-    room = Room()
+    room = BufferPool()
     for wanted in steps:
         arrays = room.arrays(*wanted)
         for number, (array, (shape, kind)) in enumerate(zip(arrays, wanted, strict=True)):
@@ -32,14 +32,14 @@ def test_room__gives_arrays_side_by_side(steps: list[list[tuple[tuple[int, ...],
 
 
 def test_room__is_used_again() -> None:
-    room = Room()
+    room = BufferPool()
     largest = room.words(100)
     assert room.words(60).ctypes.data == largest.ctypes.data
     assert room.arrays(((3, 4), np.float64), ((2,), np.uint8))[0].ctypes.data == largest.ctypes.data
 
 
 def test_room__is_of_each_thread_and_process_its_own() -> None:
-    room, found = Room(), []
+    room, found = BufferPool(), []
     here = room.words(10)
     thread = threading.Thread(target=lambda: found.append(room.words(10)))
     thread.start()

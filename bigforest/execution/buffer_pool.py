@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 _LINE = 64
 
 
-class Room(threading.local):
+class BufferPool(threading.local):
     """Room for the arrays of one step after the other, for each thread its own. In another process it is empty."""
 
     def __init__(self) -> None:
         self._bytes = np.empty(0, np.uint8)
 
-    def __reduce__(self) -> tuple[type[Room], tuple[()]]:
-        return Room, ()
+    def __reduce__(self) -> tuple[type[BufferPool], tuple[()]]:
+        return BufferPool, ()
 
     def arrays(self, *wanted: tuple[Sequence[int], Any]) -> list[NDArray[Any]]:
         """Arrays of these shapes and types, of any content; they are valid until the next call in this thread."""
