@@ -11,13 +11,13 @@ import argparse
 from pathlib import Path
 
 import polars as pl
+from projection_model import Machines, Projection, Rates, project_training
 from rates import measure
 from runs import HERE, machine
 from tables import markdown
 
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
-from bigforest.training.projection import Machines, Projection, Rates, project_training
 
 ROWS, FEATURES, CLASSES, TREES = 1_000_000_000, 100, 2, 100
 CLUSTER = Machines(workers=100, threads=16, memory=64_000_000_000)
@@ -100,7 +100,7 @@ Written by `benchmarks/projection.py`; nothing was run at this size. The task: {
 family on {rows} rows of {features} features (float32, all values different) and {classes} classes. The
 cluster, assumed: {cluster.workers} workers of {cluster.threads} threads as fast as the one below, with {memory} GB of
 memory, a link of {link} GB/s and {disk} GB/s to disk each; the client has a link and a disk like them.
-`bigforest plan --workers` projects the table of a user with the same model (`bigforest/training/projection.py`).
+The model is `benchmarks/projection_model.py`.
 
 ## Measured
 

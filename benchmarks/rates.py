@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 from datasets import TARGET
+from projection_model import DISTINCT, Rates
 from scaling import cluster, table
 
 import bigforest
@@ -34,7 +35,6 @@ from bigforest.grow.out_of_core.table import TableView
 from bigforest.oob.report import write_oob
 from bigforest.options.train_config import TrainConfig
 from bigforest.store.store import Store
-from bigforest.training.projection import DISTINCT, Rates
 from bigforest.training.run import grow_forest
 
 TASKS = 400

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import polars as pl
 from datasets import TARGET
 from projection import CLASSES, CLUSTER, FEATURES, ROWS, TREES
+from projection_model import MEASURED, Machines, project_training
 from rates import by_passes
 from runs import HERE, machine
 from scaling import cluster, table
@@ -46,7 +47,6 @@ from bigforest.grow.forest import ForestJob
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
 from bigforest.store.store import Store
-from bigforest.training.projection import MEASURED, Machines, project_training
 from bigforest.training.run import grow_forest
 
 WORKERS = (2, 10, 30, 100, 300, 1000)

@@ -40,8 +40,6 @@ def _draw(facts: Facts) -> None:
         ["stage", "passes", "trees per pass", "memory", "at least", "scratch", "time"],
         list(map(_stage, facts["stages"])),
     )
-    if facts["cluster"] is not None:
-        _draw_cluster(facts["cluster"])
 
 
 def draw_parts(facts: Facts) -> None:
@@ -61,37 +59,6 @@ def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
         ("time", f"about {duration(facts['seconds'])}{told}"),
         ("verdict", _verdict(facts)),
     ]
-
-
-def _draw_cluster(cluster: Facts) -> None:
-    ways = "whole trees, one task per part"
-    if cluster["by_passes"]:
-        ways = f"by {count(cluster['passes'])} passes, each for {count(cluster['group'])} trees"
-    client = sum(stage["client"] for stage in cluster["stages"])
-    typer.echo()
-    lines(
-        ("cluster", f"{count(cluster['workers'], 'worker')} of {count(cluster['threads'], 'thread')}"),
-        ("grown", ways),
-        ("tasks", count(round(sum(stage["tasks"] for stage in cluster["stages"])))),
-        (
-            "client",
-            f"{duration(client)}, {100 * cluster['client_share']:.1f}% of the workers' processor time",
-        ),
-        ("time", f"about {duration(cluster['seconds'])}, if stages do not overlap"),
-    )
-    typer.echo()
-    print_table(
-        ["stage", "computing", "client", "moving", "network", "disk", "tasks"],
-        [
-            [
-                stage["stage"],
-                *(duration(stage[name]) for name in ("computing", "client", "moving")),
-                *(size(round(stage[name])) for name in ("network", "disk")),
-                count(round(stage["tasks"])),
-            ]
-            for stage in cluster["stages"]
-        ],
-    )
 
 
 def _stage(stage: Facts) -> list[str]:
@@ -120,12 +87,6 @@ OUTPUT = {
     "out": option(str, "DIR", "Folder of the forest. Default: in the current folder.", panel=options.RUN),
     **CONFIG_FILE,
 }
-CLUSTER = {
-    "workers": option(
-        int, "N", "Also estimate it on a cluster of N workers, each with --threads and --memory.", panel=options.RUN
-    ),
-    "link": option(str, "SPEED", "Network link of each worker of that cluster. Default: 10Gbit.", panel=options.RUN),
-}
 
 
 @command(
@@ -134,23 +95,15 @@ CLUSTER = {
     config=CONFIG,
     how=OUTPUT,
     run={**options.run_options("threads", "scratch", "memory"), "scratch": options.SCRATCH_BESIDE},
-    cluster=CLUSTER,
     progress=False,
 )
-def plan(data: options.Data, *, table: Given, config: Given, how: Given, run: Given, cluster: Given) -> Facts:
+def plan(data: options.Data, *, table: Given, config: Given, how: Given, run: Given) -> Facts:
     """Estimate what training needs: disk, memory, passes, time.
 
     Exits with 1 if the run does not fit. Times are estimates, accurate within a factor of two or three.
-
-    With --workers it also estimates the run on a cluster, by stage: time of the workers and of the client, tasks, and
-    bytes over the network link and on the disk of each worker.
 
     Example: bigforest plan flights.parquet --target late --memory 1GB
     """
     import bigforest
 
-    found = bigforest.plan_training(data, **table, **config, **how, **run, **cluster)
-    facts = plan_facts(found)
-    if found.cluster is not None:
-        facts["cluster"] |= {"seconds": found.cluster.seconds, "client_share": found.cluster.client_share}
-    return facts
+    return plan_facts(bigforest.plan_training(data, **table, **config, **how, **run))

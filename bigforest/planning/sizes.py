@@ -10,17 +10,6 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 _MOST = 2**63 - 1
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 
-_LINK = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt])?bit(?:/s)?\s*", re.IGNORECASE)
-
-
-def parse_link(link: str) -> float:
-    """Bytes per second of a link such as "10Gbit" (10**9 bits a second each). Raises ConfigError."""
-    found = _LINK.fullmatch(link) if isinstance(link, str) else None
-    speed = float(found[1]) * _UNITS[(found[2] or "").lower()] / 8 if found else 0.0
-    if not 1 <= speed <= _MOST:
-        raise ConfigError(f"link must be bits per second such as 10Gbit or 500Mbit, not {shown(link)}")
-    return speed
-
 
 def parse_bytes(size: str | int, name: str = "memory") -> int:
     """Bytes of a size such as "4GB" (10**9 each), "512MiB" (2**20 each) or a plain number.

@@ -20,7 +20,6 @@ from bigforest.store.format import block_count
 from bigforest.store.store import Store
 from bigforest.training.choose import visits_to_choose
 from bigforest.training.memory import check_boosting, estimates, settled_for
-from bigforest.training.projection import MEASURED, Machines, Projection, project_training
 from bigforest.training.run_state import TrainingJob
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
@@ -48,7 +47,6 @@ class Plan(RunPlan):
     store         bytes of the presorted table, which are part of the scratch; 0 if the store exists.
     output_free   free bytes on the disk of the forest.
     compiling     seconds for compiling kernels, once per machine; 0 if that has been done.
-    cluster       the estimate for a cluster, if requested (projection.py).
     """
 
     rows: int
@@ -58,7 +56,6 @@ class Plan(RunPlan):
     store: int
     output_free: int
     compiling: float
-    cluster: Projection | None = None
 
     @property
     def seconds(self) -> float:
@@ -75,11 +72,8 @@ def make_plan(
     config: TrainConfig,
     resources: Resources,
     home: Path,
-    machines: Machines | None,
 ) -> Plan:
     """The plan for training on `table`, which was opened for a job, into a forest in the folder `home`.
-
-    machines  of the cluster that it would run on; None for this machine alone.
 
     Raises DataError when the table cannot be used.
     """
@@ -110,7 +104,6 @@ def make_plan(
         smallest=run.smallest,
         stages=stages,
         compiling=sum(kind.seconds for kind in kinds if not is_compiled(kind)),
-        cluster=None if machines is None else project_training(shape, config, machines, MEASURED),
     )
 
 

@@ -429,8 +429,6 @@ def plan_training(
     memory: str | int | None = None,
     threads: int | None = None,
     scratch: str | Path | None = None,
-    workers: int | None = None,
-    link: str | None = None,
 ) -> bigforest.Plan:
     """Estimate what `train` with the same arguments needs, and whether it fits: see `Plan`.
 
@@ -443,11 +441,6 @@ def plan_training(
         The table, as for `train`.
     target : str or ArrayLike
         The target column, or one value per row.
-    workers : int or None, default=None
-        Number of workers of a cluster, to estimate training there (`Plan.cluster`). Each has `threads` threads and the
-        memory budget `memory`. None for no estimate.
-    link : str or None, default=None
-        Bandwidth of the workers' network, "10Gbit" by default.
     **options
         As for `train`.
 
@@ -460,15 +453,13 @@ def plan_training(
     ConfigError, DataError
     """
     from bigforest.training.plan import make_plan
-    from bigforest.training.projection import machines_of
 
     job = make_job(data, target, exclude, given(locals()))
     resources = resources_of(threads, scratch, memory)
-    machines = machines_of(workers, link, resources)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
     if not is_folder(home):
         raise ConfigError(f"the folder {home} of the output does not exist; create it first")
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(job, work, verify=False)
         settled = match_config_to_store(table, job) if isinstance(table, Store) else job.config
-        return make_plan(table, job, settled, resources, home, machines)
+        return make_plan(table, job, settled, resources, home)

@@ -392,7 +392,6 @@ WRONG_REST: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "coverage of nothing": (lambda f: options_of(f, "predict", "things.parquet", "--jackknife"), "set --coverage"),
     "rows that lack": (lambda f: options_of(f, "explain", "--permutation"), "set DATA to a table"),
     "no dims": (lambda _: ["simulate", "trunk", "--rows", "5"], "set --dims"),
-    "a link alone": (lambda _: ["plan", "things.parquet", "--link", "1Gbit"], "set --workers"),
     "no bag to compare by": (lambda _: ["compare", "things.parquet", "--no-bootstrap"], "or set --bootstrap"),
     "no scheduler": (
         lambda _: ["train", "things.parquet", "--scheduler", "nowhere"],

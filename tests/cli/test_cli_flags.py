@@ -46,14 +46,13 @@ ROOT = Path(__file__).resolve().parents[2]
             "coverage is not set; drop jackknife or set coverage",
             "--coverage is not set; drop --jackknife or set --coverage",
         ),
-        ("link applies to a cluster; set workers too", "--link applies to a cluster; set --workers too"),
         ("this needs rows: set data to a table", "this needs rows: set DATA to a table"),
         ("use bigforest train --resume x", "use bigforest train --resume x"),
     ],
 )
 def test_in_flags(python: str, shell: str) -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    named = "predict" if "jackknife" in python else "plan" if "workers" in python else "train"
+    named = "predict" if "jackknife" in python else "train"
     assert in_flags(python, commands[named]).endswith(shell.removeprefix("..."))
 
 

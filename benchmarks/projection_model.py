@@ -1,4 +1,4 @@
-"""Estimate of a training run on a cluster: time, bytes and tasks of each stage, from rates measured on one machine.
+"""Model of a training run on a cluster: time, bytes and tasks of each stage, from rates measured on one machine.
 
 How it scales: passes, rows on disk and out-of-bag rows are proportional to rows x trees; subtrees and votes also to the
 levels of a tree, of which doubling the rows adds one; histograms to nodes x looked at x buckets x counts. Histograms
@@ -15,7 +15,6 @@ import numpy as np
 
 from bigforest.encode.memory import RUN_BYTES, plan_encode
 from bigforest.encode.values import key_size
-from bigforest.errors import ConfigError, shown
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import share_out
 from bigforest.execution.resources import Resources
@@ -25,16 +24,14 @@ from bigforest.grow.out_of_core.context import NodeStats
 from bigforest.grow.out_of_core.node_search import histogram_buckets
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.memory import Shape
-from bigforest.planning.sizes import parse_link
 from bigforest.store.format import block_count
 from bigforest.store.writer import RANGE_BYTES
 
 # Share of different rows among as many draws with replacement.
 DISTINCT = 1.0 - math.exp(-1.0)
-# Bytes of a link per second, and of a disk, unless said otherwise.
+# Default bandwidth of a link and of a disk, bytes per second.
 LINK = 1.25e9
 DISK = 1e9
-MAX_WORKERS = 100_000
 # Processor time of encoding columns in pieces, beside that of encoding them whole: benchmarks/cluster.md.
 _IN_PIECES = 1.5
 # Bits of a count that is sent, for each that chance alone would take.
@@ -93,21 +90,8 @@ class Machines(NamedTuple):
     disk: float = DISK
 
 
-def machines_of(workers: int | None, link: str | None, resources: Resources) -> Machines | None:
-    """The cluster that a plan is for, each worker with these threads and this memory; None without `workers`. Raises
-    ConfigError."""
-    if workers is None:
-        if link is not None:
-            raise ConfigError("link applies to a cluster; set workers, the number of them, too")
-        return None
-    if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MAX_WORKERS:
-        raise ConfigError(f"workers must be a whole number from 1 to {MAX_WORKERS}, not {shown(workers)}")
-    speed = LINK if link is None else parse_link(link)
-    return Machines(workers, resources.workers, resources.memory, speed)
-
-
 class PlannedCluster(NamedTuple):
-    """Workers that there would be, as plans ask for them."""
+    """Stands in for `bigforest.execution.cluster.Cluster` in plans: a number of workers that do not exist."""
 
     workers: int
     each: int
@@ -139,7 +123,7 @@ class ProjectedStage:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What a training would take on a cluster.
+    """Estimated needs of a training run on a cluster.
 
     workers, threads  of the cluster; threads of each worker.
     link        bytes per second.
