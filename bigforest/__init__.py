@@ -30,6 +30,7 @@ from bigforest.version import __version__
 
 if _TYPE_CHECKING:
     from bigforest.compiling.warm_up import warm_up
+    from bigforest.encode.encode_store import encode_store
     from bigforest.explain.explain import explain_forest
     from bigforest.explain.plan import ExplanationPlan, plan_explanation
     from bigforest.explain.tables import Explanation
@@ -37,6 +38,7 @@ if _TYPE_CHECKING:
     from bigforest.images.convert import ImageFeatures, images_to_features
     from bigforest.plot.pictures import Pictures
     from bigforest.plot.plot import plot_forest
+    from bigforest.predict.files import predict_file
     from bigforest.predict.forest import Forest, read_forest
     from bigforest.report.report import report_forest
     from bigforest.revise.calibrate import calibrate_forest
@@ -49,7 +51,6 @@ if _TYPE_CHECKING:
     from bigforest.training.comparison import Comparison
     from bigforest.training.plan import Plan
     from bigforest.training.shrink import shrink_forest
-    from bigforest.training.tables import encode_store, predict_file
     from bigforest.training.train import plan_training, train
 
 __all__ = [
@@ -108,7 +109,7 @@ _HOMES = {
     "bayes_error": "bigforest.simulation.simulate",
     "calibrate_forest": "bigforest.revise.calibrate",
     "compare": "bigforest.training.compare",
-    "encode_store": "bigforest.training.tables",
+    "encode_store": "bigforest.encode.encode_store",
     "explain_forest": "bigforest.explain.explain",
     "export_forest": "bigforest.export.export",
     "images_to_features": "bigforest.images.convert",
@@ -116,7 +117,7 @@ _HOMES = {
     "plan_explanation": "bigforest.explain.plan",
     "plan_training": "bigforest.training.train",
     "plot_forest": "bigforest.plot.plot",
-    "predict_file": "bigforest.training.tables",
+    "predict_file": "bigforest.predict.files",
     "prune_forest": "bigforest.revise.prune",
     "read_forest": "bigforest.predict.forest",
     "shrink_forest": "bigforest.training.shrink",

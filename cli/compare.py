@@ -90,10 +90,11 @@ def compare(data: options.Data, *, table: Given, config: Given, how: Given, run:
     Example: bigforest compare flights.parquet --target late --trees 200 --budget 10m --out chosen
     """
     import bigforest
-    from bigforest.training.tables import default_output
+
+    from .streams import default_output
 
     if "out" not in how:
-        how["out"] = str(default_output(data, ".comparison"))
+        how["out"] = default_output(data, ".comparison")
     comparison = bigforest.compare(data, options=config, **table, **how, **run)
     return {
         "comparison": str(comparison.path),

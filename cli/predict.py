@@ -93,9 +93,10 @@ def predict(forest: options.ForestFolder, data: options.Data, *, how: Given, run
     Example: bigforest predict flights.forest new.parquet --proba --keep id
     """
     import bigforest
-    from bigforest.training.tables import default_output
 
-    output = how.pop("out") if "out" in how else str(default_output(data, ".predictions.parquet"))
+    from .streams import default_output
+
+    output = how.pop("out") if "out" in how else default_output(data, ".predictions.parquet")
     with output_at(output, run.get("scratch")) as written:
         scores = bigforest.predict_file(forest, data, written, **how, **run)
     return {"predictions": output, **asdict(scores)}

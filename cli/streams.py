@@ -51,3 +51,17 @@ def output_at(out: str, scratch: str | None) -> Iterator[str]:
         with path.open("rb") as file:
             shutil.copyfileobj(file, sys.stdout.buffer)
         sys.stdout.buffer.flush()
+
+
+def default_output(data: str, suffix: str) -> str:
+    """Return the default path of the output, in the current folder: flights<suffix> for flights.csv.
+
+    Raises DataError if nothing exists at `data`.
+    """
+    from bigforest.source.files import find_files
+    from bigforest.storage.paths import as_path
+    from bigforest.store.format import is_meant_as_store
+
+    path = as_path(data)
+    name = path.resolve().name.removesuffix(".store") if is_meant_as_store(path) else find_files(data)[0]
+    return name + suffix

@@ -80,13 +80,13 @@ def train(
     Example: bigforest train flights.parquet --target late --trees 200
     """
     import bigforest
-    from bigforest.training.tables import default_output
 
     from .facts import training_facts
+    from .streams import default_output
 
     if data is None and "resume" not in how:
         raise typer.BadParameter("it is missing; give a table, or a forest to --resume", param_hint="DATA")
     if data is not None and not {"resume", "out"} & set(how):
-        how["out"] = str(default_output(data, ".forest"))
+        how["out"] = default_output(data, ".forest")
     forest = bigforest.train(data, **table, **config, **how, **run)
     return training_facts(forest)

@@ -79,7 +79,7 @@ class Target:
 TARGETS = (
     Target("bigforest/training/train.py", "train", documents=True),
     Target("bigforest/training/train.py", "plan_training"),
-    Target("bigforest/training/tables.py", "encode_store", _STORE),
+    Target("bigforest/encode/encode_store.py", "encode_store", _STORE),
     Target(
         "bigforest/sklearn/classifier.py",
         "BigForestClassifier.__init__",

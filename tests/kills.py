@@ -28,6 +28,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+# Loaded once, before any fork.
 import numpy as np
 
 import bigforest
@@ -37,9 +38,6 @@ import bigforest.revise.merge
 import bigforest.revise.prune
 import bigforest.revise.validate
 import bigforest.training.run
-
-# Loaded once, before any fork.
-import bigforest.training.tables
 import bigforest.training.train
 from bigforest.events import StageAdvanced
 from tests.killing import die_at_call

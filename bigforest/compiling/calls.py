@@ -26,13 +26,13 @@ from bigforest.explain.plan import MAKERS
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.warm_up import compile_for
 from bigforest.options.train_config import TrainConfig
+from bigforest.predict.files import predict_file
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.revise.calibrate import calibrate_forest
 from bigforest.revise.prune import prune_forest
 from bigforest.revise.validate import validate_forest
 from bigforest.simulation.simulate import simulate
 from bigforest.storage.atomic import TemporaryFolder
-from bigforest.training.tables import predict_file
 from bigforest.training.train import train
 
 _ROWS = 400

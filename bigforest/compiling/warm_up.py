@@ -124,7 +124,7 @@ def _warm_all(kinds: Sequence[str], passes: bool, cluster: Cluster | None, progr
 
 def warm_here(kind: str, passes: bool = False) -> None:
     """Compile the kernels of this kind in this process, or load them from the cache."""
-    from bigforest.training.tables import predict_file
+    from bigforest.predict.files import predict_file
     from bigforest.training.train import train
 
     mixed, numbers, options = KINDS[kind]

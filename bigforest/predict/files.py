@@ -17,19 +17,24 @@ from numpy.typing import NDArray
 
 from bigforest.columns.types import columns_named, types_within
 from bigforest.errors import ConfigError, DataError
-from bigforest.events import Listener, Stage, stage
+from bigforest.events import Listener, Notice, Stage, stage
+from bigforest.execution.arguments import column_names, resources_of
+from bigforest.execution.connect import open_resources
 from bigforest.execution.resources import Resources
 from bigforest.forest.files import file_kind
 from bigforest.forest.tables import write_pieces
 from bigforest.planning.memory import Shape
 from bigforest.planning.sizes import row_ranges
 from bigforest.predict.columns import PREDICTION, answer_names, answer_shape, answer_table, check_columns, check_proba
+from bigforest.predict.forest import Forest, opened_forest
 from bigforest.predict.passes import naming_rows
-from bigforest.predict.rows import RowBatch, check_schema
+from bigforest.predict.rows import RowBatch, check_schema, open_rows
 from bigforest.predict.score import FilePrediction, Score, score_of
 from bigforest.predict.vote_rule import VoteRule
-from bigforest.storage.atomic import TemporaryFolder, staged
-from bigforest.storage.paths import as_path, downloads, text_lines, write_atomically
+from bigforest.progress import watching
+from bigforest.source import opens_quickly
+from bigforest.storage.atomic import TemporaryFolder, check_output, staged
+from bigforest.storage.paths import absolute, as_path, downloads, text_lines, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +56,116 @@ _FEWEST_ROWS = 4_096
 def is_prediction(path: Path) -> bool:
     """Whether `path` is a file that `write_predictions` wrote."""
     return _is_text_prediction(path) if path.suffix.lower() in TEXT else file_kind(path) == KIND
+
+
+def predict_file(
+    forest: Forest | str | Path,
+    data: Any,
+    out: str | Path,
+    *,
+    proba: bool = False,
+    keep: Sequence[str] = (),
+    vote: str | None = None,
+    ties: str | None = None,
+    unseen: str = "larger",
+    quantiles: Sequence[float] = (),
+    coverage: float | None = None,
+    reject_above: float | None = None,
+    coverage_by: Any = None,
+    jackknife: bool = False,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: int | str | None = None,
+    overwrite: bool = False,
+    listener: Listener | None = None,
+    scheduler: Any = None,
+) -> FilePrediction:
+    """Predict every row of a table of any size and write the predictions to the file `out`, in order and in bounded
+    memory.
+
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest, or its path.
+    data : table or path
+        A table as for `train`.
+    out : str or Path
+        File for the predictions. The names .csv, .tsv, .ndjson and .jsonl select these formats; any other name is
+        Parquet.
+    proba : bool, default=False
+        Also write one column p_<class> per class.
+    keep : sequence of str, default=()
+        Columns of the table to copy to the file.
+    vote : str or None, default=None
+        "soft", "hard" or "stochastic"; None as in training.
+    ties : str or None, default=None
+        Prediction if classes have equal votes: "lowest", "reject" (null) or "random". None as in training: "lowest", or
+        "reject" for the subspace families.
+    unseen : str, default="larger"
+        A level that did not occur in training goes to the "larger" child of a node, counts as "missing", or is an
+        "error".
+    quantiles : sequence of float, default=()
+        For regression: shares from 0 to 1, each written as a column such as q0.1. See `Forest.predict`.
+    coverage : float or None, default=None
+        Also write prediction intervals (regression; columns low and high) or prediction sets (classification; column
+        set) that contain the true value with approximately this probability. See `Forest.predict`.
+    reject_above : float or None, default=None
+        For classification: null for rows whose estimated error is above this limit. See `Forest.predict`.
+    coverage_by : str, Series or None, default=None
+        With `coverage`, a column of categories that are calibrated separately. See `Forest.predict`.
+    jackknife : bool, default=False
+        With `coverage`, intervals by the jackknife+ after bootstrap. See `Forest.predict`.
+    memory : int, str or None, default=None
+        Memory budget of the whole process, such as "4GB". None for no limit. If the trees do not fit, they are loaded
+        in groups. Does not change the predictions.
+    overwrite : bool, default=False
+        Replace an existing file at `out`.
+    threads, scratch, listener, scheduler
+        As for `train`.
+
+    Returns
+    -------
+    FilePrediction
+        The scores, if the table has the target.
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
+    """
+    resources = resources_of(threads, scratch, memory)
+    forest = opened_forest(forest)
+    rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above, coverage_by, jackknife)
+    if not opens_quickly(data):
+        check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
+    notice = _notice_of_training(forest, data)
+    with (
+        watching(listener) as listener,
+        open_resources(scheduler, resources, as_path(out), listener, beside=True) as resources,
+        TemporaryFolder(resources.scratch) as work,
+    ):
+        source = open_rows(data, forest.spec, scratch=work, memory=resources.memory)
+        done = write_predictions(
+            forest,
+            source,
+            out,
+            rule,
+            proba=proba,
+            keep=column_names(keep, "keep"),
+            resources=resources,
+            listener=listener,
+            overwrite=overwrite,
+        )
+        if notice is not None:
+            listener(notice)
+        return done
+
+
+def _notice_of_training(forest: Forest, data: Any) -> Notice | None:
+    """Return a notice if the table at this path is the training table; else None."""
+    if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != absolute(data):
+        return None
+    advice = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "evaluate it on other rows"
+    return Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {advice}")
 
 
 def write_predictions(

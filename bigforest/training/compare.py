@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from bigforest.encode.encode_store import column_arguments
 from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, OutputExistsError, shown
 from bigforest.events import Listener, Notice
 from bigforest.execution.arguments import resources_of
@@ -73,7 +74,6 @@ from bigforest.training.losses import METRICS, ROW_BYTES, Rows, RowScores, measu
 from bigforest.training.resumable_run import is_unfinished
 from bigforest.training.run import StageTimer, columns_first, make_store, resume, train_new
 from bigforest.training.run_state import TrainingJob
-from bigforest.training.tables import make_job
 
 _STORE = "table.store"
 _FORESTS = "forests"
@@ -515,7 +515,7 @@ def compare(
     for name in given:
         if name not in OPTIONS:
             raise ConfigError(f"there is no option {name!r} of training; see bigforest.train")
-    job = make_job(data, target, exclude, given)
+    job = TrainingJob(*column_arguments(data, target, exclude, given))
     seconds = parse_duration(budget)
     resources = resources_of(threads, scratch, memory)
     holding = TemporaryFolder(resources.scratch) if out is None else None

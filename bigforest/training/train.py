@@ -9,6 +9,7 @@ from typing import Any, Literal
 from numpy.typing import ArrayLike
 
 import bigforest  # whose Plan is loaded when it is named
+from bigforest.encode.encode_store import column_arguments
 from bigforest.errors import ConfigError
 from bigforest.events import Listener
 from bigforest.execution.arguments import resources_of
@@ -22,7 +23,7 @@ from bigforest.store.store import Store
 from bigforest.training.resumable_run import output_of
 from bigforest.training.run import StageTimer, match_config_to_store, open_table, train_new, train_temporary
 from bigforest.training.run import resume as resume_run
-from bigforest.training.tables import make_job
+from bigforest.training.run_state import TrainingJob
 
 
 @explicit_options
@@ -343,7 +344,8 @@ def train(
     ClusterError
         For a cluster that cannot be used or was lost.
     """
-    job = make_job(data, target, exclude, given(locals()), validate, resumes=resume is not None)
+    columns = column_arguments(data, target, exclude, given(locals()), resumes=resume is not None)
+    job = TrainingJob(*columns, validate)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; drop them")
     if data is None and resume is None:
@@ -454,7 +456,7 @@ def plan_training(
     """
     from bigforest.training.plan import make_plan
 
-    job = make_job(data, target, exclude, given(locals()))
+    job = TrainingJob(*column_arguments(data, target, exclude, given(locals())))
     resources = resources_of(threads, scratch, memory)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
     if not is_folder(home):
