@@ -157,11 +157,11 @@ class Meter:
 
 def watch_passes() -> list[dict[str, float]]:
     """The list to which every pass from now on adds a row."""
-    from bigforest.execution.executor import Executor
+    from bigforest.execution.dask_cluster import ClusterExecutor
     from bigforest.grow.out_of_core.table import TableView
 
     rows: list[dict[str, float]] = []
-    reduce_parts = Executor.reduce_parts
+    reduce_parts = ClusterExecutor.reduce_parts
 
     def measured(executor: Any, function: Any, *arguments: Any) -> Any:
         before = wire_bytes()
@@ -170,7 +170,7 @@ def watch_passes() -> list[dict[str, float]]:
             rows.append({"pass": len(rows) + 1, **_figures(arguments[-1][1], wire_bytes() - before)})
         return found
 
-    Executor.reduce_parts = measured  # type: ignore[method-assign]
+    ClusterExecutor.reduce_parts = measured  # type: ignore[method-assign]
     return rows
 
 

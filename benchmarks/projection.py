@@ -127,7 +127,7 @@ the workers.
 - Histograms are scored by a worker for each tree of a pass. Scoring is taken at the rate of the small histograms
   measured here, where calls cost most, so it is an upper bound.
 - The client and the scheduler do not scale: they take some milliseconds for each task, and the number of tasks grows
-  with the workers (`benchmarks/virtual_time.py`).
+  with the workers.
 - Columns are encoded in pieces, because there are more threads than columns: 1.5 times the processor time, and runs on
   scratch.
 - It is assumed that doubling the rows adds a level to all trees. Tables with few distinct values or little noise have
@@ -136,7 +136,7 @@ the workers.
   row between passes, and the rows of small nodes, go to scratch.
 - Votes are added up by a few workers, each of which loads what the leaves of all trees cast. This is not in the model;
   by the rates in `benchmarks/cluster.md` it takes one or two minutes.
-- Slow and lost workers are not included; virtual_time.py has them.
+- Slow and lost workers are not included.
 """
 
 

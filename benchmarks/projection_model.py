@@ -16,7 +16,7 @@ import numpy as np
 from bigforest.encode.memory import RUN_BYTES, plan_encode
 from bigforest.encode.values import key_size
 from bigforest.execution.cluster import Cluster
-from bigforest.execution.dask_cluster import share_out
+from bigforest.execution.dask_cluster import _SHARES, share_out
 from bigforest.execution.resources import Resources
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
@@ -205,7 +205,7 @@ class _Model:
         split = plan.split(self.cores)
         calls = shape.features * split
         tasks = min(-(-self.codes // RANGE_BYTES), workers)
-        tasks += (3 if split > 1 else 1) * len(share_out([1] * calls, workers, even=split > 1))
+        tasks += (3 if split > 1 else 1) * len(share_out([1] * calls, workers * (1 if split > 1 else _SHARES)))
         runs = shape.rows * sum(key_size(size) + RUN_BYTES for size in sizes.values()) if split > 1 else 0
         work = self.rates.encode * (shape.rows * shape.features) * (_IN_PIECES if split > 1 else 1.0)
         moved = 4 * self.codes + 2 * runs
@@ -225,7 +225,7 @@ class _Model:
         cores, bags, upper, groups = self.cores, self.bag * trees, self.upper, self.groups
         owners = min(group, workers)
         calls = min(group, trees) * 2 * (1 << upper)
-        grown = groups * (len(share_out([1] * calls, workers)) + self.shares(groups))
+        grown = groups * (len(share_out([1] * calls, workers * _SHARES)) + self.shares(groups))
         spilled = bags * (self.shape.row_bytes + 4)
         visits = bags * self.expected_reads * max(1.0, self.levels - upper)
         nodes = rates.node * 2 * trees * (1 << upper)

@@ -172,11 +172,7 @@ def open_resources(
         try:
             yield replace(resources, threads=threads, scratch=scratch, cluster=cluster)
         finally:
-            cluster.end()
-            used = (WorkerUse(address, *spent) for address, spent in sorted(cluster.spent.items()))
-            for address, trouble in cluster.trouble.items():
-                listener(Notice(f"the worker {address} {trouble}"))
-            listener(WorkersUsed(tuple(used)))
+            listener(WorkersUsed(tuple(WorkerUse(address, *each) for address, each in sorted(cluster.stats().items()))))
 
 
 def _active_client() -> Any:

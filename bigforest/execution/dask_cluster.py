@@ -1,42 +1,55 @@
-"""Tasks on a Dask cluster.
+"""The executor whose tasks run on the workers of a Dask cluster.
 
-Only small arguments and results go over the network: tasks carry paths, ranges, counts and finished pieces. Data that
-all tasks of a run share is sent once, unless it is very small, and passed from worker to worker.
+Tasks are futures, and Dask does the rest: it places them, moves results from worker to worker to the tasks that need
+them, runs the tasks of lost workers again, retries those that fail, and lets idle workers take tasks of busy ones.
+
+    run, gather, map     a task makes several calls; two tasks per worker are on their way at a time
+    reduce_parts         calls of worker 1 ─┐
+                         calls of worker 2 ─┼─ merge ─┐          finish parts 1 to 3
+                         ...               ─┘         ├────►     finish parts 4 to 6
+                         calls of worker n ─── merge ─┘          ...
+
+Each list of parts is pickled part by part. Merging tasks take up to _FAN_IN lists, until no more are left; each
+finishing task takes all of these, and unpickles only its own parts of them.
 """
 
 from __future__ import annotations
 
-import math
+import contextlib
 import pickle
+import secrets
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, reduce
-from itertools import accumulate, pairwise
-from pathlib import Path
+from functools import partial
+from itertools import accumulate, islice, pairwise
 from typing import Any, TypeVar
 
-from bigforest.errors import ClusterError
-from bigforest.execution import exchange, worker
+from bigforest.errors import BigForestError, ClusterError
+from bigforest.execution import worker
 from bigforest.execution.cluster import Cluster
-from bigforest.execution.exchange import HeldParts
-from bigforest.execution.executor import Executor, Part, PartBatch, TaskBatch, merge_lists
-from bigforest.execution.task_run import AHEAD, SMALL, Call, TaskRun, name_of
+from bigforest.execution.executor import Executor, Part
+from bigforest.execution.worker import TaskRequest
 
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
-# Seconds between two fetches of results, if nothing but the progress is waiting for them.
-_BETWEEN_FETCHES = 2.0
-# A task takes milliseconds of client and scheduler, so it makes several calls: at most a share of what is left for its
-# worker, one of _ROUNDS, but about one of _FINEST of what all calls take at least; and at most _TURNS for each thread
-# where the progress is watched.
-_ROUNDS = 1.5
-_FINEST = 12
-_TURNS = 8
-# How often parts of lost workers are requested again.
-_PART_TRIES = 8
+# Tasks on their way per worker, so that none waits for the next.
+_AHEAD = 2
+# Retries of a failing task, for instance because a disk did not answer.
+_RETRIES = 2
+# Lists that a task merges. Each worker holds so many pickled lists at a time: for counts, a byte each in most cases.
+_FAN_IN = 8
+# Tasks per worker that share out the calls of `run`. Each costs client and scheduler some milliseconds; with fewer,
+# workers wait longer for the last one.
+_SHARES = 12
+# Seconds for running tasks to end after an error, and between two looks whether they have.
+_PATIENCE = 60.0
+_BETWEEN_LOOKS = 0.2
 
 
 class ClusterExecutor(Executor):
-    """The executor of a cluster; at most `slots` tasks at once in each process."""
+    """The executor of a cluster; a task uses at most `slots` threads of its worker."""
 
     remote = True
 
@@ -47,135 +60,206 @@ class ClusterExecutor(Executor):
     @property
     def size(self) -> int:
         """See Executor."""
-        return max(1, len(self._seats()))
+        return max(1, sum(min(count, self._slots) for count in self._cluster.threads().values()))
 
     @property
     def processes(self) -> int:
         """See Executor."""
         return max(1, len(self._cluster.threads()))
 
-    def discard(self, files: Sequence[Path]) -> None:
+    def run(
+        self,
+        function: Callable[..., Result],
+        arguments: Sequence[tuple[Any, ...]],
+        on_result: Callable[[int, Result], None],
+        shared: tuple[Any, ...] = (),
+        *,
+        even: bool = False,
+        costs: Sequence[float] = (),
+    ) -> None:
         """See Executor."""
-        self._cluster.discarded += map(str, files)
+        from distributed import as_completed
+
+        sizes = share_out(costs or [1] * len(arguments), self.processes * (1 if even else _SHARES))
+        shares = pairwise(accumulate(sizes, initial=0))
+        firsts: dict[Any, int] = {}
+        with _Tasks(self._cluster, function, self._slots) as tasks:
+            ended = as_completed(loop=self._cluster.client.loop)
+            packed = pickle.dumps(shared)
+
+            def submit_next() -> None:
+                some = list(islice(shares, _AHEAD * self.processes - len(firsts)))
+                own = [(function, arguments[first:stop]) for first, stop in some]
+                futures = tasks.submit(worker.call_each, packed, own)
+                firsts.update(zip(futures, (first for first, _ in some), strict=True))
+                ended.update(futures)
+
+            submit_next()
+            while firsts:
+                future = next(ended)
+                first = firsts.pop(future)
+                submit_next()
+                [results] = tasks.results([future])
+                del future
+                for index, result in enumerate(results, first):
+                    on_result(index, result)
+
+    def map(
+        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
+    ) -> Iterator[Result]:
+        """See Executor."""
+        following = iter(arguments)
+        futures: deque[Any] = deque()
+        with _Tasks(self._cluster, function, self._slots) as tasks:
+            packed = pickle.dumps(shared)
+            while True:
+                some = islice(following, _AHEAD * self.processes - len(futures))
+                futures += tasks.submit(worker.call_each, packed, [(function, [own]) for own in some])
+                if not futures:
+                    return
+                [[result]] = tasks.results([futures.popleft()])
+                yield result
+
+    def reduce_parts(
+        self,
+        function: Callable[..., list[Part]],
+        arguments: Sequence[tuple[Any, ...]],
+        merge: Callable[[Part, Part], Part],
+        finish: Callable[..., Result],
+        own: Sequence[tuple[Any, ...]],
+        shared: tuple[Any, ...],
+    ) -> list[Result]:
+        """See Executor. The same share of the arguments goes to the same worker in every call, as long as the workers
+        are the same."""
+        seats = self._cluster.seats()
+        with _Tasks(self._cluster, function, self._slots) as tasks:
+            packed = pickle.dumps(shared)
+            shares = [(function, merge, each) for each in _cut(arguments, len(seats))]
+            lists = tasks.submit(worker.reduce_calls, packed, shares, seats=seats)
+            while len(lists) > _FAN_IN:
+                inputs = [lists[first : first + _FAN_IN] for first in range(0, len(lists), _FAN_IN)]
+                lists = tasks.submit(
+                    worker.merge_packed, pickle.dumps(()), [(merge,)] * len(inputs), inputs, name=worker.merge_packed
+                )
+            numbers = _cut(range(len(own)), len(seats))
+            finishing = [(finish, merge, {number: own[number] for number in each}) for each in numbers]
+            ended = tasks.submit(worker.finish_parts, packed, finishing, [lists] * len(numbers), name=finish)
+            del lists
+            return [result for results in tasks.results(ended) for result in results]
 
     def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
         """See Executor."""
         return list(self._cluster.on_each(function, *arguments).values())
 
-    def _each(self, job: TaskBatch[Result], on_result: Callable[[int, Result], None]) -> None:
-        most = _TURNS * self._slots if job.watched else None
-        sizes = share_out(job.costs or [1] * len(job.arguments), self.processes, most, even=job.even)
-        patience = math.inf if job.even or not job.watched else _BETWEEN_FETCHES
-        for index, result in self._results(job, sizes, patience):
-            on_result(index, result)
 
-    def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
-        """As a single part, which has no owner where it is small."""
-        several = TaskBatch(partial(worker.one_part, job.function), job.arguments, job.shared)
-        found: list[Result] = self._parts(several, PartBatch(merge, worker.merged_part, [()]))
-        return found[0]
+class _Tasks:
+    """The tasks of one call of the executor; a context manager that leaves none behind when its block fails."""
 
-    def _parts(self, job: TaskBatch[list[Part]], of_parts: PartBatch[Part, Result]) -> list[Result]:
-        """Parts held by a lost worker are computed again."""
-        finished: dict[int, Result] = {}
-        merge = partial(merge_lists, of_parts.merge)
-        for _ in range(_PART_TRIES):
-            left = [number for number in range(len(of_parts.own)) if number not in finished]
-            with TaskRun(self._cluster, job, 1, min(self.processes, len(job.arguments))) as run:
-                held = [found for _, found in self._hold(run, job, merge)]
-                if of_parts.finish is worker.merged_part and all(own.part for own in held):
-                    finished[0] = reduce(of_parts.merge, (pickle.loads(own.part) for own in held))
-                    left = []
-                shares = _cut(left, self.processes)
-                calls = [run.finish(of_parts, share, held) for share in shares]
-                near = _near(calls, self._spread(len(calls)))
-                for at, results in run.completed(near, len(calls) + 1, patience=math.inf):
-                    found = dict(zip(shares[at], results, strict=True))
-                    lost = {number: own for number, own in found.items() if isinstance(own, exchange.LostPart)}
-                    finished |= {number: own for number, own in found.items() if number not in lost}
-                    self._cluster.note_lost({own.args[0] for own in lost.values()})
-            if run.handed_on or len(finished) < len(of_parts.own):
-                run.stop()
-            if len(finished) == len(of_parts.own):
-                return [finished[number] for number in range(len(finished))]
-        raise ClusterError(
-            f"workers were lost {_PART_TRIES} times while they ran {name_of(job.function)}; look for the reason in "
-            "their logs (often too little memory), and resume"
-        )
+    def __init__(self, cluster: Cluster, function: Callable[..., Any], threads: int) -> None:
+        self._cluster = cluster
+        self._function = function
+        self._request = TaskRequest(cluster.session, secrets.token_hex(8), threads, worker.versions_here())
+        self._pending: list[Any] = []
 
-    def _hold(
-        self, run: TaskRun, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]
-    ) -> Iterator[tuple[int, HeldParts]]:
-        """Where the results of one task for each worker are, which does a share of the calls on all its threads.
+    def __enter__(self) -> _Tasks:
+        return self
 
-        As long as the workers are the same, the same share goes to each, which finds there what it fetched or read
-        before; another does it where one is busy elsewhere or has gone.
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._stop()
+
+    def submit(
+        self,
+        step: Callable[..., Any],
+        shared: bytes,
+        own: Sequence[tuple[Any, ...]],
+        inputs: Sequence[Sequence[Any]] = (),
+        seats: Sequence[Any] = (),
+        *,
+        name: Callable[..., Any] | None = None,
+    ) -> list[Any]:
+        """Return futures of some tasks (worker.perform), which are handed out in one message.
+
+        own     arguments of each task
+        inputs  of each task, other futures, whose values it gets as its last arguments
+        seats   of at least as many tasks, where they should run
+        name    function that tasks are named after, if not that of the call
         """
-        seats = self._spread(len(job.arguments))
-        cuts = [0, *(at for at in range(1, len(seats)) if seats[at] != seats[at - 1]), len(seats)]
-        calls = [
-            run.hold(job.arguments[first:stop], merge, min(self._slots, stop - first), SMALL // (len(cuts) - 1))
-            for first, stop in pairwise(cuts)
-        ]
-        return run.completed(_near(calls, [seats[first] for first in cuts[:-1]]), len(calls) + 1, patience=math.inf)
+        if not own:
+            return []
+        group = f"bigforest-{label(name or self._function)}-{secrets.token_hex(8)}"
+        packed = map(pickle.dumps, own)
+        each = (packed, inputs or [()] * len(own), seats[: len(own)] or [None] * len(own))
+        with self._cluster.errors(f"handing out {group}"):
+            found: list[Any] = self._cluster.client.map(
+                partial(worker.perform, self._request, step, shared),
+                *map(list, each),
+                key=[(group, number) for number in range(len(own))],
+                retries=_RETRIES,
+                pure=False,
+            )
+        return found
 
-    def _spread(self, tasks: int) -> list[str | None]:
-        """The preferred workers of these tasks: consecutive tasks share a worker."""
-        seats = self._seats()
-        return [seats[number * len(seats) // tasks] if seats else None for number in range(tasks)]
+    def results(self, futures: Sequence[Any]) -> list[Any]:
+        """Return the values of tasks, in order, when all have ended. Raise the first error."""
+        with self._cluster.errors(f"waiting for {name_of(self._function)}"):
+            errors = [future.exception() for future in futures]
+        for error in filter(None, errors):
+            raise self._error_of(error)
+        with self._cluster.errors(f"fetching {name_of(self._function)}"):
+            found = self._cluster.client.gather(futures)
+        for result in found:
+            if result.failure is not None:
+                raise result.failure
+        return [result.value for result in found]
 
-    def _seats(self) -> list[str]:
-        """The addresses of the workers, each as often as it has slots."""
-        threads = sorted(self._cluster.threads().items())
-        return [address for address, count in threads for _ in range(min(count, self._slots))]
+    def _error_of(self, error: BaseException) -> BigForestError:
+        from distributed import KilledWorker
 
-    def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
-        early: dict[int, Result] = {}
-        following = 0
-        for index, result in self._results(job, [1] * len(job.arguments), 0.0):
-            early[index] = result
-            while following in early:
-                yield early.pop(following)
-                following += 1
+        name = name_of(self._function)
+        if isinstance(error, BigForestError):
+            return error
+        if isinstance(error, KilledWorker):
+            found = ClusterError(
+                f"the task {name} has lost {error.allowed_failures + 1} workers, the last of them "
+                f"{error.last_worker.address}; look for the reason in its log (often too little memory): lower memory, "
+                "or give the workers more"
+            )
+        else:
+            found = ClusterError(f"the task {name} failed {_RETRIES + 1} times ({type(error).__name__}: {error})")
+        found.__cause__ = error
+        return found
 
-    def _results(self, job: TaskBatch[Result], sizes: Sequence[int], patience: float) -> Iterator[tuple[int, Result]]:
-        """The results with their numbers, as tasks end that each make several of the calls."""
-        if not job.arguments:
-            return
-        starts = list(accumulate(sizes, initial=0))
-        with TaskRun(self._cluster, job, self._slots, len(sizes)) as run:
-            calls = ((run.call(job.arguments[first:stop]), None) for first, stop in pairwise(starts))
-            seats = [min(size, self._slots) for size in sizes]
-            for number, results in run.completed(calls, AHEAD * self.size, seats, patience=patience):
-                yield from enumerate(results, starts[number])
-
-
-def share_out(costs: Sequence[float], processes: int, most: int | None = None, *, even: bool = False) -> list[int]:
-    """How many calls, which cost so much, each task makes on the threads of a worker, `most` of them: fewer towards the
-    end, so that all workers finish at the same time; even ones in a task for each worker."""
-    if even:
-        return [len(own) for own in _cut(range(len(costs)), processes)]
-    sizes = []
-    total = left = sum(costs)
-    following = 0
-    while following < len(costs):
-        share = max(left / _ROUNDS, total / _FINEST) / processes
-        first, taken = following, costs[following]
-        following += 1
-        while following < len(costs) and following - first != most and taken + costs[following] <= share:
-            taken += costs[following]
-            following += 1
-        sizes.append(following - first)
-        left -= taken
-    return sizes
+    def _stop(self) -> None:
+        """Let queued tasks end at once, and wait for running ones, as far as the scheduler still answers."""
+        with contextlib.suppress(BigForestError):
+            deadline = time.monotonic() + _PATIENCE
+            while any(self._cluster.on_each(worker.stop, self._request.call).values()):
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(_BETWEEN_LOOKS)
 
 
-def _near(calls: Sequence[Call], workers: Sequence[str | None]) -> Iterator[tuple[Call, str | None]]:
-    """Each task with the worker that had better do it."""
-    return zip(calls, workers, strict=True)
+def share_out(costs: Sequence[float], shares: int) -> list[int]:
+    """Return how many consecutive calls each task makes: at most `shares` tasks of about equal cost."""
+    total = sum(costs)
+    starts = islice(accumulate(costs, initial=0.0), len(costs))
+    counts = Counter(int(start / total * shares) if total else 0 for start in starts)
+    return list(counts.values())
 
 
-def _cut(numbers: Sequence[int], shares: int) -> list[Sequence[int]]:
-    """The numbers in at most this number of shares of about equal length."""
-    shares = min(shares, len(numbers))
-    return [numbers[share * len(numbers) // shares : (share + 1) * len(numbers) // shares] for share in range(shares)]
+def _cut(items: Sequence[Item], shares: int) -> list[Sequence[Item]]:
+    """Cut items into at most `shares` runs of about equal length, none of them empty."""
+    shares = min(shares, len(items))
+    return [items[share * len(items) // shares : (share + 1) * len(items) // shares] for share in range(shares)]
+
+
+def label(function: Callable[..., Any]) -> str:
+    """Return the name of a kind of task, of words and hyphens: Dask's dashboard groups tasks by it."""
+    return name_of(function).replace("_", "-").removesuffix("-task")
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, or of the one that a partial calls first (executor.py, reduce)."""
+    named = function.args[0] if isinstance(function, partial) else function
+    return str(named.__name__)

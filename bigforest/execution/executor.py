@@ -1,57 +1,34 @@
-"""The executors of the tasks of a stage: the threads of this process, or the processes of a Dask cluster.
+"""Executors run the tasks of a stage: on the threads of this process, or on the workers of a Dask cluster.
 
-Stages use `Executor` and do not depend on which it is. Tasks are pure functions, at the top level of a module, with
-arguments that can be pickled; they may run again, or twice at the same time, with the same effect.
+Stages use `Executor` and do not depend on which one it is. A task is a function at the top level of a module, with
+arguments that can be pickled. It may run again, or twice at the same time, with the same effect: it writes files under
+names of its own or renames them when they are complete.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from bigforest.errors import StorageError
 
 Result = TypeVar("Result")
 Part = TypeVar("Part")
 
-
-class TaskBatch(NamedTuple, Generic[Result]):
-    """The tasks of one call: `function(*shared, *arguments[i])` for every i.
-
-    even     see Executor.run
-    costs    see Executor.gather; empty if nothing is known of them
-    watched  whether results are wanted as tasks end, and not only when all have ended
-    """
-
-    function: Callable[..., Result]
-    arguments: Sequence[tuple[Any, ...]]
-    shared: tuple[Any, ...]
-    even: bool = False
-    costs: Sequence[float] = ()
-    watched: bool = True
-
-
-class PartBatch(NamedTuple, Generic[Part, Result]):
-    """What is made of the parts of one call, see Executor.reduce_parts: `finish(*shared, *own[i], parts[i])`."""
-
-    merge: Callable[[Part, Part], Part]
-    finish: Callable[..., Result]
-    own: Sequence[tuple[Any, ...]]
+# Files that are removed at a time: each takes a request in an object store.
+_REMOVED_AT_ONCE = 8
 
 
 class Executor(ABC):
-    """Runs tasks: `run`, `reduce`, `reduce_parts`, `map`, `run_on_all_workers` and `discard` are its interface,
-    implemented by `_each` and so on.
-
-    In all methods `shared` are the first arguments of every task, the same for all of them.
+    """Runs tasks. In all methods `shared` are the first arguments of every task, the same for all of them.
 
     remote  whether tasks run in other processes, which share only files with this one.
     """
@@ -61,13 +38,14 @@ class Executor(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """Tasks at once."""
+        """Number of tasks that run at once."""
 
     @property
     @abstractmethod
     def processes(self) -> int:
-        """Number of processes."""
+        """Number of processes that run tasks."""
 
+    @abstractmethod
     def run(
         self,
         function: Callable[..., Result],
@@ -76,15 +54,17 @@ class Executor(ABC):
         shared: tuple[Any, ...] = (),
         *,
         even: bool = False,
+        costs: Sequence[float] = (),
     ) -> None:
         """Call `function(*shared, *arguments[i])` for every i, and `on_result(i, result)` after each.
 
-        even: all calls take about equally long, so on a cluster each worker may get its share of them at once.
-
         Results are delivered once each, in the order in which tasks end, in the calling thread, and are not kept. The
-        first error ends it: no further task is started, and running ones end before it is raised.
+        first error ends the call: no further task starts, and running ones end before the error is raised.
+
+        even   all tasks take about equally long: on a cluster each worker gets its share of them at once.
+        costs  about how long each task takes compared with the others; empty if unknown. Workers get shares that end
+               together.
         """
-        self._each(TaskBatch(function, arguments, shared, even), on_result)
 
     def gather(
         self,
@@ -96,10 +76,7 @@ class Executor(ABC):
         even: bool = False,
         costs: Sequence[float] = (),
     ) -> list[Result]:
-        """The results of all tasks, in the order of `arguments`; `on_end(i)` is called after each, see `run`.
-
-        costs: about how long each takes compared with the others, so that workers get shares that end together.
-        """
+        """Return the results of all tasks in the order of `arguments`; call `on_end(i)` after each. See `run`."""
         results: dict[int, Result] = {}
 
         def end(index: int, result: Result) -> None:
@@ -107,8 +84,17 @@ class Executor(ABC):
             if on_end is not None:
                 on_end(index)
 
-        self._each(TaskBatch(function, arguments, shared, even, costs, on_end is not None), end)
+        self.run(function, arguments, end, shared, even=even, costs=costs)
         return [results[index] for index in range(len(arguments))]
+
+    @abstractmethod
+    def map(
+        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
+    ) -> Iterator[Result]:
+        """Yield results in the order of `arguments`, with few tasks on their way at a time.
+
+        For tasks that use threads of their own, or have large results.
+        """
 
     def reduce(
         self,
@@ -117,9 +103,73 @@ class Executor(ABC):
         merge: Callable[[Result, Result], Result],
         shared: tuple[Any, ...] = (),
     ) -> Result:
-        """The results of all tasks, one at least, merged in pairs, in any order; `merge` does not change its
-        arguments."""
-        return self._merged(TaskBatch(function, arguments, shared), merge)
+        """Return the results of all tasks, of which there is at least one, merged in pairs in any order.
+
+        `merge` does not change its arguments.
+        """
+        as_list = partial(_as_list, function)
+        [merged] = self.reduce_parts(as_list, arguments, merge, merged_part, [()], shared)
+        return merged
+
+    @abstractmethod
+    def reduce_parts(
+        self,
+        function: Callable[..., list[Part]],
+        arguments: Sequence[tuple[Any, ...]],
+        merge: Callable[[Part, Part], Part],
+        finish: Callable[..., Result],
+        own: Sequence[tuple[Any, ...]],
+        shared: tuple[Any, ...],
+    ) -> list[Result]:
+        """Return `finish(*shared, *own[i], parts[i])` for every i, in order.
+
+        `function` returns lists with one entry for every i. parts[i] is entry i of all results, merged in pairs in any
+        order. `merge` does not change its arguments. On a cluster parts are merged and finished by the workers. There
+        is at least one task and one part.
+        """
+
+    @abstractmethod
+    def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
+        """Return the result of the function in each process."""
+
+    def discard(self, files: Sequence[Path]) -> None:
+        """Remove files that no task needs any more, as far as the system allows."""
+        map_on_threads(_remove_file, [(file,) for file in files], _REMOVED_AT_ONCE)
+
+
+class Threads(Executor):
+    """The threads of this process."""
+
+    remote = False
+    processes = 1
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        """See Executor."""
+        return self._size
+
+    def run(
+        self,
+        function: Callable[..., Result],
+        arguments: Sequence[tuple[Any, ...]],
+        on_result: Callable[[int, Result], None],
+        shared: tuple[Any, ...] = (),
+        *,
+        even: bool = False,
+        costs: Sequence[float] = (),
+    ) -> None:
+        """See Executor."""
+        run_on_threads(function, [(*shared, *own) for own in arguments], workers=self.size, on_result=on_result)
+
+    def map(
+        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
+    ) -> Iterator[Result]:
+        """See Executor. Each task runs in the calling thread when its result is requested."""
+        for own in arguments:
+            yield function(*shared, *own)
 
     def reduce_parts(
         self,
@@ -130,107 +180,33 @@ class Executor(ABC):
         own: Sequence[tuple[Any, ...]],
         shared: tuple[Any, ...],
     ) -> list[Result]:
-        """What `finish(*shared, *own[i], parts[i])` gives, for every i and in order.
-
-        The results of `function` are lists with an entry for every i; parts[i] are these entries of all of them, merged
-        in pairs, in any order. `merge` does not change its arguments. On a cluster each part has an owner, a worker to
-        which the others send their entries and which finishes it. There are tasks and parts, one at least.
-        """
-        return self._parts(TaskBatch(function, arguments, shared), PartBatch(merge, finish, own))
-
-    def map(
-        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
-    ) -> Iterator[Result]:
-        """The results in the order of `arguments`, few of them at a time. For tasks that use threads of their own."""
-        return self._in_order(TaskBatch(function, arguments, shared))
-
-    @abstractmethod
-    def discard(self, files: Sequence[Path]) -> None:
-        """Remove files that no task needs any more, as far as the system allows: on a cluster workers do so, together
-        with what they are asked for next."""
-
-    @abstractmethod
-    def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
-        """What the function returns in each process."""
-
-    @abstractmethod
-    def _each(self, job: TaskBatch[Result], on_result: Callable[[int, Result], None]) -> None:
-        """See run."""
-
-    @abstractmethod
-    def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
-        """See reduce."""
-
-    @abstractmethod
-    def _parts(self, job: TaskBatch[list[Part]], of_parts: PartBatch[Part, Result]) -> list[Result]:
-        """See reduce_parts."""
-
-    @abstractmethod
-    def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
-        """See map."""
-
-
-class Threads(Executor):
-    """Threads of this process."""
-
-    remote = False
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    @property
-    def size(self) -> int:
-        """See Executor."""
-        return self._size
-
-    @property
-    def processes(self) -> int:
-        """See Executor."""
-        return 1
-
-    def discard(self, files: Sequence[Path]) -> None:
-        """See Executor."""
-        run_on_threads(remove_files, [([file],) for file in files], workers=self.size, on_result=lambda *_: None)
+        """See Executor. Parts are finished one after the other, and each is freed then, to limit memory."""
+        calls = [(*shared, *each) for each in arguments]
+        parts = reduce_on_threads(function, calls, partial(merge_lists, merge), self.size)
+        return [finish(*shared, *each, parts.pop()) for each in reversed(own)][::-1]
 
     def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
         """See Executor."""
         return [function(*arguments)]
 
-    def _each(self, job: TaskBatch[Result], on_result: Callable[[int, Result], None]) -> None:
-        calls = [(*job.shared, *own) for own in job.arguments]
-        run_on_threads(job.function, calls, workers=self.size, on_result=on_result)
-
-    def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
-        merged: list[Result] = []
-
-        def add(_: int, found: Result) -> None:
-            merged[:] = [merge(merged[0], found)] if merged else [found]
-
-        self._each(job, add)
-        return merged[0]
-
-    def _parts(self, job: TaskBatch[list[Part]], of_parts: PartBatch[Part, Result]) -> list[Result]:
-        """One part after the other, to limit memory."""
-        parts = self._merged(job, partial(merge_lists, of_parts.merge))
-        own = reversed(of_parts.own)
-        return [of_parts.finish(*job.shared, *each, parts.pop()) for each in own][::-1]
-
-    def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
-        """Each task runs when its result is requested, in the calling thread."""
-        for own in job.arguments:
-            yield job.function(*job.shared, *own)
-
-
-def remove_files(files: Iterable[Path]) -> None:
-    """Remove files, as far as the system allows."""
-    for file in files:
-        with suppress(OSError, StorageError):
-            file.unlink(missing_ok=True)
-
 
 def merge_lists(merge: Callable[[Part, Part], Part], one: list[Part], two: list[Part]) -> list[Part]:
-    """Both lists merged entry by entry."""
+    """Merge two lists entry by entry."""
     return [merge(first, second) for first, second in zip(one, two, strict=True)]
+
+
+def _as_list(function: Callable[..., Result], *arguments: Any) -> list[Result]:
+    return [function(*arguments)]
+
+
+def merged_part(*arguments: Any) -> Any:
+    """Return the merged part, which is the last argument of a function that finishes parts."""
+    return arguments[-1]
+
+
+def _remove_file(file: Path) -> None:
+    with suppress(OSError, StorageError):
+        file.unlink(missing_ok=True)
 
 
 def run_on_threads(
@@ -242,12 +218,12 @@ def run_on_threads(
 ) -> None:
     """Call `function(*arguments[i])` for every i on `workers` threads, and `on_result(i, result)` after each.
 
-    Tasks are started in the order of `arguments`. Results are delivered exactly once, in the order in which
-    the tasks end, in the calling thread, and are not kept. The first exception of a task, of `on_result` or
-    from the keyboard is raised as it is; no further task is started then, and the running ones end before it
-    is raised. A single task, or a single worker, is this thread.
+    Tasks start in the order of `arguments`. Results are delivered exactly once, in the order in which the tasks end, in
+    the calling thread, and are not kept. The first exception of a task, of `on_result` or from the keyboard is raised
+    as it is; no further task starts then, and running ones end before it is raised. A single task, or a single worker,
+    runs in this thread.
     """
-    if workers == 1 or len(arguments) == 1:  # scheduling takes milliseconds
+    if workers == 1 or len(arguments) == 1:  # starting threads takes milliseconds
         for index, own in enumerate(arguments):
             on_result(index, function(*own))
         return
@@ -273,10 +249,26 @@ def run_on_threads(
             del first, result
 
 
-def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], workers: int) -> list[Result]:
-    """`function(*own)` for each of the arguments, in their order, on up to `workers` threads, this one among them.
+def reduce_on_threads(
+    function: Callable[..., Result],
+    arguments: Sequence[tuple[Any, ...]],
+    merge: Callable[[Result, Result], Result],
+    workers: int,
+) -> Result:
+    """Return the results of all calls merged as they end, each of which is freed then. See `run_on_threads`."""
+    merged: list[Result] = []
 
-    The first exception is raised when the running tasks have ended; no further task is started then.
+    def add(_: int, found: Result) -> None:
+        merged[:] = [merge(merged[0], found)] if merged else [found]
+
+    run_on_threads(function, arguments, workers=workers, on_result=add)
+    return merged[0]
+
+
+def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], workers: int) -> list[Result]:
+    """Return `function(*own)` for each of the arguments, in order, from up to `workers` threads, this one among them.
+
+    The first exception is raised when the running tasks have ended; no further task starts then.
     """
     results: dict[int, Result] = {}
     tasks = iter(enumerate(arguments))
@@ -294,10 +286,10 @@ def map_on_threads(function: Callable[..., Result], arguments: Sequence[tuple[An
 
 
 def on_each_thread(work: Callable[[], Result], workers: int) -> list[Result]:
-    """What `work` gives on each of `workers` threads, this one among them, that share it out among themselves.
+    """Return the result of `work` on each of `workers` threads, this one among them, which divide the work themselves.
 
-    For work that is counted in milliseconds: scheduling tasks takes two of them. The first exception is raised when
-    all threads have ended.
+    For work of milliseconds: scheduling tasks takes two of them. The first exception is raised when all threads have
+    ended.
     """
     if workers == 1:
         return [work()]

@@ -1,76 +1,242 @@
-"""What runs in the processes of a cluster, around the tasks."""
+"""The part of the executor that runs in the workers of a Dask cluster.
+
+Every task on a cluster is `perform`: it runs one step (`call_each`, `reduce_calls`, `merge_packed` or `finish_parts`)
+on the threads of its worker. One task runs at a time in each worker, whatever number of threads Dask has there, so that
+it stays within the memory of a process. Function and arguments arrive as bytes: the scheduler, which unpickles
+everything else, opens no files.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import pickle
 import platform
+import secrets
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial, reduce
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from bigforest.errors import BigForestError, ClusterError, DiskFullError, StorageError
-from bigforest.execution import exchange
-from bigforest.execution.exchange import RunNumber
-from bigforest.execution.executor import map_on_threads, remove_files, run_on_threads
+from bigforest.execution.executor import map_on_threads, merge_lists, reduce_on_threads
 from bigforest.storage.atomic import disk_full
 from bigforest.storage.paths import as_path
 from bigforest.version import __version__
 
-# Number of stopped runs that are remembered, so that their queued tasks do not begin.
+# Number of stopped calls that are remembered, so that their queued tasks do not begin.
 _REMEMBERED = 256
+# Size of a Seat for Dask, bytes.
+_SEAT = 1 << 25
 
 
-class Order(NamedTuple):
-    """Sent with every task. run: its run; slots: concurrent calls in a process; versions: required versions;
-    discarded: files to remove."""
+class TaskRequest(NamedTuple):
+    """Sent with every task.
 
-    run: RunNumber
-    slots: int
+    session   identifies the run of bigforest, for its statistics.
+    call      identifies the call of the executor, which may be stopped.
+    threads   number of threads for the task.
+    versions  required versions.
+    """
+
+    session: str
+    call: str
+    threads: int
     versions: dict[str, str]
-    discarded: tuple[str, ...]
 
 
-class Spent(NamedTuple):
-    """What a worker did: tasks, seconds in them, and bytes of their results."""
+class TaskResult(NamedTuple):
+    """The value of a task, or an error raised on purpose, which a retry would not fix."""
+
+    value: Any
+    failure: BigForestError | None
+
+
+class TaskStats(NamedTuple):
+    """Tasks that a worker did in a run, seconds in them, and bytes of their results."""
 
     tasks: int
     seconds: float
     bytes: int
 
-    def plus(self, other: Spent) -> Spent:
-        """The sum."""
-        return Spent(self.tasks + other.tasks, self.seconds + other.seconds, self.bytes + other.bytes)
 
-
-Ledger = dict[str, Spent]
-
-
-class Done(NamedTuple):
-    """The outcome of a task: its result, or an error raised on purpose, which a retry would not fix."""
-
-    result: Any
-    failure: BigForestError | None
-    ledger: Ledger
-
-
-class Facts(NamedTuple):
-    """Facts about a worker. memory_limit: bytes, 0 for none; monitored: whether Dask's own limits are active."""
+class WorkerInfo(NamedTuple):
+    """Versions in a worker, and whether Dask's limits of memory are active there, if there is a limit."""
 
     versions: dict[str, str]
-    threads: int
-    memory_limit: int
     monitored: bool
+
+
+class Seat:
+    """A marker on a worker that holds blocks of the store in its page cache or in a local copy.
+
+    Dask places a task where its inputs are, and weighs their size: a task that has a seat among its inputs runs on the
+    same worker as the ones before it with this seat. When the worker is lost, Dask makes the seat again elsewhere.
+    """
+
+    def __sizeof__(self) -> int:
+        return _SEAT
+
+
+def make_seat(_: int) -> Seat:
+    """Task: return a seat on this worker."""
+    return Seat()
+
+
+def perform(
+    request: TaskRequest,
+    step: Callable[..., Any],
+    shared: bytes,
+    own: bytes,
+    inputs: Sequence[TaskResult] = (),
+    seat: Seat | None = None,
+) -> TaskResult:
+    """Task: run `step(request, shared, *own, *values of inputs)`, where shared and own are pickled tuples."""
+    failed = next((each for each in inputs if each.failure is not None), None)
+    if failed is not None:
+        return failed
+    where = _address()
+    wrong = version_error(request.versions, versions_here(), f"the worker {where}")
+    if wrong is not None:
+        return TaskResult(None, wrong)
+    try:
+        with _ACTIVITY.turn(where, request.call):
+            begin = time.perf_counter()
+            value = step(request, pickle.loads(shared), *pickle.loads(own), *(each.value for each in inputs))
+            _ACTIVITY.add(where, request.session, TaskStats(1, time.perf_counter() - begin, _size(value)))
+            return TaskResult(value, None)
+    except StorageError:  # the object store may answer when Dask retries
+        raise
+    except BigForestError as error:
+        return TaskResult(None, error)
+    except OSError as error:
+        if not disk_full(error):
+            raise
+        return TaskResult(None, DiskFullError(f"a disk has no room: {error}"))
+
+
+def call_each(
+    request: TaskRequest, shared: tuple[Any, ...], function: Callable[..., Any], several: Sequence[tuple[Any, ...]]
+) -> list[Any]:
+    """Step: return the results of some calls, in order."""
+    return map_on_threads(_stoppable(request, function, shared), several, request.threads)
+
+
+def reduce_calls(
+    request: TaskRequest,
+    shared: tuple[Any, ...],
+    function: Callable[..., list[Any]],
+    merge: Callable[[Any, Any], Any],
+    several: Sequence[tuple[Any, ...]],
+) -> list[bytes]:
+    """Step: merge the lists that some calls return, entry by entry; return the entries pickled."""
+    call = _stoppable(request, function, shared)
+    merged = reduce_on_threads(call, several, partial(merge_lists, merge), request.threads)
+    return [pickle.dumps(part) for part in merged]
+
+
+def merge_packed(
+    request: TaskRequest, shared: tuple[Any, ...], merge: Callable[[Any, Any], Any], *lists: list[bytes]
+) -> list[bytes]:
+    """Step: merge lists of pickled entries, entry by entry."""
+
+    def merged(*packed: bytes) -> bytes:
+        return pickle.dumps(reduce(merge, map(pickle.loads, packed)))
+
+    return map_on_threads(merged, list(zip(*lists, strict=True)), request.threads)
+
+
+def finish_parts(
+    request: TaskRequest,
+    shared: tuple[Any, ...],
+    finish: Callable[..., Any],
+    merge: Callable[[Any, Any], Any],
+    own: dict[int, tuple[Any, ...]],
+    *lists: list[bytes],
+) -> list[Any]:
+    """Step: for each part, by number, merge its entries of all lists and call `finish` with them, one after the other
+    to limit memory."""
+    call = _stoppable(request, finish, shared)
+    return [
+        call(*arguments, reduce(merge, (pickle.loads(each[number]) for each in lists)))
+        for number, arguments in own.items()
+    ]
+
+
+def _stoppable(request: TaskRequest, function: Callable[..., Any], shared: tuple[Any, ...]) -> Callable[..., Any]:
+    def call(*own: Any) -> Any:
+        _ACTIVITY.check(request.call)
+        return function(*shared, *own)
+
+    return call
+
+
+class _Activity:
+    """The tasks of the workers in this process, which are identified by their addresses: several may share it."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, threading.Lock] = {}
+        self._active: dict[str, str] = {}
+        self._stopped: deque[str] = deque(maxlen=_REMEMBERED)
+        self._stats: dict[tuple[str, str], TaskStats] = {}
+
+    @contextmanager
+    def turn(self, worker: str, call: str) -> Iterator[None]:
+        """Wait until no other task runs in the worker. Raise ClusterError when the call has been stopped."""
+        with self._locks.setdefault(worker, threading.Lock()):
+            self._active[worker] = call
+            try:
+                self.check(call)
+                yield
+            finally:
+                del self._active[worker]
+
+    def check(self, call: str) -> None:
+        """Raise ClusterError when the call has been stopped."""
+        if call in self._stopped:
+            raise ClusterError("the run has been stopped")
+
+    def stop(self, call: str) -> bool:
+        """Start nothing more of the call; return whether a task of it is still running."""
+        if call not in self._stopped:
+            self._stopped.append(call)
+        return call in self._active.values()
+
+    def add(self, worker: str, session: str, stats: TaskStats) -> None:
+        """Count a task, while it has its turn."""
+        tasks, seconds, size = self._stats.get((worker, session), TaskStats(0, 0.0, 0))
+        self._stats[worker, session] = TaskStats(tasks + stats.tasks, seconds + stats.seconds, size + stats.bytes)
+
+    def take_stats(self, worker: str, session: str) -> TaskStats:
+        """Return and forget what the worker has done in a session."""
+        return self._stats.pop((worker, session), TaskStats(0, 0.0, 0))
+
+
+_ACTIVITY = _Activity()
+
+
+def stop(call: str) -> bool:
+    """Start nothing more of the call in this process; return whether a task of it is still running."""
+    return _ACTIVITY.stop(call)
+
+
+def take_stats(session: str, dask_worker: Any) -> TaskStats:
+    """Return and forget what this worker, which Dask passes, has done in a session."""
+    return _ACTIVITY.take_stats(dask_worker.address, session)
+
+
+async def run_off_loop(packed: bytes) -> Any:
+    """Call a pickled function with its arguments in a thread, while the worker goes on answering the scheduler."""
+    function, arguments = pickle.loads(packed)
+    return await asyncio.to_thread(function, *arguments)
 
 
 @cache
 def versions_here() -> dict[str, str]:
-    """The versions on which the forest, or what passes between processes, depends."""
+    """Return the versions on which the forest, or the data between processes, depends."""
     return {
         "bigforest": __version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
@@ -79,7 +245,7 @@ def versions_here() -> dict[str, str]:
 
 
 def version_error(needed: dict[str, str], found: dict[str, str], where: str) -> ClusterError | None:
-    """The error that names the first version that differs."""
+    """Return an error that names the first version that differs, or None."""
     for name, wanted in needed.items():
         if found.get(name) != wanted:
             return ClusterError(
@@ -88,211 +254,31 @@ def version_error(needed: dict[str, str], found: dict[str, str], where: str) -> 
     return None
 
 
-def add_ledger(one: Ledger, two: Ledger) -> Ledger:
-    """The sum of both."""
-    return {name: one.get(name, Spent(0, 0.0, 0)).plus(two.get(name, Spent(0, 0.0, 0))) for name in one | two}
-
-
-def unpack(packed: bytes) -> Any:
-    """Task: what the tasks of a run share. The scheduler sees bytes only, so it opens no files."""
-    return pickle.loads(packed)
-
-
-def perform(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
-    """Task: call the packed function with `shared`, which may be packed too, and each of the packed lists of arguments,
-    side by side as far as there are slots; the results in their order."""
-
-    def work() -> list[Any]:
-        function, several = pickle.loads(packed)
-        first = _unpacked(shared)
-
-        def call(*own: Any) -> Any:
-            with _RUNNING.slot(order):
-                return function(*first, *own)
-
-        return map_on_threads(call, several, min(order.slots, len(several)))
-
-    return _done(order, work)
-
-
-def one_part(function: Callable[..., Any], *given: Any) -> list[Any]:
-    """What the function gives, as the only part."""
-    return [function(*given)]
-
-
-def merged_part(*given: Any) -> Any:
-    """The part itself, of what finishes it is given."""
-    return given[-1]
-
-
-def hold_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
-    """Task: call the packed function, which gives lists, with `shared` and each of the packed lists of arguments, on
-    this number of threads; the lists, merged entry by entry, stay here, and the result is where. A single entry is in
-    it too if it has at most this many bytes."""
-
-    def work() -> exchange.HeldParts:
-        held = exchange.keep(order.run, *_reduced(order, packed, shared))
-        if _RUNNING.is_stopped(order.run):  # another worker has been faster, and nobody takes these
-            exchange.forget(order.run)
-        return held
-
-    return _done(order, work)
-
-
-def finish_parts(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
-    """Task: for each of some parts, merge what the workers hold of it, and call the packed function with `shared`, the
-    part's own arguments and the merged part. The results in order, exchange.LostPart for a lost part."""
-
-    def work() -> list[Any]:
-        finish, own, merge, held = pickle.loads(packed)
-        first = _unpacked(shared)
-
-        def finished(number: int, arguments: tuple[Any, ...]) -> Any:
-            try:
-                part = exchange.merge_parts(held, number, merge)
-            except exchange.LostPart as lost:
-                return lost
-            return finish(*first, *arguments, part)
-
-        with _RUNNING.slot(order):
-            return [finished(number, arguments) for number, arguments in own.items()]
-
-    return _done(order, work)
-
-
-def _reduced(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> tuple[Any, int]:
-    function, merge, several, threads, small = pickle.loads(packed)
-    first = _unpacked(shared)
-    merged: list[Any] = []
-
-    def add(_: int, found: Any) -> None:
-        merged[:] = [merge(merged[0], found)] if merged else [found]
-
-    with _RUNNING.slot(order):
-        run_on_threads(function, [(*first, *own) for own in several], workers=threads, on_result=add)
-    return merged[0], small
-
-
-def _unpacked(shared: tuple[Any, ...] | bytes) -> tuple[Any, ...]:
-    return tuple(unpack(shared)) if isinstance(shared, bytes) else shared
-
-
-def _done(order: Order, work: Callable[[], Any]) -> Done:
-    """Run the work of a task, if the versions match."""
-    where = _address()
-    wrong = version_error(order.versions, versions_here(), f"the worker {where}")
-    if wrong is not None:
-        return Done(None, wrong, {})
-    exchange.forget(order.run, earlier=True)
-    begin = time.perf_counter()
-    remove_files(map(as_path, order.discarded))
-    try:
-        result, failure = work(), None
-    except StorageError:  # the store may answer when Dask tries again
-        raise
-    except BigForestError as error:
-        result, failure = None, error
-    except OSError as error:
-        if not disk_full(error):
-            raise
-        result, failure = None, DiskFullError(f"a disk has no room: {error}")
-    return Done(result, failure, {where: Spent(1, time.perf_counter() - begin, _size(result))})
-
-
-async def off_loop(packed: bytes) -> Any:
-    """Call the packed function in a thread, while the worker goes on to answer the scheduler. Parts of the runs before
-    this one are forgotten, and files removed."""
-    run, discarded, function, arguments = pickle.loads(packed)
-    exchange.forget(run, earlier=True)
-    await asyncio.to_thread(remove_files, map(as_path, discarded))
-    return await asyncio.to_thread(function, *arguments)
-
-
-def clients_there(dask_scheduler: Any) -> list[str]:
-    """The clients that the scheduler knows; runs in its process."""
-    return list(dask_scheduler.clients)
-
-
-def describe_worker(clients: Sequence[str], dask_worker: Any) -> Facts:
-    """Dask's facts about the worker, which forgets the parts of clients other than these: they have been killed."""
+def describe_worker() -> WorkerInfo:
+    """Return facts about this process."""
     import dask
 
-    exchange.forget_others(clients)
-    limit = int(dask_worker.memory_manager.memory_limit or 0)
-    acts = [dask.config.get(f"distributed.worker.memory.{name}", False) for name in ("pause", "terminate", "spill")]
-    return Facts(versions_here(), dask_worker.state.nthreads, limit, bool(limit) and any(acts))
+    limits = [dask.config.get(f"distributed.worker.memory.{name}", False) for name in ("pause", "terminate", "spill")]
+    return WorkerInfo(versions_here(), any(limits))
 
 
-def stop(run: RunNumber) -> int:
-    """Start no further task of the run here; returns the number of running ones."""
-    running = _RUNNING.stop(run)
-    exchange.forget(run)  # what is kept from now on, hold_here forgets
-    return running
-
-
-def look(path: str, content: str, answer: str) -> str:
-    """Whether the file `path` holds `content` here, and a file beside it can be written: "", or what is wrong."""
+def check_shared_file(path: str, content: str, answer: str) -> str:
+    """Return "" if the file `path` has this content here and a file `answer` can be written next to it, or the reason
+    why not."""
     file = as_path(path)
     try:
         if file.read_text(encoding="utf-8") != content:
             return "another folder has this name there"
-        file.with_name(f"{answer}-{_unique()}").write_text(content, encoding="utf-8")
+        file.with_name(f"{answer}-{secrets.token_hex(8)}").write_text(content, encoding="utf-8")
     except OSError as error:
         return error.strerror or str(error)
     return ""
-
-
-class _Running:
-    """The running calls in this process, by run."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._calls: dict[RunNumber, int] = {}
-        self._stopped: deque[RunNumber] = deque(maxlen=_REMEMBERED)
-
-    @contextmanager
-    def slot(self, order: Order) -> Iterator[None]:
-        """Wait for a slot, which is held while the block runs. Raises ClusterError when the run has been stopped."""
-        with self._changed:
-            while order.run not in self._stopped and self._calls.get(order.run, 0) >= order.slots:
-                self._changed.wait()
-            if order.run in self._stopped:
-                raise ClusterError("the run has been stopped")
-            self._calls[order.run] = self._calls.get(order.run, 0) + 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._calls[order.run] -= 1
-                if not self._calls[order.run]:
-                    del self._calls[order.run]
-                self._changed.notify_all()
-
-    def is_stopped(self, run: RunNumber) -> bool:
-        """Whether the run has been stopped."""
-        return run in self._stopped
-
-    def stop(self, run: RunNumber) -> int:
-        with self._changed:
-            if run not in self._stopped:
-                self._stopped.append(run)
-            self._changed.notify_all()
-            return self._calls.get(run, 0)
-
-
-_RUNNING = _Running()
 
 
 def _address() -> str:
     from distributed import get_worker
 
     return str(get_worker().address)
-
-
-def _unique() -> str:
-    import secrets
-
-    return secrets.token_hex(8)
 
 
 def _version(name: str) -> str:
@@ -302,9 +288,7 @@ def _version(name: str) -> str:
         return "none"
 
 
-def _size(result: Any) -> int:
+def _size(value: Any) -> int:
     from dask.sizeof import sizeof
 
-    if isinstance(result, exchange.HeldParts):
-        return result.bytes
-    return 0 if result is None else int(sizeof(result))
+    return 0 if value is None else int(sizeof(value))

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import bigforest
-from bigforest.execution.task_run import label
-from bigforest.execution.worker import merged_part
+from bigforest.execution.dask_cluster import label
+from bigforest.execution.executor import merged_part
+from bigforest.execution.worker import make_seat, merge_packed
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "cluster.md"
 # Which arguments of a method of an executor are functions.
@@ -36,6 +37,6 @@ def test_tasks__are_all_in_the_table() -> None:
     found = {*tasks(), *given} - {"measure", "task"}
     assert {"encode_group", "score_responses", "write_votes"} <= found
     named: Any = (SimpleNamespace(__name__=name) for name in found)
-    expected = {f"bigforest-{label(function)}" for function in (*named, merged_part)}
+    expected = {f"bigforest-{label(function)}" for function in (*named, merged_part, merge_packed, make_seat)}
     rows = re.findall(r"^\| (.*?) \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert set(re.findall(r"`(bigforest-[^`]*)`", " ".join(rows))) == expected

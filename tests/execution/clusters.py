@@ -14,7 +14,6 @@ import pytest
 from distributed import Client
 
 from bigforest.events import Event, StageAdvanced, silent
-from bigforest.execution import worker
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.forest.parts import part_paths
@@ -56,9 +55,9 @@ def killing_at(client: Client, task: str, monkeypatch: pytest.MonkeyPatch) -> Ki
     killer = Killer(client, "none")
     hand_out = client.map
 
-    def handing_out(function: Callable[..., Any], *arguments: Any, key: list[str], **options: Any) -> Any:
+    def handing_out(function: Callable[..., Any], *arguments: Any, key: list[tuple[str, int]], **options: Any) -> Any:
         futures = hand_out(function, *arguments, key=key, **options)
-        if f"-{task}-" in key[0] and function is not worker.unpack and not killer.killed:
+        if f"-{task}-" in key[0][0] and not killer.killed:
             time.sleep(0.02)
             killer.kill()
         return futures

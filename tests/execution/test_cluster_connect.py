@@ -73,14 +73,14 @@ def test_train__versions_that_differ_are_refused(
 def test_train__a_folder_that_workers_do_not_see(
     client: Client, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker, "look", _elsewhere)
+    monkeypatch.setattr(worker, "check_shared_file", _elsewhere)
     with pytest.raises(ClusterError, match=r"cannot use the folder .*No such file.*as out a folder on a disk that"):
         bigforest.train(table, out=tmp_path / "f", scheduler=client, **CONFIG)
     assert not list(tmp_path.iterdir())
 
 
 def _elsewhere(path: str, content: str, answer: str) -> str:
-    return worker.look(f"/elsewhere{path}", content, answer)
+    return worker.check_shared_file(f"/elsewhere{path}", content, answer)
 
 
 @pytest.mark.parametrize("scheduler", [3, "tcp://127.0.0.1:1", "nonsense://x", "nonsense", "tls://127.0.0.1:1"])

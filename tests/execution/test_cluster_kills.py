@@ -24,7 +24,6 @@ from bigforest.events import Event, StageAdvanced, silent
 from bigforest.execution.cluster import Cluster
 from bigforest.execution.dask_cluster import ClusterExecutor
 from bigforest.execution.resources import Resources
-from bigforest.execution.task_run import TaskRun
 from bigforest.options.train_config import TrainConfig
 from bigforest.planning.batch_sizes import Limits
 from bigforest.source import open_source
@@ -115,10 +114,10 @@ def test_grow__by_passes_a_worker_is_killed(
 def test_run__a_result_whose_worker_dies_before_it_is_taken(
     client: Client, both_alive: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fetch = TaskRun.results
+    fetch = client.gather
     late: list[str] = []
 
-    def too_late(run: TaskRun, futures: Sequence[Any]) -> dict[Any, Any]:
+    def too_late(futures: Sequence[Any], **options: Any) -> Any:
         if not late:
             [future] = futures
             [holders] = client.who_has([future]).values()
@@ -128,9 +127,9 @@ def test_run__a_result_whose_worker_dies_before_it_is_taken(
             while future.status == "finished" and time.monotonic() < end:  # the task takes long enough to be seen again
                 time.sleep(0.01)
             late.append(future.status)
-        return fetch(run, futures)
+        return fetch(futures, **options)
 
-    monkeypatch.setattr(TaskRun, "results", too_late)
+    monkeypatch.setattr(client, "gather", too_late)
     found: list[int] = []
     ClusterExecutor(Cluster(client), 1).run(seven_later, [(1.0,)], lambda _, result: found.append(result))
     assert found == [7]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import bigforest
 from bigforest.errors import DataError
 from bigforest.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed
 from bigforest.execution.cluster import Cluster
-from bigforest.execution.task_run import Call, TaskRun
 from bigforest.forest.parts import part_paths
 from tests.execution.clusters import (
     CONFIG,
@@ -92,13 +90,13 @@ def test_train__a_worker_looks_for_rows_that_repeat(
     client: Client, tmp_path: Path, both_alive: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kinds: list[str] = []
-    submit = TaskRun.submit
+    hand_out = client.map
 
-    def noting(run: TaskRun, calls: Sequence[Call], near: Sequence[str | None]) -> list[Any]:
-        kinds.extend(call.name for call in calls)
-        return submit(run, calls, near)
+    def noting(*arguments: Any, key: list[tuple[str, int]], **options: Any) -> Any:
+        kinds.extend(name for name, _ in key)
+        return hand_out(*arguments, key=key, **options)
 
-    monkeypatch.setattr(TaskRun, "submit", noting)
+    monkeypatch.setattr(client, "map", noting)
     path, events = tmp_path / "twice.parquet", list[Event]()
     pl.concat([frame(), frame()]).write_parquet(path)
     bigforest.encode_store(path, tmp_path / "s", target="late", scheduler=client, listener=events.append)
